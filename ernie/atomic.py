@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -38,13 +39,13 @@ def partial_folder(place: Path) -> Path:
     Raises UserError for the current folder.
     """
     place = _resolved(place)
-    for leftover in _left_by_dead_processes(place, "old"):
+    for leftover in _left_by_dead_processes(place, r"old-(\d+)"):
         if place.exists():
-            shutil.rmtree(leftover)
+            _remove(leftover)
         else:
             leftover.rename(place)
-    for leftover in _left_by_dead_processes(place, "partial"):
-        shutil.rmtree(leftover)
+    for leftover in _left_by_dead_processes(place, r"partial-(\d+)"):
+        _remove(leftover)
     return _temporary(place, "partial")
 
 
@@ -115,7 +116,7 @@ def disk_guard(place: Path, meaning: str) -> Iterator[None]:
 
 def final_name(path: str) -> str:
     """Return a path as its readers will know it: without the suffixes of what is being written, for messages."""
-    return re.sub(rf"{re.escape(PARTIAL)}(-\d+)?(?=[/\\]|$)", "", path)
+    return re.sub(rf"(\.\d+-[0-9a-f]+)?{re.escape(PARTIAL)}(-\d+)?(?=[/\\]|$)", "", path)
 
 
 def disk_full(error: BaseException) -> bool:
@@ -135,11 +136,45 @@ def put_text(path: Path, text: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield the temporary path of a file to write, which then replaces `path`.
 
-    After an exception, or a kill at any moment, `path` has either the old or the new content.
+    After an exception, or a kill at any moment, `path` has either the old or the new content.  Links are not followed:
+    one at `path`, perhaps of a stranger, is replaced.
     """
-    partial = path.with_name(f"{path.name}{PARTIAL}")
-    yield partial
-    partial.replace(path)
+    partial = temporary_file(path)
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def temporary_file(path: Path) -> Path:
+    """Create an empty file beside `path` that is to be renamed to it, and return its path.
+
+    Its name cannot be guessed, so that no link can stand there.  Those that killed processes left are removed.
+    """
+    own = f"{path.name}.{os.getpid()}-"
+    for leftover in _left_by_dead_processes(path, r"(\d+)-[0-9a-f]+\.partial"):
+        if not leftover.name.startswith(own):  # perhaps another thread's
+            leftover.unlink(missing_ok=True)
+    partial = path.with_name(f"{own}{secrets.token_hex(8)}{PARTIAL}")
+    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    return partial
+
+
+def inner_folder(outer: Path, name: str) -> Path:
+    """Create the folder `name` in `outer` if necessary and return it.
+
+    Raises UserError for a link that leads out of `outer`: in a stranger's folder it would lead writers anywhere.
+    """
+    folder = outer / name
+    check_within(outer, folder)
+    return make_folder(folder)
+
+
+def check_within(outer: Path, path: Path) -> None:
+    """Raise UserError if `path`, in the folder `outer`, is a link that leads out of it."""
+    if path.is_symlink() and not path.resolve().is_relative_to(outer.resolve()):
+        raise UserError(f"{path}: is a link that leads out of {outer}, to {path.resolve()}; nothing is written there")
 
 
 def _resolved(place: Path) -> Path:
@@ -158,8 +193,16 @@ def _unused(place: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():  # whose target is not ours
+        folder.unlink()
+    else:
+        shutil.rmtree(folder)
+
+
 def _left_by_dead_processes(place: Path, what: str) -> list[Path]:
-    pattern = re.compile(rf"{re.escape(place.name)}\.{what}-(\d+)")
+    """Return what stands beside `place` under its name, a dot and `what`, a pattern with the group of a process id."""
+    pattern = re.compile(rf"{re.escape(place.name)}\.{what}")
     if not place.parent.is_dir():
         return []
     names = ((path, pattern.fullmatch(path.name)) for path in place.parent.iterdir())

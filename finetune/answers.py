@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ernie.atomic import replacing
 from ernie.data.labeled.row import Row, as_value, spelled
 from finetune.output import as_json
 from finetune.prepare import Prepared
@@ -23,7 +24,7 @@ _SAMPLES = {"bytes", "array"}  # keys under which a cell may hold audio samples
 
 def write_dev_answers(folder: Path, task: FinetuneTask, split: Prepared, answers: Sequence[Answer]) -> None:
     """Write the answers to a split beside its labels."""
-    with (folder / ANSWERS_FILE).open("w", encoding="utf-8") as file:
+    with replacing(folder / ANSWERS_FILE) as partial, partial.open("w", encoding="utf-8") as file:
         for row, answer in zip(split.rows, answers, strict=True):
             record = {"row": str(row.place), "right": _right(row, task.answer_columns), **answer}
             file.write(as_json(record) + "\n")

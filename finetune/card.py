@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from ernie import __version__
+from ernie.atomic import put_text
 from ernie.registry import plugins_needed
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
@@ -62,7 +63,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "",
         "All settings are in `config.yaml`, versions and the command in `origin.json`.",
     ]
-    (folder / CARD_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    put_text(folder / CARD_FILE, "\n".join(lines) + "\n")
 
 
 def score_table(result: Result) -> list[str]:

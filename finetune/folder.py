@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ernie.atomic import make_folder, partial_folder, put, put_text
+from ernie.atomic import check_within, inner_folder, make_folder, partial_folder, put, put_text
 from ernie.config import differences, dump, read, to_dict
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
@@ -56,7 +56,8 @@ def claim_folder(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path
     ):
         _check_same(config, inputs, folder)
     check_folder(folder)
-    make_folder(trials)
+    inner_folder(make_folder(folder), TRIALS_FOLDER)
+    check_within(folder, folder / MODEL_FOLDER)
     with run_lock(folder):
         put_text(folder / CONFIG_FILE, dump(config))
         put_text(folder / ORIGIN_FILE, json.dumps({"inputs": inputs, **origin()}, indent=2) + "\n")

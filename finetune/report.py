@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ernie.atomic import inner_folder, put_text
 from ernie.config import dump
 from ernie.data.labeled.row import spelled
 from ernie.decode.latency import MEASURES
@@ -57,8 +58,7 @@ def write_report(
 
     `latency` holds a translator's latency and quality at several distances from the source.
     """
-    pictures = folder / FOLDER
-    pictures.mkdir(exist_ok=True)
+    pictures = inner_folder(folder, FOLDER)
     dev = next(split for split in splits if split.name == "dev")
     records = read_dev_answers(folder / TRIALS_FOLDER / result.best.name)
     with style():
@@ -78,7 +78,7 @@ def write_report(
     spent = duration(sum(trial.seconds for trial in result.trials))
     state = f"{plural(len(result.trials), 'fine-tuning')}, {spent} of training"
     output = folder / PAGE
-    output.write_text(page.page(folder.resolve().name, state, parts), encoding="utf-8")
+    put_text(output, page.page(folder.resolve().name, state, parts))
     return output
 
 

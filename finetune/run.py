@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ernie.atomic import disk_guard, put_text
+from ernie.atomic import disk_guard, inner_folder, put_text
 from ernie.errors import Remark, UserError, about
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
@@ -262,7 +262,7 @@ def _open_trial(trial_folder: Path, checkpoints: TrialCheckpoints) -> tuple[int,
     done, is_saved = checkpoints.step, (trial_folder / CHECKPOINTS).is_dir()
     if not done:
         shutil.rmtree(trial_folder, ignore_errors=True)
-    trial_folder.mkdir(parents=True, exist_ok=True)
+    inner_folder(trial_folder.parent, trial_folder.name)
     return done, is_saved and not done
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ernie.atomic import PARTIAL, make_folder, put_text
+from ernie.atomic import PARTIAL, check_within, make_folder, put_text
 from ernie.config import differences, dump, to_dict
 from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
@@ -57,6 +57,8 @@ def open_run(
         )
         raise UserError(f"{folder}: {what}; choose another --output")
     make_folder(folder)
+    for name in (CHECKPOINTS, MODEL):
+        check_within(folder, folder / name)
     with run_lock(folder):
         _prepare(config, corpus, folder, may_change, layout)
         yield

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from ernie.atomic import check_absent, disk_guard, partial_folder, put, put_text
+from ernie.atomic import (
+    check_absent,
+    disk_guard,
+    final_name,
+    inner_folder,
+    partial_folder,
+    put,
+    put_text,
+    replacing,
+    temporary_file,
+)
 from ernie.errors import UserError
 
 
@@ -114,6 +124,60 @@ def test_a_failed_write_leaves_the_file_unchanged(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         put_text(tmp_path / "a.json", "second \ud800")
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == "first"
+
+
+def test_no_link_is_followed_in_writing_a_file(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("untouched")
+    (tmp_path / "run").mkdir()
+    page = tmp_path / "run" / "report.html"
+    for name in ("report.html", "report.html.partial", f"report.html.partial-{os.getpid()}"):
+        (page.parent / name).symlink_to(tmp_path / "victim")
+    put_text(page, "ours")
+    assert (tmp_path / "victim").read_text() == "untouched"
+    assert page.read_text() == "ours"
+    assert not page.is_symlink()
+
+
+def test_temporary_names_differ_and_leftovers_of_dead_processes_are_removed(tmp_path: Path, dead_pid: int) -> None:
+    left = tmp_path / f"a.json.{dead_pid}-0123456789abcdef.partial"
+    left.write_text("half")
+    with replacing(tmp_path / "a.json") as first, replacing(tmp_path / "a.json") as second:
+        assert first != second
+        assert not left.exists()
+        assert final_name(str(first)) == str(tmp_path / "a.json")
+        assert first.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), replacing(tmp_path / "a.json"):
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    kept = temporary_file(tmp_path / "a.json")  # for a caller who renames it
+    assert kept.read_bytes() == b""
+
+
+def test_a_folder_inside_another_is_no_link_that_leads_out_of_it(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run" / "own").mkdir(parents=True)
+    (tmp_path / "run" / "report").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "run" / "figures").symlink_to("own")
+    assert inner_folder(tmp_path / "run", "new").is_dir()
+    assert inner_folder(tmp_path / "run", "figures").is_dir()
+    with pytest.raises(UserError, match=r"run/report: is a link that leads out of .*run, to .*elsewhere; nothing is"):
+        inner_folder(tmp_path / "run", "report")
+
+
+def test_a_partial_folder_that_is_a_link_is_removed_and_not_its_target(tmp_path: Path) -> None:
+    filled(tmp_path / "disk", "mine")
+    (tmp_path / f"c.partial-{os.getpid()}").symlink_to(tmp_path / "disk")
+    assert not partial_folder(tmp_path / "c").is_symlink()
+    assert (tmp_path / "disk" / "file").read_text() == "mine"
 
 
 def test_put_follows_a_symbolic_link(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ernie.atomic import PARTIAL, make_folder, partial_folder, put
+from ernie.atomic import make_folder, partial_folder, put, temporary_file
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from ernie.model.published.sentence_folder import remove_sentence_config
 from ernie.model.sentence import MODULES_FILE
@@ -22,7 +22,7 @@ def save(model: ErnieModel, folder: Path) -> None:
     """See `ErnieModel.save_pretrained`."""
     make_folder(folder)
     writers = _writers(model)
-    partials = {name: folder / f"{name}{PARTIAL}" for name in writers}
+    partials = {name: temporary_file(folder / name) for name in writers}
     tokenizer, sentence = partial_folder(folder / TOKENIZER_FOLDER), partial_folder(folder / "sentence")
     try:
         for name, write in writers.items():

@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from ernie.atomic import replacing
 from ernie.report import page
 from ernie.report.panels import DPI, grid
 
@@ -43,7 +44,8 @@ def write_chapters(chapters: Iterable[Chapter], folder: Path | None) -> list[str
     for chapter in chapters:
         drawn = _draw(chapter.figure)
         if folder is not None:
-            (folder / f"{chapter.name}.png").write_bytes(_png(drawn))
+            with replacing(folder / f"{chapter.name}.png") as partial:
+                partial.write_bytes(_png(drawn))
         shown = chapter.instead or _pictures(chapter, drawn)
         sections.append(page.section(chapter.title, chapter.note, shown))
     return sections

@@ -20,6 +20,8 @@ def run_lock(folder: Path) -> Iterator[None]:
 
     Raises UserError if another run holds it.  On a file system without locks this does nothing.
     """
+    if (folder / LOCK).is_symlink():  # filelock would empty its target before 3.20.3
+        raise UserError(f"{folder / LOCK}: is a link, perhaps a stranger's; remove it")
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=_PATIENCE)

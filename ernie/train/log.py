@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from ernie.atomic import disk_guard, put_text
+from ernie.atomic import check_within, disk_guard, put_text
 from ernie.errors import UserError
 from ernie.report.words import duration
 
@@ -40,6 +40,7 @@ class Log:
         self._file: TextIO | None = None
         self.kept = self.dropped = 0
         if folder is not None:
+            check_within(folder, folder / METRICS_FILE)
             self.kept, self.dropped = _truncate(folder / METRICS_FILE, resume_at)
             self._file = (folder / METRICS_FILE).open("a", encoding="utf-8")
         self._writer = _tensorboard(folder, resume_at) if folder is not None and tensorboard else None

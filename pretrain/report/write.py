@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ernie.atomic import disk_guard, make_folder, put_text
+from ernie.atomic import disk_guard, inner_folder, make_folder, put_text
 from ernie.config import dump
 from ernie.report import page
 from ernie.report.chapter import write_chapters
@@ -26,9 +26,8 @@ def write_report(evidence: Evidence, output: Path | None = None, downstream: Seq
 
     With `output`, the path of a page, only that page is written.  Returns the page's path.
     """
-    report = evidence.folder / FOLDER if output is None else None
+    report = inner_folder(evidence.folder, FOLDER) if output is None else None
     if report is not None:
-        report.mkdir(exist_ok=True)
         put_text(report / LEDGER, json.dumps(evidence.ledger.as_dict(), indent=2) + "\n")
     output = output or evidence.folder / PAGE
     make_folder(output.parent)

@@ -8,6 +8,7 @@ import pytest
 from finished import finished_run
 from hostile_case import Trier
 from made_up_run import SEVEN, made_up_run
+from toys import tiny_encoder
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +17,9 @@ def trier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trier]:
     run = finished_run(tmp_path_factory.mktemp("finetune"))
     pretrained = tmp_path_factory.mktemp("pretrain")
     made_up_run(pretrained / "run", SEVEN[:2], steps_per_task=6)
-    trier = Trier(tmp_path_factory.mktemp("hostile"), {"run": run, "pretrained": pretrained})
+    finished = tmp_path_factory.mktemp("finished")
+    tiny_encoder().save_pretrained(made_up_run(finished / "run", SEVEN[:1], steps_per_task=3) / "model")
+    bases = {"run": run, "pretrained": pretrained, "finished": finished}
+    trier = Trier(tmp_path_factory.mktemp("hostile"), bases)
     yield trier
     trier.close()

@@ -5,9 +5,9 @@ A case says how its input is made, which command line reads it, and what the use
     Case("yaml-a-device", link("task.yaml", "/dev/zero"), "check task.yaml --model m", "task.yaml: is a device")
 
 The command runs in the folder WORK: a copy of `base`, into which `make` has put its input.  Bases: "" is empty; "run"
-has a finished fine-tuning run `done`, its data and `encoder`; "pretrained" has the folder `run` of a pretraining run.
-Beside WORK lies OUTSIDE with the file `victim`.  Nothing there may change: a stranger's code that runs leaves a mark
-there.  Of every case is required:
+has a finished fine-tuning run `done`, its data and `encoder`; "pretrained" has the folder `run` of a pretraining run,
+"finished" one with a model.  Beside WORK lies OUTSIDE with the file `victim`.  Nothing there may change: a stranger's
+code that runs leaves a mark there.  Of every case is required:
 
 - the exit status, 2 unless the case says otherwise, and no traceback;
 - `says`, a regular expression found in what the command prints;

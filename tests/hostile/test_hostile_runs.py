@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hostile_case import CODE, Case, Make, Trier, edited, everywhere, json_edited, text, together
+from hostile_case import CODE, Case, Make, Trier, edited, everywhere, json_edited, link, text, together
 
 READERS = (
     "evaluate done",
@@ -15,6 +15,7 @@ READERS = (
     "speak done hello --output hello.wav",
     "export done --to onnx --output onnx",
 )
+CONTINUE = "finetune task.yaml --output done --quiet"
 EVIL = text("evil.py", CODE)
 
 
@@ -84,8 +85,23 @@ CODES = [
     ),
 ]
 
+VICTIM, OUT = "../../outside/victim", "../../outside"
+LINKS = [
+    *(
+        Case(f"link-{name}", link(f"run/{name}", VICTIM), "report run", "report.html", status=0, base="finished")
+        for name in ("report.html", "report.html.partial", "README.md", "README.md.partial", "report/losses.png")
+    ),
+    Case("link-report", link("run/report", OUT), "report run", "run/report: is a link that leads out", base="finished"),
+    Case("link-lock", link("done/.lock", VICTIM), CONTINUE, r"\.lock: is a link", base="run"),
+    *(
+        Case(f"link-{name}", link(f"done/{name}", OUT), CONTINUE, f"done/{name}: is a link that leads out", base="run")
+        for name in ("model", "trials")
+    ),
+]
+
 CASES = [
     *CODES,
+    *LINKS,
     Case(
         "config-not-yaml", text("done/config.yaml", "task: ["), "evaluate done", r"config\.yaml:1: .*YAML", base="run"
     ),
