@@ -23,7 +23,9 @@ from types import FrameType, ModuleType
 from ernie.errors import UserError
 
 _STRIDES = "FLAGS_use_stride_kernel"
+_MOST_THREADS = 256  # unless there are more cores: OpenMP ends the process when the system has no thread left
 _GRACE = 10.0  # seconds until a worker ends after a SIGTERM: longer than most steps
+replaced: list[str] = []  # the variables that asked for too many threads
 SIGHUP = getattr(signal, "SIGHUP", None)  # sent when a terminal closes; None on Windows, which has no such signal
 
 
@@ -33,6 +35,10 @@ def prepare() -> None:
     Paddle's CPU wheel starts with one thread, and its bundled MKL takes a slow path on AMD processors.  Threads are set
     through MKL's variable: OMP_NUM_THREADS would work too, but makes Paddle print a warning at every start.
     """
+    for name in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        if excess_threads(os.environ.get(name, "")):
+            os.environ[name] = str(cores())
+            replaced.append(name)
     os.environ.setdefault("MKL_NUM_THREADS", _first_number(_omp_threads()) or str(cores()))
     os.environ.setdefault("FLAGS_paddle_num_threads", str(threads()))
     os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")  # MKL reads it at its first matrix product
@@ -119,8 +125,21 @@ def _bytes(file: Path, key: str) -> int:
 
 
 def threads() -> int:
-    """Return the number of threads of matrix products and kernels."""
-    return int(_first_number(os.environ.get("MKL_NUM_THREADS", "")) or cores())
+    """Return the number of threads of matrix products and kernels, at most what OMP_THREAD_LIMIT allows."""
+    wanted = int(_first_number(os.environ.get("MKL_NUM_THREADS", "")) or cores())
+    return min(wanted, int(_first_number(os.environ.get("OMP_THREAD_LIMIT", "")) or wanted))
+
+
+def excess_threads(given: str) -> bool:
+    """Whether a variable asks for more threads than a process can be expected to start."""
+    return int(_first_number(given)[:20] or 0) > max(_MOST_THREADS, os.cpu_count() or 1)
+
+
+def note_on_threads() -> str:
+    """Return a note on the variables whose number of threads was replaced, or "" if none was."""
+    if not replaced:
+        return ""
+    return f"{' and '.join(replaced)}: more than {_MOST_THREADS} threads; using one for each core, {cores()}"
 
 
 def _omp_threads() -> str:
@@ -138,7 +157,7 @@ def _omp_threads() -> str:
 def _first_number(text: str) -> str:
     """Return the first number of an OpenMP list such as "4,2", which has one for each nesting level; "" if invalid."""
     first = text.split(",")[0].strip()
-    return first if first.isdigit() and int(first) else ""
+    return first.lstrip("0") if first.isascii() and first.isdigit() else ""
 
 
 def _keep_memory() -> None:

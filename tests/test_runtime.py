@@ -51,6 +51,19 @@ def test_the_first_of_a_list_of_threads_counts_and_invalid_values_are_ignored(gi
     assert threads("import ernie", OMP_NUM_THREADS=given)[0] == (used or str(runtime.cores()))
 
 
+@pytest.mark.parametrize("variable", ["MKL_NUM_THREADS", "OMP_NUM_THREADS"])
+@pytest.mark.parametrize("imports", ["import ernie", "import paddle, ernie"])
+def test_more_threads_than_a_system_has_are_one_for_each_core(variable: str, imports: str) -> None:
+    cores = str(runtime.cores())
+    assert threads(imports, **{variable: "99999999999"}) in ((cores, cores), (cores, "None"))
+
+
+@pytest.mark.parametrize("imports", ["import ernie", "import paddle, ernie"])
+def test_a_thread_limit_bounds_the_number_of_threads(imports: str) -> None:
+    chosen, used = threads(imports, MKL_NUM_THREADS="4", OMP_THREAD_LIMIT="1")
+    assert chosen == "1" and used in ("1", "None")
+
+
 @pytest.mark.parametrize(
     ("files", "cores"),
     [

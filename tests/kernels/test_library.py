@@ -192,3 +192,55 @@ def test_without_a_compiler_the_reference_runs_with_one_note(tmp_path: Path, mon
     assert (done.returncode, done.stdout) == (0, "32.0 32.0\n"), done.stderr
     assert done.stderr.count("running without the C++ kernels") == 1
     assert "there is no C++ compiler (g++ or clang++). `ernie doctor` says more." in done.stderr or not VARIANTS
+
+
+@needs_kernels
+@pytest.mark.parametrize(("low_in", "low_out"), [(1, 0), (0, 1), (1, 1)])
+def test_a_product_in_bf16_is_refused_by_a_build_without_it(
+    low_in: int, low_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ERNIE_KERNELS", VARIANTS[-1])
+    kernels = search_again()
+    if kernels.has_bf16:
+        pytest.skip("this processor's only variant computes in bfloat16")
+    a, y = np.zeros((4, 4), np.float32), np.full((4, 4), 7, np.float32)
+    matrix = (a.ctypes.data, 4, 0)
+    with pytest.raises(RuntimeError, match="this build computes in float only"):
+        kernels.call("product", low_in, 4, 4, 4, *matrix, *matrix, None, y.ctypes.data, low_out, 4, 0)
+    assert (y == 7).all()
+
+
+class WrongLibrary(Library):
+    """Kernels whose products are wrong with more threads than `right`."""
+
+    right = 1
+
+    def call(self, name: str, *arguments: object) -> None:
+        if name == "try_products" and self.handle.ernie_kernels_max_threads() > self.right:
+            raise RuntimeError("kernel try_products: a product of fp32 is wrong by 98 %")
+        super().call(name, *arguments)
+
+
+@needs_kernels
+def test_products_that_are_wrong_with_several_threads_are_computed_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels, before = search_again(), module.threads()
+    monkeypatch.setattr(module, "threads", lambda: 2)
+    kernels.handle.ernie_kernels_threads(2)
+    try:
+        with pytest.warns(Remark, match=r"with 2 threads, .*wrong by 98 %: computing with one thread"):
+            module._tried(WrongLibrary(kernels.variant, kernels.path, kernels.handle))
+        assert kernels.handle.ernie_kernels_max_threads() == 1
+    finally:
+        kernels.handle.ernie_kernels_threads(before)
+
+
+@needs_kernels
+def test_kernels_that_are_wrong_with_one_thread_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels, before = search_again(), module.threads()
+    monkeypatch.setattr(WrongLibrary, "right", 0)
+    try:
+        with warnings.catch_warnings(), pytest.raises(CannotBuild, match=r"they compute wrongly here .*98 %"):
+            warnings.simplefilter("ignore")
+            module._tried(WrongLibrary(kernels.variant, kernels.path, kernels.handle))
+    finally:
+        kernels.handle.ernie_kernels_threads(before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_long, c_uint64, c_void_p
+from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_long, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from ernie.kernels.build import (
     remember_failure,
     runnable,
 )
-from ernie.runtime import threads
+from ernie.runtime import note_on_threads, threads
 
 _PTR = c_void_p
 
@@ -157,6 +157,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "stack_delete": (_PTR,),
     "fingerprint": (_PTR, c_long, c_long, POINTER(c_uint64)),
     "peak": (c_int, c_long, POINTER(c_double)),
+    "granted_threads": (POINTER(c_int),),
+    "try_products": (),
 }
 
 
@@ -207,7 +209,7 @@ def search() -> Library | CannotBuild:
         raise UserError(f"ERNIE_KERNELS: this processor cannot run {wanted}, only {', '.join(variants)}")
     try:
         _load_dependencies()
-        return _best(variants, wanted)
+        return _tried(_best(variants, wanted))
     except CannotBuild as reason:
         return reason
 
@@ -226,6 +228,30 @@ def _best(variants: list[str], wanted: str) -> Library:
         _report_fallback(variant, reasons)
         return found
     raise next(iter(reasons.values()))
+
+
+def _tried(kernels: Library) -> Library:
+    """Compare a few products with plain loops, in about a millisecond, and note if OpenMP grants fewer threads.
+
+    Raises CannotBuild if they are wrong with one thread, too.
+    """
+    granted, asked = c_int(), threads()
+    kernels.call("granted_threads", byref(granted))
+    fewer = f"OpenMP grants {granted.value} of {asked} threads: a variable such as KMP_DEVICE_THREAD_LIMIT is set"
+    for note in (note_on_threads(), fewer if granted.value < asked else ""):
+        if note:
+            warnings.warn(note, Remark, stacklevel=2)
+    for count in (granted.value, 1):
+        kernels.handle.ernie_kernels_threads(count)
+        try:
+            kernels.call("try_products")
+        except RuntimeError as error:
+            if count == 1:
+                raise CannotBuild(f"they compute wrongly here ({error})") from None
+            warnings.warn(f"with {count} threads, {error}: computing with one thread", Remark, stacklevel=2)
+        else:
+            break
+    return kernels
 
 
 def _report_fallback(chosen: str, reasons: dict[str, CannotBuild]) -> None:

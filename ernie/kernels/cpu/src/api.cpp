@@ -1,6 +1,7 @@
 // The C interface for Python (ernie/kernels/cpu/library.py).
 //
 // `low` selects bfloat16 as the type E of a kernel.  Each function returns null, or a message if it fails.
+#include <atomic>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -11,12 +12,14 @@
 #include "fingerprint.h"
 #include "inference.h"
 #include "layer.h"
+#include "onednn_objects.h"
 #include "peak.h"
 #include "product.h"
 #include "recurrent.h"
 #include "rows.h"
 #include "sampling.h"
 #include "threads.h"
+#include "trial.h"
 #include "vocabulary.h"
 
 using namespace ernie;
@@ -25,10 +28,23 @@ using namespace ernie;
 
 namespace {
 
+std::atomic<int> wanted_threads{0};  // what ernie_kernels_threads was last called with
+
+// OpenMP keeps the number of threads and whether teams are dynamic for each calling thread apart.
+void prepare_thread() {
+    static thread_local int prepared = 0;
+    const int wanted = wanted_threads;
+    if (prepared == wanted) return;
+    omp_set_num_threads(wanted);
+    omp_set_dynamic(0);
+    prepared = wanted;
+}
+
 template <class Body>
 const char* guarded(const Body& body) {
     static thread_local std::string message;
     try {
+        prepare_thread();
         body();
         return nullptr;
     } catch (const std::exception& error) {
@@ -47,22 +63,39 @@ const char* guarded(const Body& body) {
         call;                                \
     }
 #else
-#define IN_TYPE(low, call)                                                       \
-    {                                                                            \
-        if (low) throw std::runtime_error("this build computes in float only"); \
-        typedef float E;                                                         \
-        call;                                                                    \
+#define IN_TYPE(low, call)   \
+    {                        \
+        check_type(low);     \
+        typedef float E;     \
+        call;                \
     }
 #endif
 
+void check_type(bool low) {
+#ifndef __AVX512BF16__
+    if (low) throw std::runtime_error("this build computes in float only");
+#else
+    (void)low;
+#endif
+}
+
 }  // namespace
 
-EXPORT void ernie_kernels_threads(int n) { omp_set_num_threads(n); }
+EXPORT void ernie_kernels_threads(int n) {
+    wanted_threads = n;
+    omp_set_num_threads(n);
+    prepare_thread();
+}
 EXPORT int ernie_kernels_max_threads() { return omp_get_max_threads(); }
+EXPORT const char* ernie_granted_threads(int* count) {
+    return guarded([&] { *count = GrantedThreads().count(); });
+}
+EXPORT const char* ernie_try_products() { return guarded(try_products); }
 
 EXPORT const char* ernie_product(int low, long M, long N, long K, const void* A, long lda, int ta, const void* B, long ldb, int tb,
                                  const float* bias, void* C, int low_out, long ldc, int add) {
     return guarded([&] {
+        check_type(low || low_out);
         product(low ? Type::bf16 : Type::f32, low_out ? Type::bf16 : Type::f32, M, N, K, {A, lda, ta != 0}, {B, ldb, tb != 0}, bias, C, ldc,
                 add != 0);
     });
@@ -178,6 +211,7 @@ EXPORT const char* ernie_peak(int low, long rounds, double* operations) {
 EXPORT const char* ernie_stack_new(int kind, long layers, long width, long inner, int activation, float epsilon, const LayerWeights* weights,
                                    void** stack) {
     return guarded([&] {
+        check_type(Kind(kind) == Kind::bf16);
         *stack = new Stack(Kind(kind), width, inner, Activation(activation), epsilon, std::vector<LayerWeights>(weights, weights + layers));
     });
 }

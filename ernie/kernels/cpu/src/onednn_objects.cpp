@@ -1,6 +1,9 @@
 // RAII wrappers around oneDNN's objects.
 #include "onednn_objects.h"
 
+#include <omp.h>
+
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
@@ -27,6 +30,37 @@ Device& device() {
     return device;
 }
 
+// Whether the environment limits threads: what one region is granted then depends on what other threads use at the moment.
+static bool limited() {
+    static const bool found = [] {
+        for (const char* name : {"OMP_THREAD_LIMIT", "KMP_DEVICE_THREAD_LIMIT", "KMP_ALL_THREADS", "KMP_TEAMS_THREAD_LIMIT"})
+            if (std::getenv(name)) return true;
+        return false;
+    }();
+    return found;
+}
+
+GrantedThreads::GrantedThreads() : threads_before_(omp_get_max_threads()), dynamic_before_(omp_get_dynamic()), count_(1) {
+    static thread_local int asked = 1, granted = 1;  // the last time
+    if (threads_before_ == 1) return;
+    omp_set_dynamic(0);
+    if (asked != threads_before_ || limited() || omp_in_parallel()) {
+#pragma omp parallel
+        {
+#pragma omp master
+            count_ = omp_get_num_threads();
+        }
+        asked = omp_in_parallel() ? 1 : threads_before_, granted = count_;
+    }
+    count_ = granted;
+    omp_set_num_threads(count_);
+}
+
+GrantedThreads::~GrantedThreads() {
+    omp_set_num_threads(threads_before_);
+    omp_set_dynamic(dynamic_before_);
+}
+
 Description::Description(long rows, long columns, int type, long stride, bool transposed) {
     int64_t dims[2] = {rows, columns}, strides[2] = {transposed ? 1 : stride, transposed ? stride : 1};
     // A single row whose strides look transposed makes oneDNN compute nothing.
@@ -36,12 +70,15 @@ Description::Description(long rows, long columns, int type, long stride, bool tr
 
 Description::~Description() { dnnl_memory_desc_destroy(handle); }
 
-Multiplication::Multiplication(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add,
-                               int activation) {
+Multiplication::Multiplication(const GrantedThreads& threads, const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c,
+                               bool bias, long N, bool add, int activation)
+    : threads_(threads.count()) {
     make(a, b, c, bias, N, add, activation);
 }
 
-Multiplication::Multiplication(int in, int out, long M, long N, long K, const_dnnl_memory_desc_t b, bool bias, int activation) {
+Multiplication::Multiplication(const GrantedThreads& threads, int in, int out, long M, long N, long K, const_dnnl_memory_desc_t b, bool bias,
+                               int activation)
+    : threads_(threads.count()) {
     Description a(M, K, in, K, false), c(M, N, out, N, false);
     make(a.handle, b, c.handle, bias, N, false, activation);
 }
@@ -73,12 +110,13 @@ Multiplication::~Multiplication() {
     dnnl_primitive_destroy(primitive_);
 }
 
-void Multiplication::run(const void* A, const void* B, const float* bias, void* C) {
+void Multiplication::run(const GrantedThreads& threads, const void* A, const void* B, const float* bias, void* C) {
     dnnl_memory_set_data_handle(b_, const_cast<void*>(B));
-    run(A, b_, bias, C);
+    run(threads, A, b_, bias, C);
 }
 
-void Multiplication::run(const void* A, dnnl_memory_t B, const float* bias, void* C) {
+void Multiplication::run(const GrantedThreads& threads, const void* A, dnnl_memory_t B, const float* bias, void* C) {
+    if (threads.count() != threads_) throw std::logic_error("a product made for " + std::to_string(threads_) + " threads runs with " + std::to_string(threads.count()));
     dnnl_memory_set_data_handle(a_, const_cast<void*>(A));
     dnnl_memory_set_data_handle(c_, C);
     dnnl_memory_set_data_handle(bias_, const_cast<float*>(bias));
@@ -101,6 +139,7 @@ dnnl_memory_desc_t best_layout(int in, int weights, int out, long M, long N, lon
 }
 
 void reorder(const void* source, int type, long rows, long columns, const_dnnl_memory_desc_t layout, dnnl_memory_t to) {
+    const GrantedThreads threads;
     Description plain(rows, columns, type, columns, false);
     dnnl_memory_t from;
     check(dnnl_memory_create(&from, plain.handle, device().engine, const_cast<void*>(source)), "making a matrix");

@@ -40,14 +40,15 @@ public:
 
     void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
         const long P = rows(M);
-        if (kind_ != Kind::int8) return product(P, bias, activation).run(x, memory_, bias, y);
+        const GrantedThreads threads;
+        if (kind_ != Kind::int8) return product(threads, P, bias, activation).run(threads, x, memory_, bias, y);
         uint8_t* bytes = scratch_[0].get<uint8_t>(P * K_);
         float* scale = scratch_[1].get<float>(P);
         int32_t* sums = scratch_[2].get<int32_t>(P * N_);
         const Low* rows = static_cast<const Low*>(x);
 #pragma omp parallel for schedule(static)
         for (long t = 0; t < P; t++) scale[t] = quantize(rows + t * K_, K_, bytes + t * K_);
-        product(P, nullptr, Activation::none).run(bytes, memory_, nullptr, sums);
+        product(threads, P, nullptr, Activation::none).run(threads, bytes, memory_, nullptr, sums);
         Low* out = static_cast<Low*>(y);
 #pragma omp parallel for schedule(static)
         for (long t = 0; t < P; t++)
@@ -60,15 +61,15 @@ public:
     }
 
 private:
-    // Number of rows, whether there is a bias, activation.
-    typedef std::tuple<long, bool, int> Key;
+    // Number of threads, number of rows, whether there is a bias, activation.
+    typedef std::tuple<int, long, bool, int> Key;
     typedef std::list<std::pair<Key, Multiplication>> List;
 
     int type(int for_int8) const { return kind_ == Kind::f32 ? dnnl_f32 : kind_ == Kind::bf16 ? dnnl_bf16 : for_int8; }
 
     // Returns a cached product; the least recently used one is evicted.
-    Multiplication& product(long M, const float* bias, Activation activation) {
-        const Key key{M, bias != nullptr, int(activation)};
+    Multiplication& product(const GrantedThreads& threads, long M, const float* bias, Activation activation) {
+        const Key key{threads.count(), M, bias != nullptr, int(activation)};
         auto found = index_.find(key);
         if (found != index_.end()) {
             used_.splice(used_.begin(), used_, found->second);
@@ -80,7 +81,7 @@ private:
         }
         const int function = activation == Activation::gelu ? dnnl_eltwise_gelu_erf : activation == Activation::relu ? dnnl_eltwise_relu : 0;
         used_.emplace_front(std::piecewise_construct, std::forward_as_tuple(key),
-                            std::forward_as_tuple(type(dnnl_u8), type(dnnl_s32), M, N_, K_, layout_, bias != nullptr, function));
+                            std::forward_as_tuple(threads, type(dnnl_u8), type(dnnl_s32), M, N_, K_, layout_, bias != nullptr, function));
         index_.emplace(key, used_.begin());
         return used_.front().second;
     }

@@ -13,7 +13,7 @@
 namespace ernie {
 namespace {
 
-typedef std::tuple<int, int, long, long, long, long, bool, long, bool, bool, long, bool> Key;
+typedef std::tuple<int, int, int, long, long, long, long, bool, long, bool, bool, long, bool> Key;
 
 // An LRU cache: batches of ever new sizes must not fill the memory with machine code.
 class Cache {
@@ -42,12 +42,13 @@ private:
 
 void multiply(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add) {
     static thread_local Cache cache;
-    Key key{int(in), int(out), M, N, K, A.stride, A.transposed, B.stride, B.transposed, bias != nullptr, ldc, add};
+    const GrantedThreads threads;
+    Key key{threads.count(), int(in), int(out), M, N, K, A.stride, A.transposed, B.stride, B.transposed, bias != nullptr, ldc, add};
     Multiplication& found = cache.get(key, [&] {
         Description a(M, K, int(in), A.stride, A.transposed), b(K, N, int(in), B.stride, B.transposed), c(M, N, int(out), ldc, false);
-        return std::make_unique<Multiplication>(a.handle, b.handle, c.handle, bias != nullptr, N, add, 0);
+        return std::make_unique<Multiplication>(threads, a.handle, b.handle, c.handle, bias != nullptr, N, add, 0);
     });
-    found.run(A.data, B.data, bias, C);
+    found.run(threads, A.data, B.data, bias, C);
 }
 
 #ifndef __AVX512F__
