@@ -11,6 +11,7 @@ from typing import Any
 from ernie.errors import UserError
 
 _LFS = b"version https://git-lfs.github.com/spec/"  # how a pointer begins, by the specification of Git LFS
+MOST_BYTES = 64_000_000  # of a file that is read whole; published tokenizers have up to 35 MB
 _NAMES = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "an object", NoneType: "null"}
 
 
@@ -40,13 +41,30 @@ def read_json_list(path: Path, remedy: str) -> list[Any]:
 
 
 def _load(path: Path, remedy: str) -> Any:
-    check_not_lfs_pointer(path)
+    content = read_limited(path, remedy)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}. {remedy}") from None
+        return json.loads(content.decode())
     except (ValueError, RecursionError):  # a number of more than 4,300 digits raises a plain ValueError
         raise UserError(f"{path}: is not JSON. {remedy}") from None
+
+
+def read_limited(path: Path, remedy: str = "") -> bytes:
+    """Read a file of at most 64 MB whole: a vocabulary, settings, a record.
+
+    Raises UserError that ends with `remedy` for a file that cannot be read or is larger, and for a Git LFS pointer.
+    """
+    check_not_lfs_pointer(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}{remedy and f'. {remedy}'}") from None
+    if len(content) > MOST_BYTES:
+        size = f"{MOST_BYTES // 10**6} MB"
+        raise UserError(
+            f"{path}: is larger than {size}, the most that is read of such a file{remedy and f'. {remedy}'}"
+        )
+    return content
 
 
 def check_not_lfs_pointer(path: Path) -> None:

@@ -1,19 +1,39 @@
-"""The `tokenizer.json` of the `tokenizers` library, which newer published checkpoints have instead of a `vocab.txt`."""
+"""The `tokenizer.json` of the `tokenizers` library, which published folders have beside or instead of `vocab.txt`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ernie.errors import UserError, about
+from ernie.errors import UserError
 from ernie.saved import read_json
-from ernie.text.wordpiece import WordPiece
 
 ENGINE_FILE = "tokenizer.json"
 
 
-def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
-    """Read a WordPiece tokenizer; `lowercase` overrides the file's setting.
+@dataclass(frozen=True)
+class EngineFile:
+    """The contents of such a file: the id of each token, the normalizer's settings, the list of added tokens."""
+
+    path: Path
+    ids: dict[str, int]
+    lowercase: bool
+    strip_accents: bool | None
+    tokenize_chinese_chars: bool
+    added: Any
+
+    @property
+    def tokens(self) -> list[str]:
+        """The vocabulary in id order.  Raises UserError if there are ids without a token."""
+        tokens = sorted(self.ids, key=self.ids.__getitem__)
+        if [self.ids[token] for token in tokens] != list(range(len(tokens))):
+            raise UserError(f"{self.path}: its ids are not the numbers from 0 to {len(tokens) - 1}")
+        return tokens
+
+
+def read_engine_file(path: Path) -> EngineFile:
+    """Read the file of a WordPiece tokenizer.
 
     Raises UserError when the file is damaged or holds another kind of tokenizer.
     """
@@ -24,24 +44,18 @@ def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
     ids = model["vocab"]
     if not isinstance(ids, dict) or not all(isinstance(number, int) for number in ids.values()):
         raise UserError(f"{path}: its vocabulary does not name the id of each token")
-    tokens = sorted(ids, key=ids.get)  # type: ignore[arg-type]
-    if [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise UserError(f"{path}: its ids are not the numbers from 0 to {len(tokens) - 1}")
     normalizer: Any = data.get("normalizer", {"lowercase": False})
     if not _is_of(normalizer, "BertNormalizer") or not _is_of(data.get("pre_tokenizer", {}), "BertPreTokenizer"):
         raise UserError(f"{path}: does not normalize and split text as BERT's does; only such tokenizers can be read")
-    if normalizer.get("handle_chinese_chars", True) is False:
-        raise UserError(
-            f"{path}: handle_chinese_chars: every Chinese character is a word of its own; false is not supported"
-        )
-    if lowercase is None:
-        lowercase = bool(normalizer.get("lowercase", True))
-    if normalizer.get("strip_accents") not in (None, lowercase):
-        raise UserError(
-            f"{path}: strip_accents: accents are stripped exactly if text is lower-cased; no other setting is supported"
-        )
-    with about(path):
-        return WordPiece(tokens, lowercase)
+    accents = normalizer.get("strip_accents")
+    return EngineFile(
+        path=path,
+        ids=ids,
+        lowercase=bool(normalizer.get("lowercase", True)),
+        strip_accents=accents if isinstance(accents, bool) else None,
+        tokenize_chinese_chars=normalizer.get("handle_chinese_chars", True) is not False,
+        added=data.get("added_tokens"),
+    )
 
 
 def _is_of(part: Any, kind: str) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import sentencepiece
 
 from ernie.errors import UserError, about
-from ernie.saved import check_not_lfs_pointer
+from ernie.saved import read_limited
 from ernie.text.surrogates import invalid_text, is_encodable
 from ernie.text.tokenizer import Encoding, Tokenizer
 
@@ -65,12 +65,8 @@ class SentencePiece(Tokenizer):
 
     @classmethod
     def read(cls, path: Path) -> SentencePiece:
-        """Read a `.model` file.  Raises UserError when it cannot be read or is not a SentencePiece model."""
-        check_not_lfs_pointer(path)
-        try:
-            model = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        """Read a `.model` file.  Raises UserError for one that cannot be read, is too large, or is no such model."""
+        model = read_limited(path)
         with about(path):
             return cls(model)
 

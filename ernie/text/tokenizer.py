@@ -118,7 +118,7 @@ class Tokenizer(ABC):
         """
         folder = make_folder(folder)
         self.write_files(folder)
-        settings = {"kind": self.kind, "do_lower_case": self.lowercase}
+        settings = {"kind": self.kind, "do_lower_case": self.lowercase, **self.settings}
         (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
     def surface(self, units: Sequence[str]) -> list[str]:
@@ -128,6 +128,11 @@ class Tokenizer(ABC):
     def words(self, text: str, units: Sequence[str]) -> list[str]:
         """Return the `units` as they appear in `text`, with their original case: the input of segmenters."""
         return self.surface(units)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What tokenizer_config.json says besides the kind and the lower-casing: settings other than the usual ones."""
+        return {}
 
     @property
     def vocab_size(self) -> int:
@@ -144,6 +149,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the kind, the lower-casing and the vocabulary: equal if every id means the same token."""
-        content = "\n".join((self.kind, str(self.lowercase), *self.tokens))
+        """A hash of the kind, the settings and the vocabulary: equal if every id means the same token."""
+        own = [json.dumps(self.settings, sort_keys=True)] if self.settings else []
+        content = "\n".join((self.kind, str(self.lowercase), *self.tokens, *own))
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

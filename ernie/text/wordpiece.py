@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,13 +19,15 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ernie.errors import UserError, about
-from ernie.saved import check_not_lfs_pointer
+from ernie.saved import read_limited
+from ernie.text.added import Added, AddedTokens, add, describe
 from ernie.text.scripts import NO_SPACES
 from ernie.text.surrogates import invalid_text
 from ernie.text.tokenizer import Encoding, Tokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_FILE = "vocab.txt"
+_MOST_TOKENS = 5_000_000  # ten times the largest published vocabulary
 _MAX_CAPITALIZED = 0.01  # share of a lower-case vocabulary's entries that may hold capitals
 
 # The blocks that BERT treats as Chinese characters.
@@ -40,6 +43,8 @@ _PUNCTUATION = (
 )
 # A unit: one Chinese character, one punctuation mark, or a run of other non-space characters.
 _UNIT = re.compile(rf"[{_CJK}{_PUNCTUATION}]|[^\s{_CJK}{_PUNCTUATION}]+")
+_UNIT_OF_WORDS = re.compile(rf"[{_PUNCTUATION}]|[^\s{_PUNCTUATION}]+")  # where Chinese characters stay in words
+_ADDED = "\0"  # begins the unit of an added token; cleaning leaves no other unit with it
 # An apostrophe that BERT split a word at: before an English ending, or after an elided French or Italian word.
 _ELISION = re.compile(
     r"(?<=\w) (['’]) (?=(?:s|t|d|m|n|ll|re|ve)\b)|(?:(?<=\b[cdjlmnosy])|(?<=\bqu)) (['’]) (?=\w)", re.IGNORECASE
@@ -75,20 +80,39 @@ class WordPiece(Tokenizer):
     """The tokenizer of BERT's and ERNIE's published vocabularies.
 
     `tokens` is the vocabulary in id order.  A duplicate token is encoded as its last id, as in the originals, which
-    fill a dictionary line by line; every line still has an id, so no other id shifts.
+    fill a dictionary line by line; every line still has an id, so no other id shifts.  Accents are stripped as
+    `strip_accents` says, None meaning exactly if text is lower-cased, as in BERT.  Each Chinese character is a word of
+    its own unless `tokenize_chinese_chars` is False.  `added` are tokens of the vocabulary, by id, that are kept whole.
     """
 
     kind: ClassVar[str] = "wordpiece"
 
-    def __init__(self, tokens: Sequence[str], lowercase: bool = True):
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+        added: Mapping[int, Added] | None = None,
+    ):
         self.lowercase = lowercase
+        self.strip_accents = strip_accents
+        self.tokenize_chinese_chars = tokenize_chinese_chars
+        self.added = dict(added or {})
         self._tokens = list(tokens)
         ids = {token: i for i, token in enumerate(self._tokens)}
         missing = [token for token in SPECIAL_TOKENS if token not in ids]
         if missing:
             raise UserError(f"the vocabulary lacks {', '.join(missing)}; is it a WordPiece vocabulary?")
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
-        self._engine = make_engine(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100), lowercase)
+        model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100)
+        self._engine = make_engine(model, lowercase, strip_accents, tokenize_chinese_chars)
+        self._unit = _UNIT if tokenize_chinese_chars else _UNIT_OF_WORDS
+        self._whole, self._cutter = self._engine, None  # the engine for whole texts also knows the added tokens
+        if self.added:
+            self._whole = make_engine(model, lowercase, strip_accents, tokenize_chinese_chars)
+            add(self._whole, self.added)
+            self._cutter = AddedTokens(self.added, self._engine.normalizer)
 
     @classmethod
     def read(cls, path: Path, lowercase: bool | None = None) -> WordPiece:
@@ -96,7 +120,7 @@ class WordPiece(Tokenizer):
 
         Raises UserError when the file cannot be read or is not a WordPiece vocabulary.
         """
-        tokens = read_vocabulary(path)
+        tokens = without_end_spaces(read_vocabulary(path))
         with about(path):
             return cls(tokens, is_uncased(tokens) if lowercase is None else lowercase)
 
@@ -104,19 +128,41 @@ class WordPiece(Tokenizer):
     def tokens(self) -> list[str]:
         return self._tokens
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        return super().special_ids | {i for i, token in self.added.items() if token.special}
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether accents and other marks that combine with letters are stripped."""
+        return self.lowercase if self.strip_accents is None else self.strip_accents
+
     def split(self, text: str) -> list[str]:
-        return _UNIT.findall(text.translate(_CLEANING) if _SUSPECT.search(text) else text)
+        if self._cutter is None:
+            return self._split(text)
+        units: list[str] = []
+        for part, number in self._cutter.cut(text):
+            units += self._split(part) if number is None else [_ADDED + self._tokens[number]]
+        return units
+
+    def _split(self, text: str) -> list[str]:
+        return self._unit.findall(text.translate(_CLEANING) if _SUSPECT.search(text) else text)
 
     def pieces(self, unit: str) -> list[int]:
+        if unit.startswith(_ADDED):
+            return [self._added_ids[unit[1:]]]
         return self._engine.encode(unit, add_special_tokens=False).ids
+
+    def surface(self, units: Sequence[str]) -> list[str]:
+        return super().surface(units) if self._cutter is None else [unit.removeprefix(_ADDED) for unit in units]
 
     def encode(self, text: str) -> Encoding:
         try:
-            encoded = self._engine.encode(text, add_special_tokens=False)
+            encoded = self._whole.encode(text, add_special_tokens=False)
         except TypeError:
             raise invalid_text(text) from None
         offsets = np.array(encoded.offsets, np.int64).reshape(-1, 2)
-        if self.lowercase and not text.isascii():
+        if self.strips_accents and not text.isascii():
             _extend_over_accents(text, offsets)
         return Encoding(np.array(encoded.ids, np.int64), offsets)
 
@@ -134,12 +180,28 @@ class WordPiece(Tokenizer):
         (folder / VOCABULARY_FILE).write_text("".join(f"{token}\n" for token in self._tokens), encoding="utf-8")
 
     @property
+    def settings(self) -> dict[str, Any]:
+        own: dict[str, Any] = {}
+        if self.strip_accents is not None:
+            own["strip_accents"] = self.strip_accents
+        if not self.tokenize_chinese_chars:
+            own["tokenize_chinese_chars"] = False
+        if self.added:
+            own["added_tokens_decoder"] = describe(self.added)
+        return own
+
+    @cached_property
+    def _added_ids(self) -> dict[str, int]:
+        return {token.content: i for i, token in self.added.items()}
+
+    @property
     def _silent_ids(self) -> frozenset[int]:
         """The special tokens that decoding drops."""
         return frozenset((self.pad_id, self.cls_id, self.sep_id))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WordPiece, (self._tokens, self.lowercase)
+        settings = self.strip_accents, self.tokenize_chinese_chars, self.added
+        return WordPiece, (self._tokens, self.lowercase, *settings)
 
 
 def _extend_over_accents(text: str, offsets: np.ndarray) -> None:
@@ -156,11 +218,18 @@ def _extend_over_accents(text: str, offsets: np.ndarray) -> None:
             row[1] += 1
 
 
-def make_engine(model: models.WordPiece, lowercase: bool) -> Engine:
+def make_engine(
+    model: models.WordPiece,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+) -> Engine:
     """Build the library's tokenizer around a model, with BERT's cleaning and splitting of text."""
     engine = Engine(model)
     # strip_accents=None: strip accents exactly when lower-casing, as in the originals.
-    engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=None)
+    engine.normalizer = normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=strip_accents, handle_chinese_chars=tokenize_chinese_chars
+    )
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     return engine
@@ -169,19 +238,25 @@ def make_engine(model: models.WordPiece, lowercase: bool) -> Engine:
 def read_vocabulary(path: Path) -> list[str]:
     """Read the tokens of a vocabulary file, one per line; text after a tab (an id, in ERNIE's files) is dropped.
 
-    Raises UserError when the file cannot be read, or an id is not its line number, counted from 0.
+    Blank lines at the end are no tokens.  Raises UserError when the file cannot be read, is larger than any vocabulary,
+    or an id is not its line number, counted from 0.
     """
-    check_not_lfs_pointer(path)
+    content = read_limited(path)
+    if content.count(b"\n") > _MOST_TOKENS:
+        raise UserError(f"{path}: has more than {_MOST_TOKENS:,} lines: no vocabulary is that large")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     lines = text.split("\n")  # not splitlines: some vocabularies hold U+2028 as a token
-    if lines[-1] == "":
+    while lines and not lines[-1].strip(" \r"):
         lines.pop()
     return [_parse_token(line.rstrip("\r"), number, path) for number, line in enumerate(lines)]
+
+
+def without_end_spaces(tokens: Sequence[str]) -> list[str]:
+    """Return tokens without the spaces that an editor or a table left after them; no token ends with one."""
+    return [token.rstrip(" ") or token for token in tokens]
 
 
 def _parse_token(line: str, number: int, path: Path) -> str:

@@ -25,6 +25,7 @@ from ernie.model.published.load import read
 from ernie.model.published.probe import Probe
 from ernie.model.published.write import Target, write
 from ernie.model.weights import arrays
+from ernie.text.added import Added
 from ernie.text.wordpiece import WordPiece
 
 SHAPE = EncoderConfig(40, 16, 2, 4, 24, max_positions=21, segments=3, task_vocab_size=5, layer_norm_epsilon=1e-12)
@@ -60,6 +61,21 @@ def test_a_written_model_is_read_back_bit_for_bit(to: str, head: bool, tmp_path:
     assert reading.model.config == model.config
     assert all_weights(reading.model) == all_weights(model)
     assert reading.model.tokenizer.fingerprint == model.tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_markers_and_other_settings_of_a_tokenizer_are_written_and_read_back(to: str, tmp_path: Path) -> None:
+    model = make()
+    added = {39: Added("w39", lstrip=True), 38: Added("w38", single_word=True, normalized=True, special=False)}
+    model.tokenizer = WordPiece(numbered(40).tokens, True, False, False, added)
+    assert write(model, tmp_path / "one", to) == []
+    assert convert(tmp_path / "one", tmp_path / "two", "ernie", ErnieModel).passed
+    assert convert(tmp_path / "two", tmp_path / "three", to, ErnieModel).passed
+    for folder in ("one", "two", "three"):
+        found = read(tmp_path / folder, ErnieModel)
+        assert found.model.tokenizer.fingerprint == model.tokenizer.fingerprint
+        assert found.model.tokenizer.encode("w39w5 xw38").ids.tolist() == [39, 5, 1]
+        assert not any("more token" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("name", [name for name in checkpoints.FORMATS if name != "hf without prefix and head"])

@@ -403,9 +403,7 @@ def test_a_tokenizer_is_read_from_tokenizer_json_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokenizer_settings", "tokens", "message"),
     [
-        ({"strip_accents": False, "do_lower_case": True}, None, "strip_accents: accents are stripped exactly if"),
-        ({"tokenize_chinese_chars": False}, None, "tokenize_chinese_chars, word_tokenizer_type: text is split"),
-        ({"word_tokenizer_type": "mecab"}, None, "tokenize_chinese_chars, word_tokenizer_type: text is split"),
+        ({"word_tokenizer_type": "mecab"}, None, "word_tokenizer_type: text is split"),
         ({"cls_token": "<s>"}, ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "a"], r"lacks \[PAD\], \[UNK\]"),
     ],
 )

@@ -243,6 +243,32 @@ def test_the_error_of_a_missing_tokenizer_says_what_was_searched_for(tmp_path: P
         load_tokenizer(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("end", ["\n\n\n", "\r\n\r\n", "\n  \n", ""])
+@pytest.mark.parametrize("begin", ["", "\ufeff"])
+def test_blank_lines_at_the_end_and_spaces_after_a_token_are_no_part_of_a_vocabulary(
+    begin: str, end: str, tmp_path: Path
+) -> None:
+    tokens = [*SPECIAL_TOKENS, "cat", "", "dog"]
+    lines = [*SPECIAL_TOKENS, "cat  ", "", "dog "]
+    line_end = "\r\n" if "\r" in end else "\n"
+    (tmp_path / "vocab.txt").write_bytes((begin + line_end.join(lines) + end).encode())
+    assert load_tokenizer(tmp_path / "vocab.txt").tokens == tokens
+    found, notes = read_tokenizer(tmp_path, len(tokens))  # as many as the model has, not more
+    assert found is not None
+    assert (found.tokens, notes) == (tokens, [])
+
+
+def test_a_huge_vocabulary_is_refused_before_it_is_read_whole(tmp_path: Path) -> None:
+    for name in ("vocab.txt", "tokenizer.json", "sentencepiece.model"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(10**9)  # a sparse file of zeros
+        with pytest.raises(UserError, match=f"{name}: is larger than 64 MB, the most that is read of such a file"):
+            load_tokenizer(tmp_path / name)
+    (tmp_path / "vocab.txt").write_bytes(b"\n" * 6_000_000)
+    with pytest.raises(UserError, match=r"vocab.txt: has more than 5,000,000 lines"):
+        load_tokenizer(tmp_path / "vocab.txt")
+
+
 @pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json", "sentencepiece.model"])
 def test_a_git_lfs_pointer_in_place_of_a_tokenizer_is_named_as_such(tmp_path: Path, name: str) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"

@@ -104,12 +104,16 @@ def _write_tokenizer(model: ErnieModel, folder: Path, settings: dict[str, Any]) 
             ("mask_token", "mask"),
         )
     }
+    markers = [token.content for token in tokenizer.added.values() if token.special]
     family = "Bert" if "ernie" != settings["model_type"] or (folder / "model.safetensors").exists() else "Ernie"
     tokenizer_settings = {
         "tokenizer_class": f"{family}Tokenizer",
         "do_lower_case": tokenizer.lowercase,
         "model_max_length": settings["max_position_embeddings"],
         **special,
+        **tokenizer.settings,
+        # The name in older versions and in PaddleNLP.
+        **({"additional_special_tokens": markers} if markers else {}),
     }
     _write_json(folder / SETTINGS_FILE, tokenizer_settings)
     return []
