@@ -10,19 +10,17 @@ import numpy as np
 
 from ernie.audio.wave import Loudness, Resampler, is_sound_file, read_wave, require_file
 from ernie.data.labeled.row import Row
-from ernie.decode.ctc import Spike
 from ernie.decode.recognizer import StreamState
 from ernie.decode.stream import Stream
-from ernie.decode.words import Words, words_of
+from ernie.decode.words import Words
 from ernie.errors import NotFinite, UserError, about
 from ernie.text.incoming import has_no_spaces
 from ernie.text.scripts import words_in
 from finetune.model import FinetunedModel
-from finetune.recognizer import SpeechRecognizer, SpeechRecognizerState, hears_chunks, transcribe_task
+from finetune.recognizer import SpeechRecognizer, SpeechRecognizerState, transcribe_task
 from finetune.rows import LeftOut
 
 _PIECE = 0.1  # seconds of audio that are read at a time
-_LONG = 60.0  # seconds of audio that are transcribed at once
 _SEPARATOR = "  "  # between words with times
 
 
@@ -41,12 +39,9 @@ def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: Te
             wave = read_wave(name, rate)
             began = time.perf_counter()
             with about(name):
-                if wave.seconds > _LONG and hears_chunks(task):
-                    text, seconds = _transcribe_long(model, wave.samples)
-                else:
-                    row = Row({task.audio: {"array": wave.samples, "sampling_rate": rate}})
-                    (answer,) = model.answers([task.example(row, model.tokenizer)])
-                    text, seconds = answer["transcript"], answer["seconds"]
+                row = Row({task.audio: {"array": wave.samples, "sampling_rate": rate}})
+                (answer,) = model.answers([task.example(row, model.tokenizer)])
+                text, seconds = answer["transcript"], answer["seconds"]
         except NotFinite:
             raise
         except UserError as error:
@@ -64,20 +59,6 @@ def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: Te
             print(f"note: {name}: the sound {remark}", file=log)
         _log_speed(log, name, wave.seconds, seconds_spent)
     left_out.raise_if_any()
-
-
-def _transcribe_long(model: FinetunedModel, samples: np.ndarray) -> tuple[str, list[float]]:
-    """Return a long recording's transcript and each word's start time, with no more memory than a short one takes."""
-    recognizer = SpeechRecognizer(model)
-    stream, step = Stream(recognizer), round(_LONG * recognizer.rate)
-    spikes: list[Spike] = []
-    for start in range(0, len(samples), step):
-        stream.push(samples[start : start + step])
-        spikes += _stream_state(stream.state).since(len(spikes))
-    stream.finish()
-    spikes += _stream_state(stream.state).since(len(spikes))
-    text, firsts = words_of([spike.token for spike in spikes], model.tokenizer.decode)
-    return text, [transcribe_task(model).seconds(spikes[first].vector) for first in firsts]
 
 
 def _stream_state(state: SpeechRecognizerState) -> StreamState:

@@ -73,11 +73,6 @@ class SpeechRecognizer:
         return state.commit(tokens, recent, [stream.ended for stream in tokens.stream_states], self._tokenizer.decode)
 
 
-def hears_chunks(task: Transcribe) -> bool:
-    """Return whether a model of this task can transcribe while the speaker is still talking."""
-    return task.encoder == "chunks" and task.decoder != "global"
-
-
 def transcribe_task(model: FinetunedModel) -> Transcribe:
     """Return the task of a model that transcribes.  Raises UserError for a model of another kind."""
     if not isinstance(model.task, Transcribe):

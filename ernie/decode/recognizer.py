@@ -22,11 +22,13 @@ from ernie.decode.ctc import Beam, Hypothesis, Spike, greedy, stable_length
 from ernie.decode.stream import check_pieces, check_streams, common_model, strip_prefix, with_prefix
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState
 from ernie.errors import UserError
-from ernie.kernels.precision import to_numpy
+from ernie.kernels.precision import batch_invariant, to_numpy
 from ernie.model.cache import KeyValueCache
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, finite, identity
 from ernie.model.speech import SpeechHead
+
+_PIECE = 60.0  # seconds of a whole sound that are in memory as features at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +175,7 @@ class TokenRecognizer:
         self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
         self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
         self._decoder, self._beam, self._never = decoder, beam, list(never)
-        self._features, self._width = FeatureStream(config, statistics), config.features
+        self._features, self._width, self._rate = FeatureStream(config, statistics), config.features, config.rate
 
     def begin(self, streams: int = 1) -> RecognitionState:
         """Return the state of streams before their first sample."""
@@ -219,11 +221,22 @@ class TokenRecognizer:
         self._check(state)
         return self._advance(state, [replace(stream, ended=True) for stream in state.stream_states])
 
+    def recognize(self, sounds: Sequence[np.ndarray]) -> list[list[Spike]]:
+        """Return the tokens of whole sounds (S,), which are the same as of streams, in every precision."""
+        state = self.begin(len(sounds))
+        spikes: list[list[Spike]] = [[] for _ in sounds]
+        step = round(_PIECE * self._rate)
+        for start in range(0, max(map(len, sounds)), step):
+            state, new = self.push(state.forget(list(map(len, spikes))), [own[start : start + step] for own in sounds])
+            spikes = [before + after for before, after in zip(spikes, new, strict=True)]
+        _, new = self.finish(state)
+        return [before + after for before, after in zip(spikes, new, strict=True)]
+
     def _advance(
         self, state: RecognitionState, stream_states: list[StreamState]
     ) -> tuple[RecognitionState, list[list[Spike]]]:
         before = [stream.committed for stream in stream_states]
-        with evaluating(self._ernie), evaluating(self._head):
+        with evaluating(self._ernie), evaluating(self._head), batch_invariant():
             cache = state.cache
             while any(counts := [stream.ready(self._chunk) for stream in stream_states]):
                 cache = self._process_chunks(stream_states, counts, cache)

@@ -22,6 +22,7 @@ Level = Literal["O1", "O2"]
 _TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
 _current: ContextVar[str] = ContextVar("precision", default="fp32")
 _level: ContextVar[Level] = ContextVar("level", default="O1")
+_batch_invariant: ContextVar[bool] = ContextVar("batch_invariant", default=False)
 
 
 def resolve(choice: PrecisionChoice) -> Precision:
@@ -66,6 +67,26 @@ def computing(choice: InferencePrecisionChoice, level: Level = "O1") -> Abstract
         _check(choice)
         return precision(choice, level)
     return precision(resolve(choice), level)
+
+
+@contextmanager
+def batch_invariant() -> Iterator[None]:
+    """Compute each row of a linear layer in the same way, whatever rows are computed with it.
+
+    Libraries choose how to sum by the number of rows, so that the last bits of a row depend on the batch; bfloat16
+    amplifies them to another token now and then.  On a CPU products are therefore computed in blocks of a fixed number
+    of rows.  It is for inference that promises the same output for a stream alone and among others.
+    """
+    before = _batch_invariant.set(True)
+    try:
+        yield
+    finally:
+        _batch_invariant.reset(before)
+
+
+def is_batch_invariant() -> bool:
+    """Whether rows are computed as `batch_invariant` says."""
+    return _batch_invariant.get()
 
 
 def current() -> str:

@@ -13,6 +13,7 @@ from paddle import Tensor, nn
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.data.batch import Layout
 from ernie.kernels.linear import linear
+from ernie.kernels.precision import is_batch_invariant, precision
 from ernie.kernels.recurrent import gated_recurrent
 from ernie.model.cache import KeyValueCache
 
@@ -100,11 +101,18 @@ class _Layer(nn.Layer):
     def forward(self, x_TD: Tensor, layout: Layout, initial_NH: Tensor) -> Tensor:
         outputs = []
         for number, (inputs, norm, states) in enumerate(zip(self.inputs, self.norms, self.states, strict=True)):
-            x_TG = norm(paddle.matmul(x_TD, inputs.weight))
+            x_TG = norm(_project(x_TD, inputs.weight))
             initial = None if number else initial_NH  # the backward direction has no state before the chunk
             weights = states.weight, states.bias
             outputs.append(gated_recurrent(x_TG, layout, *weights, initial, backward=number == 1))
         return outputs[0] if len(outputs) == 1 else paddle.concat(outputs, axis=-1)
+
+
+def _project(x_TD: Tensor, weight_DG: Tensor) -> Tensor:
+    if not is_batch_invariant():
+        return paddle.matmul(x_TD, weight_DG)
+    with precision("fp32"):
+        return linear(x_TD, weight_DG, paddle.zeros([weight_DG.shape[1]]))
 
 
 def _expand(rows: Tensor, known: np.ndarray) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -26,9 +27,9 @@ from ernie.decode.recognizer import RecognitionState, StreamState, TokenRecogniz
 from ernie.decode.segmentation import Segmentation, align
 from ernie.decode.stream import load_state, save_state
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState, attention_loss
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.kernels.mask import Mask
-from ernie.kernels.precision import computing
+from ernie.kernels.precision import computing, resolve
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
@@ -80,7 +81,8 @@ def segment_decoder(head: SpeechHead, kind: str = "") -> SegmentDecoder | None:
 def recognizer(period: int | None = None, kind: str = "ctc") -> TokenRecognizer:
     """A recognizer of one of the kinds."""
     ernie, head = model(period, kind)
-    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, decoder=segment_decoder(head, kind))
+    decoder, beam = segment_decoder(head, kind), Beam(BLANK, 4) if kind == "ctc by beam" else None
+    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, decoder=decoder, beam=beam)
 
 
 def sound(samples: int, seed: int = 0) -> np.ndarray:
@@ -232,6 +234,25 @@ def test_streams_of_a_batch_are_independent(kind: str) -> None:
     _, rest = decoder.finish(state)
     for samples, *parts in zip(sounds, early, late, rest, strict=True):
         assert pairs([spike for part in parts for spike in part]) == pairs(in_pieces([samples], kind=kind))
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("kind", [*KINDS, "ctc by beam"])
+def test_files_in_a_batch_and_streams_in_pieces_are_bit_identical_in_every_precision(kind: str, name: str) -> None:
+    if name == "bf16" and resolve("auto") != "bf16":
+        pytest.skip("this processor has no instructions for bf16")
+    decoder, period = recognizer(2 * CHUNK * (BEFORE + 1), kind), 2100
+    sounds = [sound(size, seed) for seed, size in enumerate((9000, 700, 0, 5300, 12_000))]
+    with computing(name), warnings.catch_warnings():
+        warnings.simplefilter("ignore", Remark)  # that int8 is for whole texts
+        files = decoder.recognize(sounds)
+        for samples, of_file in zip(sounds, files, strict=True):
+            state, of_stream = decoder.begin(), []
+            for piece in np.split(samples, np.arange(period, len(samples), period)):
+                state, (new,) = decoder.push(state, [piece])
+                of_stream += new
+            assert of_stream + decoder.finish(state)[1][0] == of_file  # tokens, vectors and all bits of probabilities
+    assert sum(map(len, files)) > 10
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,7 +21,8 @@ from judging import (
 )
 
 from ernie.kernels.linear import Activation, linear, reference
-from ernie.kernels.precision import precision
+from ernie.kernels.precision import batch_invariant, computing, precision
+from ernie.kernels.vocabulary import vocabulary_logits
 
 ACTIVATIONS: list[Activation] = ["none", "gelu", "relu"]
 sizes = st.one_of(st.integers(1, 9), st.integers(1, 200))
@@ -93,3 +94,22 @@ def test_the_upstream_gradient_is_not_modified() -> None:
 def test_the_definition_of_relu_is_zero_below_zero() -> None:
     values = [np.array([[-2.0, 3.0]]), np.eye(2), np.zeros(2)]
     assert reference(*map(paddle.to_tensor, values), "relu").numpy().tolist() == [[0, 3]]
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["fp32", pytest.param("bf16", marks=needs_bf16), "int8"])
+@quick
+@given(st.integers(1, 40), st.integers(1, 40), sizes, sizes)
+def test_a_row_does_not_depend_on_the_rows_beside_it_where_that_is_promised(
+    name: str, before: int, after: int, D: int, E: int
+) -> None:
+    (x, weight, bias), _ = random_inputs(before + after + 3, D, E)
+    weight, bias = paddle.to_tensor(weight), paddle.to_tensor(bias)
+    table = paddle.to_tensor(weight.numpy().T.copy())
+    with paddle.no_grad(), computing(name), batch_invariant():
+        alone, among = (paddle.to_tensor(rows) for rows in (x[before : before + 3], x))
+        for kernel in (
+            lambda rows: linear(rows, weight, bias, "gelu"),
+            lambda rows: vocabulary_logits(rows, table, bias),
+        ):
+            np.testing.assert_array_equal(kernel(alone).numpy(), kernel(among).numpy()[before : before + 3])

@@ -15,6 +15,11 @@ from ernie.errors import UserError
 from ernie.kernels.cpu.library import AttentionShape, Library, library
 from ernie.kernels.cpu.pool import empty
 from ernie.kernels.mask import Mask
+from ernie.kernels.precision import is_batch_invariant
+
+# Rows of a block of a batch-invariant product.  oneDNN sums all rows of such a block alike; of eight rows it would sum
+# the last two in another order.
+_INVARIANT_ROWS = 16
 
 
 def loaded() -> Library:
@@ -80,20 +85,28 @@ def product(
     transpose_left: bool = False,
     transpose_right: bool = False,
 ) -> Tensor:
-    """Return the product of two matrices, either of them transposed, plus a bias, in float32."""
+    """Return the product of two matrices, either of them transposed, plus a bias, in float32.
+
+    Within `batch_invariant` it is computed in blocks of _INVARIANT_ROWS rows, the last one filled with zeros.
+    """
     M, K = left.shape[::-1] if transpose_left else left.shape
     N = right.shape[0] if transpose_right else right.shape[1]
-    y = empty([M, N])
-    loaded().call(
-        "product",
-        int(left.dtype == paddle.bfloat16),
-        *(M, N, K),
-        *(left.data_ptr(), left.shape[1], int(transpose_left)),
-        *(right.data_ptr(), right.shape[1], int(transpose_right)),
-        None if bias is None else bias.data_ptr(),
-        *(y.data_ptr(), 0, N, 0),
-    )
-    return y
+    rows = _INVARIANT_ROWS if is_batch_invariant() and not transpose_left else max(M, 1)
+    padding = -M % rows  # none for no rows, of which nothing is computed
+    if padding:
+        left = paddle.concat([left, paddle.zeros([padding, K], left.dtype)])
+    y = empty([M + padding, N])
+    for first in range(0, M + padding, rows):
+        loaded().call(
+            "product",
+            int(left.dtype == paddle.bfloat16),
+            *(rows, N, K),
+            *(left.data_ptr() + first * K * left.element_size(), left.shape[1], int(transpose_left)),
+            *(right.data_ptr(), right.shape[1], int(transpose_right)),
+            None if bias is None else bias.data_ptr(),
+            *(y.data_ptr() + first * N * y.element_size(), 0, N, 0),
+        )
+    return y[:M] if padding else y
 
 
 def column_sum(x: Tensor) -> Tensor:
