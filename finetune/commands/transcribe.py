@@ -59,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     model = FinetunedModel.load(arguments.run)
     task = transcribe_task(model)
-    given = {name: value for name in task.decoding_fields if (value := getattr(arguments, name)) is not None}
+    given = {name: value for name in task.decoding_fields if (value := getattr(arguments, name, None)) is not None}
     model.change_decoding(**given)
     log = None if arguments.quiet else sys.stderr
     with computing(precision_of(arguments.run, arguments.precision)):

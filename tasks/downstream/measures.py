@@ -246,8 +246,14 @@ def _mean_over_queries(targets: Ranked, predictions: Sequence[float], value: Cal
 
 
 # Apostrophes of contractions and elisions (don't, ma'am, l'eau, qu'il), but not of the boys' toys.
-_INSIDE = re.compile(r"(?<=\w)\s*['’]\s*(?=(?:s|t|d|m|n|am|ll|re|ve)\b)|(?:(?<=\b\w)|(?<=\bqu))\s*['’]\s*(?=\w)")
+_INSIDE = re.compile(
+    r"(?<=\w)\s*'\s*(?=(?:s|t|d|m|n|am|ll|re|ve)\b)|(?:(?<=\b[cdjlmnostvyz])|(?<=\bqu))\s*'\s*(?=\w)", re.I
+)
 _LETTER_APOSTROPHE = "\u02bc"  # a letter to regular expressions
+_QUOTED_N = re.compile(r"\s*'\s*(n)\s*'\s*", re.I)  # as in rock 'n' roll, where n is no contraction
+_QUOTATION_MARKS = ("'", '"')
+_SPOKEN = "%‰&@#％＆＠＃"  # what Unicode takes for punctuation and people read aloud
+_QUOTES = str.maketrans({**dict.fromkeys("‘’‛", "'"), **dict.fromkeys("“”„‟", '"')})  # curves are inaudible
 _BETWEEN = re.compile(r"(?<=\w)\s*-\s*(?=\w)|(?<=\b\w)\s*\.\s*(?=\w\b)")  # marks of twenty-one and u.s.
 _MARK = re.compile(r"[^\w\s]|_")
 _OF_LETTERS = ("M", "Cf")  # Unicode categories of combining marks and joiners, which belong to letters
@@ -255,33 +261,74 @@ _UNSPACED = re.compile(f"[{NO_SPACES}]")
 _SPACE_BESIDE = re.compile(f" (?=[{NO_SPACES}])|(?<=[{NO_SPACES}]) ")
 
 
-def wer(targets: Sequence[str], predictions: Sequence[str]) -> float:
+def wer(targets: Sequence[str], predictions: Sequence[str], *, case: bool = False, punctuation: bool = True) -> float:
     """Return the word error rate by jiwer: words inserted, deleted and substituted, divided by the target words.
 
-    Case is ignored, as it is inaudible, and a hyphen between words, or a period between initials, is the same as a
-    space.  A character of a script without spaces is a word, and so is any other mark but the apostrophe of a
-    contraction, however the vocabulary spaces them.  Accents and vowel signs are part of a word, however encoded.
+    Without `case` it is ignored, as it is inaudible; without `punctuation` marks are no words.  A hyphen between words,
+    or a period between initials, is the same as a space.  A character of a script without spaces is a word, and so is
+    any mark but the apostrophe of a contraction, however the vocabulary spaces them.  Quotation marks belong to the
+    words that they enclose.  Accents and vowel signs are part of a word, however encoded.  An empty target counts the
+    words of its prediction as inserted.  Raises UserError if all targets are empty.
     """
-    spaced = [[_UNSPACED.sub(r" \g<0> ", text) for text in _normalized(texts)] for texts in (targets, predictions)]
-    return float(_jiwer().wer(*spaced))
+    spaced = [
+        [_UNSPACED.sub(r" \g<0> ", text) for text in _normalized(texts, case, punctuation)]
+        for texts in (targets, predictions)
+    ]
+    return _error_rate(_jiwer().wer, *spaced)
 
 
-def cer(targets: Sequence[str], predictions: Sequence[str]) -> float:
+def cer(targets: Sequence[str], predictions: Sequence[str], *, case: bool = False, punctuation: bool = True) -> float:
     """Return the character error rate by jiwer: as the word error rate, for characters."""
-    return float(_jiwer().cer(_normalized(targets), _normalized(predictions)))
+    return _error_rate(_jiwer().cer, *(_normalized(texts, case, punctuation) for texts in (targets, predictions)))
 
 
-def _normalized(texts: Sequence[str]) -> list[str]:
-    """Lowercase texts, and normalize their spacing."""
+def _error_rate(measure: Callable[[list[str], list[str]], float], targets: list[str], predictions: list[str]) -> float:
+    if not any(targets):
+        raise UserError(
+            "every transcript is empty, and an error rate divides by the length of the transcripts; add rows in which "
+            "something is said"
+        )
+    return float(measure(targets, predictions))
+
+
+def _normalized(texts: Sequence[str], case: bool, punctuation: bool) -> list[str]:
+    """Normalize the spacing of texts and of their marks, and remove what does not count."""
     normalized = []
     for text in texts:
-        text = _BETWEEN.sub(" ", _INSIDE.sub(_LETTER_APOSTROPHE, normalize("NFC", text.lower())))
-        normalized.append(_SPACE_BESIDE.sub("", " ".join(_MARK.sub(_separate, text).split())))
+        text = normalize("NFC", text if case else text.lower()).translate(_QUOTES)
+        quoted = rf" {_LETTER_APOSTROPHE}\1{_LETTER_APOSTROPHE} "
+        text = _BETWEEN.sub(" ", _INSIDE.sub(_LETTER_APOSTROPHE, _QUOTED_N.sub(quoted, text)))
+        words = _MARK.sub(_separate, text).split()
+        if punctuation:
+            words = _with_quotes(words)
+        else:
+            words = [word.strip(_LETTER_APOSTROPHE) for word in words if not _is_punctuation(word)]
+        normalized.append(_SPACE_BESIDE.sub("", " ".join(words)))
     return normalized
 
 
 def _separate(mark: re.Match[str]) -> str:
     return mark.group() if category(mark.group()).startswith(_OF_LETTERS) else f" {mark.group()} "
+
+
+def _is_punctuation(word: str) -> bool:
+    return all(category(character).startswith("P") and character not in _SPOKEN for character in word)
+
+
+def _with_quotes(words: Sequence[str]) -> list[str]:
+    """Join quotation marks, which open and close in turn, to the words that they enclose.
+
+    The last one of an odd number encloses nothing, and is a word of its own.
+    """
+    joined = list(words)
+    for mark in _QUOTATION_MARKS:
+        places = [n for n, word in enumerate(words) if word == mark]
+        for opening, closing in zip(places[::2], places[1::2], strict=False):
+            if closing - opening > 1:
+                joined[opening + 1] = mark + joined[opening + 1]
+                joined[closing - 1] += mark
+                joined[opening] = joined[closing] = ""
+    return [word for word in joined if word]
 
 
 def mcd(targets: Sequence[Wave], predictions: Sequence[Wave]) -> float:

@@ -34,7 +34,7 @@ from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import Answer, Example, finetune_task
+from tasks.downstream.base import Answer, Example, Measure, finetune_task
 from tasks.downstream.measures import cer, wer
 from tasks.downstream.sound import SoundTask
 
@@ -46,6 +46,14 @@ if TYPE_CHECKING:
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringConfig:
+    """What counts in word and character error rates: `case`, and `punctuation`, see `measures.wer`."""
+
+    case: bool = False
+    punctuation: bool = True
 
 
 @finetune_task("transcribe")
@@ -63,7 +71,7 @@ class Transcribe(SoundTask):
     `ernie.decode.truncated_attention`), seeing `look_back` vectors before a segment and `look_ahead` after it; none is
     longer than `longest`.  It sees the last `history` tokens, segment ends included, and each segment is encoded with
     the `abstractions` of so many tokens before it, if any (SMLTA2).  `decoder: global` attends to the whole sound once
-    it is over.  `ctc_share` is the weight of CTC in the loss.
+    it is over.  `ctc_share` is the weight of CTC in the loss.  `scoring` says what counts in the error rates.
     """
 
     label: str = "text"
@@ -85,12 +93,13 @@ class Transcribe(SoundTask):
     history: int = 4
     abstractions: int = 0
     ctc_share: float = 0.5
+    scoring: ScoringConfig = field(default_factory=ScoringConfig)
 
     measures: ClassVar = {"wer": wer, "cer": cer}
     usual: ClassVar = 2
     files: ClassVar = ("language",)
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
-    decoding_fields: ClassVar = ("beam", "language", "alpha", "beta")
+    decoding_fields: ClassVar = ("beam", "language", "alpha", "beta", "scoring")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -202,6 +211,10 @@ class Transcribe(SoundTask):
         return Example((sample,), odd=odd)
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        if not self.truth(row):
+            raise UserError(
+                f"column '{self.label}': the transcript is empty; rows where nothing is said can be tested on"
+            )
         given = self._whole_example(row)
         self._check_length(row, given)
         ids = tokenizer.encode(self.truth(row)).ids
@@ -219,8 +232,10 @@ class Transcribe(SoundTask):
         return replace(given, samples=(replace(sample, decoder_ids=frame(tokenizer, ids)[0]),))
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        given = self.example(row, tokenizer)
-        ids, odd = tokenizer.encode(self.truth(row)).ids, list(given.odd)
+        given, truth = self.example(row, tokenizer), self.truth(row)
+        ids, odd = tokenizer.encode(truth).ids, list(given.odd)
+        if not truth:
+            odd.append("an empty transcript, where each word that is written counts as inserted")
         if tokenizer.unk_id in ids:
             odd.append("characters in a transcript that the vocabulary lacks, which count as errors")
         if min_vectors(ids) > len(given.samples[0]):
@@ -238,9 +253,11 @@ class Transcribe(SoundTask):
 
     def truth(self, row: Row) -> str:
         text = " ".join(row.text(self.label).split())
-        if is_blank(text):
-            raise UserError(f"column '{self.label}': the transcript is empty")
-        return text
+        return "" if is_blank(text) else text
+
+    def measure(self, name: str) -> Measure:
+        measure: Callable[..., float] = super().measure(name)
+        return partial(measure, case=self.scoring.case, punctuation=self.scoring.punctuation)
 
     def prediction(self, answer: Answer) -> str:
         return answer["transcript"]
@@ -339,6 +356,31 @@ class Transcribe(SoundTask):
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.data.batch import pack
+        from ernie.model.inference import tokenizer_of
+
+        tokenizer, answers = tokenizer_of(ernie), []
+        if self.hears_chunks:
+            # As streams are: another order of the same sums would change a word now and then.
+            sounds = pack([example.samples[0] for example in examples]).sounds
+            recognized = [[spike[:2] for spike in own] for own in self.recognizer(ernie, head).recognize(sounds)]
+        else:
+            recognized = self._recognize_whole(ernie, head, examples, task_id)
+        for emitted in recognized:
+            text, word_starts = words_of([token for token, _ in emitted], tokenizer.decode)
+            seconds = [self.seconds(emitted[first][1]) for first in word_starts]
+            answers.append({"transcript": text, "seconds": seconds})
+        return answers
+
+    @property
+    def hears_chunks(self) -> bool:
+        """Whether a model of this task can transcribe while the speaker is still talking."""
+        return self.encoder == "chunks" and self.decoder != "global"
+
+    def _recognize_whole(
+        self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int
+    ) -> list[list[tuple[int, int]]]:
+        """Return the decoded tokens of each sound, and their vectors, by a model that reads whole sounds."""
+        from ernie.data.batch import pack
         from ernie.kernels.precision import to_numpy
         from ernie.model.inference import finite, tokenizer_of
 
@@ -348,13 +390,8 @@ class Transcribe(SoundTask):
         hidden_TD = self.encode(ernie, head, batch, task_id)
         logits_TV = finite(to_numpy(head(hidden_TD)))
         logits_TV[:, _excluded_from_ctc(tokenizer)] = -np.inf
-        answers = []
-        for start, stop in pairwise(batch.layout.offsets.tolist()):
-            emitted = decode(logits_TV[start:stop], hidden_TD[start:stop])
-            text, word_starts = words_of([token for token, _ in emitted], tokenizer_of(ernie).decode)
-            seconds = [self.seconds(emitted[first][1]) for first in word_starts]
-            answers.append({"transcript": text, "seconds": seconds})
-        return answers
+        bounds = pairwise(batch.layout.offsets.tolist())
+        return [decode(logits_TV[start:stop], hidden_TD[start:stop]) for start, stop in bounds]
 
     def _token_decoder(self, tokenizer: Tokenizer, head: Any) -> Callable[[np.ndarray, Tensor], list[tuple[int, int]]]:
         """Return a function from scores (T, V) and vectors (T, D) to the decoded tokens and their vectors."""

@@ -22,13 +22,13 @@ from ernie.cli import main
 from ernie.data.labeled.read import Split, read_split
 from ernie.data.labeled.row import Row, RowOptions
 from ernie.data.raw import Place
+from ernie.decode import recognizer
 from ernie.decode.chain import Chain
 from ernie.decode.ctc import Hypothesis, stable_length
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import NotFinite, Remark, UserError
 from ernie.train.settings import RateConfig
-from finetune import listen
 from finetune.config import TrainConfig
 from finetune.listen import from_files, from_samples
 from finetune.loop import finetune
@@ -90,8 +90,7 @@ def test_a_long_file_is_read_in_pieces_with_the_same_transcript(
     soundfile.write(tmp_path / "a.wav", speech((*WORDS, *reversed(WORDS))), 8000)
     whole, in_pieces = io.StringIO(), io.StringIO()
     from_files(trained_recognizer(), [str(tmp_path / "a.wav")], True, whole, None)
-    monkeypatch.setattr(listen, "_LONG", 0.1)
-    monkeypatch.setattr(FinetunedModel, "answers", None)
+    monkeypatch.setattr(recognizer, "_PIECE", 0.1)
     from_files(trained_recognizer(), [str(tmp_path / "a.wav")], True, in_pieces, None)
     assert in_pieces.getvalue() == whole.getvalue() != "\n"
 
@@ -415,6 +414,29 @@ def test_rows_that_cannot_be_trained_on_raise_an_error(cell, text: str, message:
 
     with pytest.raises(UserError, match=re.escape(message)):
         TOYS["transcribe"].task.training_example(Row({"audio": cell, "text": text}), TOKENIZER)
+
+
+def test_silent_rows_with_an_empty_transcript_count_as_what_is_written_there() -> None:
+    task = TOYS["transcribe"].task
+    rows = [*TOYS["transcribe"].rows(3, 0), Row({"audio": {"array": [0.0] * 2400, "sampling_rate": 8000}, "text": " "})]
+    split = prepare(task, Split("test", rows), TOKENIZER, skip=True)
+    assert len(split) == 4
+    assert any("1 row with an empty transcript, where each word that is written counts" in it for it in split.remarks)
+    said = [row["text"] for row in rows[:3]]
+    words = sum(len(text.split()) for text in said)
+    for last, errors in (("", 0), ("blue red", 2)):
+        answers = [{"transcript": text} for text in (*said, last)]
+        assert task.scores(split.rows, answers)["wer"] == pytest.approx(errors / words)
+    assert task.scores(split.rows, [{"transcript": ""}] * 4) == {"wer": 1, "cer": 1}
+
+
+def test_rates_can_ignore_punctuation_and_count_case() -> None:
+    task, row = TOYS["transcribe"].task, Row({"text": "Well, 'so'"})
+    assert task.scores([row], [{"transcript": "well so"}])["wer"] == pytest.approx(2 / 3)
+    changed = task.decoding_with({"scoring": replace(task.scoring, punctuation=False)}, TOKENIZER)
+    assert changed.scores([row], [{"transcript": "well so"}])["wer"] == 0
+    changed = replace(task, scoring=replace(task.scoring, punctuation=False, case=True))
+    assert changed.scores([row], [{"transcript": "well so"}])["wer"] == pytest.approx(1 / 2)
 
 
 @pytest.mark.parametrize("beam", [1, 3])

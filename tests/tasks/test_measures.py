@@ -15,6 +15,7 @@ from scipy.fft import dct
 from ernie.audio.features import FeatureConfig, features
 from ernie.audio.wave import Wave
 from ernie.data.labeled.row import Row
+from ernie.errors import UserError
 from tasks.downstream import measures
 from tasks.downstream.measures import (
     accuracy,
@@ -268,6 +269,46 @@ class TestTranscription:
         assert wer(["yes - no"], ["yes no"]) == wer(["twenty-one"], ["twenty one"]) == 0  # inaudible
         assert wer(["yes - no"], ["yes yes"]) == pytest.approx(1 / 2)
         assert wer(["it's the boy's"], ["it is the boy's"]) == pytest.approx(2 / 3)
+
+    @pytest.mark.parametrize(
+        ("said", "written", "expected"),
+        [
+            ("rock 'n' roll", "rock n roll", 1 / 3),
+            ("rock n roll", "rock ’n’ roll", 1 / 3),
+            ("a 'nice' day", "a nice day", 1 / 3),
+            ('a "nice" day', "a nice day", 1 / 3),
+            ("we said “go away” now", "we said go away now", 2 / 5),
+            ("rock 'n' roll", "rock ' n ' roll", 0),
+            ("a 'nice' day", "a ' nice ' day", 0),
+            ('the "big red" bus', "the “ big red ” bus", 0),
+            ("that's 'nice'", "that ' s ' nice '", 0),
+            ("it isn’t", "it isn't", 0),
+        ],
+    )
+    def test_quotation_marks_belong_to_the_words_they_enclose(self, said: str, written: str, expected: float) -> None:
+        assert wer([said], [written]) == pytest.approx(expected)
+
+    def test_punctuation_can_be_ignored_and_case_can_count(self) -> None:
+        said, written = "Well, 'so' it's a (twenty-one) rock 'n' roll.", "well so it's a twenty one rock n roll"
+        assert wer([said], [written], punctuation=False) == cer([said], [written], punctuation=False) == 0
+        assert (
+            wer(["你好，世界。"], ["你好世界"], punctuation=False)
+            == cer(["你好，世界。"], ["你好世界"], punctuation=False)
+            == 0
+        )
+        assert wer(["日本「の」夏。"], ["日本の冬"], punctuation=False) == pytest.approx(1 / 4)
+        assert wer(["five $ and 3 %"], ["five and 3"], punctuation=False) == pytest.approx(2 / 5)  # both are spoken
+        assert wer(["it's"], ["its"], punctuation=False) == 1  # the apostrophe is part of the word
+        assert wer(["Mr Smith"], ["mr Smith"], case=True) == pytest.approx(1 / 2)
+        assert cer(["Ab"], ["ab"], case=True) == pytest.approx(1 / 2)
+
+    def test_words_where_nothing_is_said_are_insertions_and_silence_deletes_all(self) -> None:
+        assert wer(["", "a b"], ["x", "a b"]) == pytest.approx(1 / 2)
+        assert wer(["", "a b"], ["", ""]) == 1
+        assert cer(["", "ab"], ["x", "ab"]) == pytest.approx(1 / 2)
+        for texts, options in ((["", " "], {}), (["...", "“”"], {"punctuation": False})):
+            with pytest.raises(UserError, match="every transcript is empty, and an error rate divides by"):
+                wer(texts, ["x", "y"], **options)
 
     def test_an_accent_is_not_punctuation_in_any_encoding(self) -> None:
         assert wer(["Café"], ["cafe\u0301"]) == cer(["Café"], ["cafe\u0301"]) == 0
