@@ -18,6 +18,7 @@ from ernie.data.labeled.row import Row
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError, about, check_exists
 from ernie.kernels.precision import InferencePrecisionChoice
+from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.pretrained import TASK_FILE
 from ernie.model.weights import arrays
@@ -142,6 +143,7 @@ def keep_model(model: FinetunedModel, trial: str, folder: Path) -> None:
     partial = partial_folder(place)
     model.save(partial)
     (partial / _TRIAL_FILE).write_text(f"{trial}\n", encoding="utf-8")
+    write_checksums(partial, [_TRIAL_FILE])
     put(partial, place)
 
 

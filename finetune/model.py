@@ -21,6 +21,7 @@ from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import Remark, UserError, about, check_iterable
 from ernie.kernels.mask import Mask
+from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.initialization import initialize
@@ -148,7 +149,7 @@ class FinetunedModel(nn.Layer):
         """
         save(self.ernie, folder)
         save_weights(self.head, folder / HEAD_FILE)
-        write_task(folder, self.task, self.task_id)
+        write_checksums(folder, [HEAD_FILE, *write_task(folder, self.task, self.task_id)])
 
     @classmethod
     def load(cls, path: str | Path, trust_plugins: Sequence[str] | bool = ()) -> FinetunedModel:

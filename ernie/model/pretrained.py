@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ernie.errors import UserError
+from ernie.model.checksums import check_model
 from ernie.model.published import hub
 from ernie.model.published.sentence_folder import encoder_path
 from ernie.text.load import load_tokenizer
@@ -38,7 +39,9 @@ class ErnieTokenizer:
             path = hub.find(path)
         for folder in (Path(path), Path(path) / "model"):
             if (folder / TOKENIZER_FOLDER).is_dir():
-                return load_tokenizer(folder / TOKENIZER_FOLDER)
+                tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+                check_model(folder, f"{TOKENIZER_FOLDER}/")
+                return tokenizer
         return load_tokenizer(path)
 
 

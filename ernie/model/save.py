@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ernie.atomic import make_folder, partial_folder, put, temporary_file
+from ernie.model.checksums import CHECKSUMS_FILE, write_checksums
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from ernie.model.published.sentence_folder import remove_sentence_config
 from ernie.model.sentence import MODULES_FILE
@@ -31,13 +32,21 @@ def save(model: ErnieModel, folder: Path) -> None:
             model.tokenizer.save(tokenizer)
         if model.sentence_config is not None and not model.sentence_config.unsupported:
             model.sentence_config.write(make_folder(sentence), model.config.hidden_size)
+        names = [*writers, *_files(sentence, ""), *_files(tokenizer, f"{TOKENIZER_FOLDER}/")]
+        (folder / CHECKSUMS_FILE).unlink(missing_ok=True)  # a kill before the end leaves a model that is not checked
         _move_sentence_config(folder, sentence)
         _move_into_place(folder, partials, tokenizer)
+        write_checksums(folder, names)
     finally:
         for path in partials.values():
             path.unlink(missing_ok=True)
         for partial_place in (tokenizer, sentence):
             shutil.rmtree(partial_place, ignore_errors=True)
+
+
+def _files(partial: Path, prefix: str) -> list[str]:
+    """Return the names that the files in a partial folder will have in the model's."""
+    return [prefix + file.relative_to(partial).as_posix() for file in sorted(partial.rglob("*")) if file.is_file()]
 
 
 def _writers(model: ErnieModel) -> dict[str, Callable[[Path], None]]:

@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any
 
 from ernie.atomic import PARTIAL, disk_guard
-from ernie.data.shards import file_sha256
+from ernie.data.checksums import check_checksums, checksums_of
 from ernie.errors import UserError
 from ernie.saved import read_json
 
@@ -65,7 +65,7 @@ class Checkpoints:
         with disk_guard(self.folder, f"the checkpoint of step {step} was not written, the earlier ones are untouched"):
             try:
                 write(partial)
-                manifest = {"step": step, "score": score, "sha256": _checksums(partial)}
+                manifest = {"step": step, "score": score, "sha256": checksums_of(partial, _files(partial))}
                 (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
                 _flush(partial)
             except BaseException:
@@ -119,16 +119,15 @@ def remedy(path: Path) -> str:
 
 def check(path: Path) -> None:
     """Verify a checkpoint against its checksums.  Raises UserError naming the first file that differs."""
-    for name, expected in read_manifest(path)["sha256"].items():
-        file = path / name
-        if not file.is_file() or file_sha256(file) != expected:
-            what = "is missing" if not file.is_file() else "does not match its checksum"
-            raise UserError(f"{file}: {what}: the checkpoint is damaged. {remedy(path)}")
+    listed, damaged = read_manifest(path)["sha256"], f"the checkpoint is damaged. {remedy(path)}"
+    check_checksums(path, listed, path / MANIFEST, damaged)
+    for name in _files(path):
+        if name not in listed and name != MANIFEST and name.endswith((".json", ".safetensors")):
+            raise UserError(f"{path / name}: has no checksum in {MANIFEST}: {damaged}")
 
 
-def _checksums(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
+def _files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def _flush(folder: Path) -> None:

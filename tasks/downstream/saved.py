@@ -42,8 +42,8 @@ def check_finished(path: Path) -> None:
         raise UserError(f"{path}: the run in it is not finished; the same 'ernie finetune' command resumes it")
 
 
-def write_task(folder: Path, task: FinetuneTask, task_id: int) -> None:
-    """Write the task and the id of the task embedding, and copy the files that the task names."""
+def write_task(folder: Path, task: FinetuneTask, task_id: int) -> list[str]:
+    """Write the task and the id of the task embedding, and copy the files that the task names; return all names."""
     copied: dict[str, Any] = {}
     for field in task.files:
         file = getattr(task, field)
@@ -54,6 +54,7 @@ def write_task(folder: Path, task: FinetuneTask, task_id: int) -> None:
     # The module name lets `read_task` import a kind from outside the library.
     data = {"task": to_dict(replace(task, **copied)), "module": type(task).__module__, "task_id": task_id}
     (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return [TASK_FILE, *(str(name) for name in copied.values())]
 
 
 def kind_of(folder: Path) -> str | None:

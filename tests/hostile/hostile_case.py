@@ -139,6 +139,15 @@ def json_edited(name: str, **values: Any) -> Make:
     return make
 
 
+def removed(name: str) -> Make:
+    """Delete a file, which must be there."""
+
+    def make(work: Path) -> None:
+        (work / name).unlink()
+
+    return make
+
+
 def flipped(name: str, position: float = 0.5) -> Make:
     """Flip the lowest bit of a byte of a file, at a fraction of its length."""
 

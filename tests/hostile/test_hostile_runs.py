@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hostile_case import CODE, Case, Make, Trier, edited, everywhere, json_edited, link, text, together
+from hostile_case import (
+    CODE,
+    Case,
+    Make,
+    Trier,
+    edited,
+    everywhere,
+    flipped,
+    json_edited,
+    link,
+    removed,
+    text,
+    together,
+)
 
 READERS = (
     "evaluate done",
@@ -24,6 +37,7 @@ def asks_for(module: str) -> Make:
     return together(
         EVIL,
         json_edited("done/model/task.json", module=module),
+        removed("done/model/sha256.json"),
         edited("done/config.yaml", "plugins: []", f"plugins: [{module}]"),
     )
 
@@ -99,8 +113,46 @@ LINKS = [
     ),
 ]
 
+DAMAGED = [
+    *(
+        Case(
+            f"changed-{file}",
+            change,
+            "predict done --input test.tsv",
+            rf"{file}: does not match its checksum: the model is damaged; copy it again\. .* delete done/model/sha256",
+            base="run",
+            commands=READERS,
+        )
+        for file, change in (
+            ("model.safetensors", flipped("done/model/model.safetensors", 0.9)),
+            ("head.safetensors", flipped("done/model/head.safetensors", 0.95)),
+            ("config.json", edited("done/model/config.json", '"dropout": 0.0', '"dropout": 0.5')),
+            ("task.json", edited("done/model/task.json", "praise", "priase")),
+            ("tokenizer/vocab.txt", edited("done/model/tokenizer/vocab.txt", "film", "fjlm")),
+        )
+    ),
+    Case("flipped-encoder", flipped("encoder/model.safetensors"), "check task.yaml", "does not match", base="run"),
+    Case("model-before-checksums", removed("done/model/sha256.json"), "evaluate done", '"rows": 50', 0, base="run"),
+    Case(
+        "missing-weights", removed("done/model/model.safetensors"), "evaluate done", "there is no such file", base="run"
+    ),
+    *(
+        Case(f"checksums-{id}", text("done/model/sha256.json", content), "evaluate done", says, base="run")
+        for id, content, says in (
+            ("not-json", "{", r"sha256\.json: is not JSON\. Copy the model's sha256\.json again"),
+            ("missing", "{}", "sha256: this key is missing"),
+            ("empty", '{"sha256": {}}', "sha256: is empty"),
+            ("outside", '{"sha256": {"../../../outside/victim": "0"}}', "names '../../../outside/victim', which is no"),
+            ("absolute", '{"sha256": {"/etc/passwd": "0"}}', "names '/etc/passwd', which is no file in done/model"),
+            ("no-digest", '{"sha256": {"config.json": ""}}', r"sha256\.config\.json: is no SHA-256"),
+            ("number", '{"sha256": {"config.json": 5}}', r"sha256\.config\.json: is no SHA-256"),
+        )
+    ),
+]
+
 CASES = [
     *CODES,
+    *DAMAGED,
     *LINKS,
     Case(
         "config-not-yaml", text("done/config.yaml", "task: ["), "evaluate done", r"config\.yaml:1: .*YAML", base="run"

@@ -227,6 +227,11 @@ def test_weights_of_another_type_are_converted_to_float32(tmp_path: Path, kind: 
     model = make()
     model.save_pretrained(tmp_path)
     convert_weights(kind, tmp_path / "model.safetensors", only)
+    with pytest.raises(
+        UserError, match=r"model\.safetensors: does not match its checksum: .* on purpose, delete .*sha256"
+    ):
+        ErnieModel.from_pretrained(tmp_path)
+    (tmp_path / "sha256.json").unlink()
     loaded = ErnieModel.from_pretrained(tmp_path)
     assert {parameter.dtype for parameter in loaded.parameters()} == {paddle.float32}
     for name, parameter in loaded.named_parameters():
@@ -379,6 +384,7 @@ def test_a_failed_save_keeps_the_model_saved_before(part: str, tmp_path: Path, m
         "config.json",
         "masked_head.safetensors",
         "model.safetensors",
+        "sha256.json",
         "tokenizer",
     ]
 
@@ -395,6 +401,7 @@ def test_saving_over_a_model_keeps_other_files_in_its_folder(tmp_path: Path) -> 
         "config.json",
         "model.safetensors",
         "notes.txt",
+        "sha256.json",
         "tokenizer",
     ]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -220,6 +222,31 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = Checkpoints(tmp_path).save(1, content("text"))
     (path / "model" / "weights").unlink()
     with pytest.raises(UserError, match="model/weights: is missing: the checkpoint is damaged"):
+        check(path)
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        ({}, "manifest.json: sha256: is empty, so that nothing could be checked; the checkpoint is damaged"),
+        ({"../../../victim": "0" * 64}, "sha256: names '../../../victim', which is no file in"),
+        ({"/etc/passwd": "0" * 64}, "sha256: names '/etc/passwd', which is no file in"),
+        ({"state.json": ""}, "sha256.state.json: is no SHA-256"),
+        (
+            {"notes": hashlib.sha256(b"none").hexdigest()},
+            "state.json: has no checksum in manifest.json: the checkpoint is damaged",
+        ),
+    ],
+)
+def test_a_manifest_cannot_switch_checking_off(tmp_path: Path, listed: dict[str, str], message: str) -> None:
+    def write(folder: Path) -> None:
+        (folder / "state.json").write_text("{}")
+        (folder / "notes").write_text("none")
+
+    path = Checkpoints(tmp_path / "run").save(1, write)
+    manifest = json.loads((path / MANIFEST).read_text())
+    (path / MANIFEST).write_text(json.dumps({**manifest, "sha256": listed}))
+    with pytest.raises(UserError, match=re.escape(message)):
         check(path)
 
 

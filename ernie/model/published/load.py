@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ernie.errors import Remark, UserError, about
+from ernie.model.checksums import check_model
 from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
@@ -127,6 +128,7 @@ def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     config = model.config
     model.sentence_config, notes = read_sentence_config(folder, config.max_positions, config.hidden_size)
     model.eval()
+    check_model(folder)  # last: what is wrong in a file that cannot be read is said better
     return LoadedCheckpoint(model, "ernie", (*(() if pooler else (_NO_POOLER,)), *notes), pooler)
 
 

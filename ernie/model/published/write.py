@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 
 from ernie.atomic import make_folder
+from ernie.model.checksums import write_checksums
 from ernie.model.config import EncoderConfig
 from ernie.model.pretrained import WEIGHTS_FILE
 from ernie.model.published import names
@@ -37,6 +38,7 @@ def write(model: ErnieModel, folder: Path, to: Target, *, pooler: bool = True) -
         model.save_pretrained(folder)
         if not pooler:
             save_arrays(own, folder / WEIGHTS_FILE)
+            write_checksums(folder, [WEIGHTS_FILE])
         return []
     make_folder(folder)
     settings = settings_for(model.config, to, model.masked_head is not None, padding_id(model))
