@@ -16,9 +16,10 @@ _TAIL = 16  # characters, enough for at least one that is neither an accent nor 
 
 
 class StableTokens(NamedTuple):
-    """The `ids` of tokens that later text cannot change, and the text that is `held` back until its tokens are stable.
+    """The `ids` of tokens that later text cannot change, and the text that is `held` because it may still change.
 
-    `held` begins with the last character of the text already tokenized, as context.
+    `held` begins with the last character of the text already tokenized, as context.  A unit that may grow is held as a
+    whole, although its first tokens may have been returned: `stable_tokens` returns only what follows them.
     """
 
     ids: list[int]
@@ -53,13 +54,14 @@ def stable_tokens(tokenizer: Tokenizer, held: str, piece: str, ended: bool = Fal
 
     `held` is the text held back so far.  Pieces are joined by a space, except next to a letter of a script without
     spaces, where only a space in the piece itself counts.  Many vocabularies treat a run of letters of such a script as
-    one unit: it is held back until it is complete.  `ended` says that no text follows.
+    one unit, which may still grow: of its tokens, those are returned that no continuation can change.  `ended` says
+    that no text follows.
     """
     # The first character precedes the held text: it shows the tokenizer whether a word begins after it.
     before = "" if is_space(held[0]) else held[0]
     if piece and all(map(is_space, piece)):
         return StableTokens([], without_end(held) + " " if before else held)
-    joined = has_no_spaces(held[-1]) or has_no_spaces(piece[:1] or " ")
+    joined = is_space(held[-1]) or has_no_spaces(held[-1]) or has_no_spaces(piece[:1] or " ")
     text = held + piece if joined else f"{held} {piece}"
     units, old = tokenizer.split(text), tokenizer.split(before)
     if units[: len(old)] != old:  # the text extends a unit already emitted: keep its tokens and start a new unit
@@ -67,24 +69,29 @@ def stable_tokens(tokenizer: Tokenizer, held: str, piece: str, ended: bool = Fal
     new = units[len(old) :]
     if not new:
         return StableTokens([], held)
-    grows = not ended and has_no_spaces(text[-1]) and _may_grow(tokenizer, new[-1])
-    if grows and len(new) == 1:
-        return StableTokens([], text)
+    told = len(_settled(tokenizer, tokenizer.split(held)[len(old) :]))
+    spans_spaces = len(tokenizer.split("a a")) == 1  # a vocabulary with pieces of several words
+    grows = not ended and (spans_spaces or (has_no_spaces(text[-1]) and _may_grow(tokenizer, new[-1])))
     if not grows:
-        return StableTokens(_ids(tokenizer, new), _last_letter(tokenizer, text))
+        space = " " * is_space(text[-1])
+        return StableTokens(_ids(tokenizer, new)[told:], _last_letter(tokenizer, text) + space)
     # Hold the original text, not the tokenizer's normalized form, in which a unit may vanish.
     offsets, count, size = tokenizer.encode(text).offsets, 0, 0
     while not size and count < len(new):
         count += 1
         size = len(tokenizer.pieces(new[-count]))
+    ids = _ids(tokenizer, new[:-count]) + _settled(tokenizer, new[-count:])
     if count == len(new):
-        return StableTokens([], text)
+        return StableTokens(ids[told:], text)
     start = int(offsets[-size][0])
     start = len(text) - len(without_start(text[start:]))
     space = " " * _ends_a_word(tokenizer, text[:start])
-    return StableTokens(
-        _ids(tokenizer, new[:-count]), _last_letter(tokenizer, without_end(text[:start])) + space + text[start:]
-    )
+    return StableTokens(ids[told:], _last_letter(tokenizer, without_end(text[:start])) + space + text[start:])
+
+
+def _settled(tokenizer: Tokenizer, units: list[str]) -> list[int]:
+    """Return the tokens of a held text that no continuation can change: those of its first unit."""
+    return tokenizer.settled_pieces(units[0]) if len(units) == 1 else []
 
 
 def _ends_a_word(tokenizer: Tokenizer, text: str) -> bool:

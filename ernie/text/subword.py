@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, ClassVar
+from unicodedata import normalize
 
 import numpy as np
 import sentencepiece
@@ -30,6 +33,7 @@ _SPECIAL = {
 # each with the space marker before it; or, coarser, everything between two spaces.
 _WORDS = re.compile(rf"{SPACE}?(?:[^\W\d_{SPACE}]+|(?:[\W\d_](?<!{SPACE}))+)|{SPACE}")
 _CHUNKS = re.compile(rf"{SPACE}?[^{SPACE}]+|{SPACE}")
+_MARKS = [*map(chr, range(0x300, 0x370)), "\u3099", "\u309a"]  # accents, and those of kana
 _LETTER, _MARK = re.compile(rf"[^\W\d_{SPACE}]"), re.compile(rf"[\W\d_](?<!{SPACE})")
 
 
@@ -82,6 +86,26 @@ class SentencePiece(Tokenizer):
 
     def pieces(self, unit: str) -> list[int]:
         return [i for i, _ in self._cut_unit(unit)]
+
+    def settled_pieces(self, unit: str) -> list[int]:
+        """Return what all ways to continue the unit have in common.
+
+        Where a longer text is cut at a character, what precedes the cut is cut as if it stood alone: unigram models
+        extend the best path to each character, and BPE never merges across a cut that remains.  The last cut that a
+        continuation leaves untouched is at the end, or before characters that begin a longer piece.
+        """
+        settled = unit[:-1] if unit and _may_compose(unit[-1]) else unit
+        ways = [self.pieces(settled[:end]) for end in range(len(settled) + 1) if self._begins_piece(settled[end:])]
+        return commonprefix(ways)
+
+    def _begins_piece(self, text: str) -> bool:
+        """Whether a piece of the model is longer than a text and begins with it."""
+        i = bisect_right(self._sorted, text)
+        return i < len(self._sorted) and self._sorted[i].startswith(text)
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self._tokens[: self._model_size])
 
     def surface(self, units: Sequence[str]) -> list[str]:
         return [unit.lstrip(SPACE) for unit in units]
@@ -147,8 +171,10 @@ class SentencePiece(Tokenizer):
     def _cut_unit(self, unit: str) -> list[tuple[int, int]]:
         """Return the pieces of a unit as (id, number of the unit's characters)."""
         has_space = unit.startswith(SPACE)
+        if unit == SPACE:
+            return [(self._engine.PieceToId(SPACE), 1)]
         if self._adds_dummy_prefix and has_space:
-            return self._encode(unit[1:]) or [(self._engine.PieceToId(SPACE), 1)]
+            return self._encode(unit[1:])
         same_alone = not has_space and (self._units is not _WORDS or not self._adds_dummy_prefix)
         if self._units is None or same_alone:
             return self._encode(unit)
@@ -176,6 +202,12 @@ class SentencePiece(Tokenizer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SentencePiece, (self._model,)
+
+
+@lru_cache
+def _may_compose(letter: str) -> bool:
+    """Whether a mark that follows a letter may merge with it into another letter."""
+    return any(len(normalize("NFC", letter + mark)) == 1 for mark in _MARKS)
 
 
 def _origin(marked: str, origins: np.ndarray, start: int, stop: int) -> tuple[int, int]:

@@ -57,6 +57,13 @@ class Tokenizer(ABC):
     def pieces(self, unit: str) -> list[int]:
         """Return the token ids of one unit; empty for a unit that the normalizer removes."""
 
+    def settled_pieces(self, unit: str) -> list[int]:
+        """Return the first token ids of a unit that is still growing: those that no continuation can change.
+
+        They are final even if the unit becomes longer, which is what a stream needs; the default knows of none.
+        """
+        return []
+
     @abstractmethod
     def encode(self, text: str) -> Encoding:
         """Return the token ids of `text` with character offsets, which stay correct around unknown tokens.

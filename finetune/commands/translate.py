@@ -1,9 +1,9 @@
 """Translate standard input, one sentence per line, with a fine-tuned model; words are written once they are ready.
 
 A model that stays some words behind the source (task.wait_k) writes while a line is still being typed.  With --by line
-the lines available are translated as one batch: much faster, and the same words.  In languages without
-spaces, where SentencePiece joins letters, text between punctuation marks is one word.  A line that is too long or not
-UTF-8 is noted, and the others are translated; the exit status is then 2.
+the lines available are translated as one batch: much faster, and the same words.  In languages without spaces a
+character is a word.  A line that is too long or not UTF-8 is noted, and the others are translated; the exit status is
+then 2.
 
   ernie translate runs/de-en < german.txt > english.txt
   ernie translate runs/de-en --wait-k 3 --show-latency
