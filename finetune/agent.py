@@ -11,13 +11,16 @@ from __future__ import annotations
 import warnings
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
+from pathlib import Path
 
 from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
 
-from ernie.arguments import add_plugin
+from ernie.arguments import add_plugin, add_precision
 from ernie.decode.stream import Stream
 from ernie.errors import Remark, UserError
+from ernie.kernels.precision import computing
+from finetune.folder import precision_of
 from finetune.translator import TextTranslator
 
 
@@ -29,6 +32,7 @@ class TranslatorAgent(TextToTextAgent):
 
     def __init__(self, arguments: Namespace):
         self._translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam, arguments.plugin)
+        self._precision = precision_of(Path(arguments.run), arguments.precision)
         super().__init__(arguments)
 
     @staticmethod
@@ -37,6 +41,7 @@ class TranslatorAgent(TextToTextAgent):
         parser.add_argument("--run", required=True, help="the folder of a fine-tuning run of the kind translate")
         parser.add_argument("--wait-k", type=int, help="tokens to stay behind the source")
         parser.add_argument("--beam", type=int, help="hypotheses to follow once a source is over")
+        add_precision(parser)
         add_plugin(parser)
 
     def reset(self) -> None:
@@ -46,6 +51,10 @@ class TranslatorAgent(TextToTextAgent):
 
     def policy(self) -> Action:
         """Write the words that the newly read ones commit; if there are none, read on."""
+        with computing(self._precision):  # that of `ernie translate`
+            return self._policy()
+
+    def _policy(self) -> Action:
         new, ended = "", self.states.source_finished
         try:
             for word in self.states.source[self._read :]:

@@ -20,7 +20,7 @@ from ernie.text.scripts import words_in
 from finetune.rows import LeftOut, groups_as_available
 from finetune.translator import TextTranslator
 
-_END = "\n"  # stands for the end of a line among its words
+END = "\n"  # stands for the end of a line among its words
 _UNFINISHED = "could not be translated to the end"
 
 
@@ -32,8 +32,8 @@ def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: Te
     """
     report, left_out = _Report("word", latency), LeftOut(_UNFINISHED)
     stream, line, number, usable = Stream(translator), _LineTiming(), 1, True
-    for word in _read_words(source):
-        ended, new = word == _END, ""
+    for word in read_words(source):
+        ended, new = word == END, ""
         problem = word if isinstance(word, UserError) else None
         if usable and isinstance(word, str):
             line.receive(0 if ended else len(words_in(word)))
@@ -85,8 +85,8 @@ def by_line(translator: TextTranslator, lines: Iterable[Line], out: TextIO, late
     left_out.raise_if_any()
 
 
-def _read_words(source: TextIO) -> Iterator[str | UserError]:
-    """Yield each word as soon as it is complete, and _END at the end of a line.
+def read_words(source: TextIO) -> Iterator[str | UserError]:
+    """Yield each word as soon as it is complete, and END at the end of a line.
 
     A character of a script without spaces also ends the word before it; a word after a space starts with one.
     Invisible characters do not make a word until the line has had a visible one: a line may hold nothing else.
@@ -114,12 +114,12 @@ def _read_words(source: TextIO) -> Iterator[str | UserError]:
             piece = ""
         piece += " "
         if letter == "\n":
-            yield _END
+            yield END
             piece, has_visible, readable = "", False, True
     if without_end(piece) and has_visible and readable:
         yield piece
     if in_line:
-        yield _END
+        yield END
 
 
 class _LineTiming:

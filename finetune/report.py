@@ -45,7 +45,7 @@ from tasks.downstream.saved import TRIALS_FOLDER
 
 PAGE, FOLDER = "report.html", "report"
 _MOST_LABELS, _MOST_SCORED_LABELS = 20, 100  # larger tables are unreadable: of labels by labels, and of their scores
-_MIN_DISTANCE = 0.15  # tokens: a distance whose lagging is this close to that of whole sentences is not drawn
+_MIN_DISTANCE = 0.15  # words: a distance whose lagging is this close to that of whole sentences is not drawn
 _BETWEEN = 3.0  # points between the names of two distances
 _LOSS_SPANS = 60  # of a trial's steps: the loss curve has one point, the mean loss, for each span
 _MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
@@ -100,25 +100,31 @@ def _chapters(folder: Path, result: Result, latency: Sequence[Point]) -> Iterato
     if latency:
         note = (
             "How well the model translates when it stays a given number of tokens behind the source, over "
-            f"{latency[0].rows:,} rows of dev. Filled dots are distances that it was trained for. Average lagging is "
-            "the number of tokens by which it lags behind a translation that keeps pace with the source (Ma et al., "
-            "2019); the table below has other measures and, separately, the computing time."
+            f"{plural(latency[0].rows, 'row')} of dev{_too_long(latency[0])}. Filled dots are distances that it was "
+            "trained for. Average lagging is the number of words (characters, in scripts without spaces) by which it "
+            "lags behind a translation that keeps pace with the source (Ma et al., 2019), measured on input that "
+            "arrives word by word; the table below has other measures and, separately, the computing time."
         )
         yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
+
+
+def _too_long(point: Point) -> str:
+    return f" ({plural(point.left_out, 'longer one')} cannot be read live)" if point.left_out else ""
 
 
 def _latency_table(metric: str, latency: Sequence[Point]) -> Iterator[str]:
     """Yield a table of all latency measures at each distance."""
     if latency:
-        rows = [["distance", metric, *(short for short, _ in MEASURES), "ms a token"]]
+        rows = [["distance", metric, *(short for short, _ in MEASURES), "AL in tokens", "ms a token"]]
         for point in latency:
             measures = (f"{getattr(point.latency, name):.2f}" for _, name in MEASURES)
-            rows.append([point.name, f"{point.score:.3f}", *measures, f"{1000 * point.seconds:.1f}"])
+            lag = f"{point.token_latency.lagging:.2f}"
+            rows.append([point.name, f"{point.score:.3f}", *measures, lag, f"{1000 * point.seconds:.1f}"])
         yield table("latencies", rows)
 
 
 def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
-    figure, (axes,) = panels([f"dev · {metric}, against average lagging in tokens"], 2.6)
+    figure, (axes,) = panels([f"dev · {metric}, against average lagging in words"], 2.6)
     whole = latency[-1]
     near = whole.latency.lagging - _MIN_DISTANCE
     points = [point for point in latency if point is whole or point.trained or point.latency.lagging < near]

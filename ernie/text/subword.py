@@ -6,8 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
-from os.path import commonprefix
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 from unicodedata import normalize
@@ -96,7 +95,7 @@ class SentencePiece(Tokenizer):
         """
         settled = unit[:-1] if unit and _may_compose(unit[-1]) else unit
         ways = [self.pieces(settled[:end]) for end in range(len(settled) + 1) if self._begins_piece(settled[end:])]
-        return commonprefix(ways)
+        return [ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*ways, strict=False))]
 
     def _begins_piece(self, text: str) -> bool:
         """Whether a piece of the model is longer than a text and begins with it."""

@@ -17,10 +17,12 @@ from toys import GERMAN
 
 from ernie.decode.latency import average_lagging, length_adaptive_average_lagging
 from ernie.errors import Remark
+from ernie.kernels.precision import current, resolve
 
 pytest.importorskip("simuleval")
 
 from finetune.agent import TranslatorAgent
+from finetune.translator import TextTranslator
 
 SOURCES = ("blue red green blue", "red", "green blue blue red", "red green red green blue")
 
@@ -76,9 +78,23 @@ def test_simuleval_measures_the_same_latency(scored) -> None:
 
 def test_a_sentence_that_is_too_long_is_translated_as_far_as_it_fits(tmp_path: Path) -> None:
     trained_translator().save(tmp_path / "model")
-    agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=2, beam=None))
+    agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=2, beam=None, precision=None, plugin=[]))
     agent.states.source = ["red", "blue"] * 100
     with pytest.warns(Remark, match=r"a sentence is translated up to its word [1-9]\d: "):
         action = agent.policy()
     assert action.finished
     assert action.content.startswith("rot blau rot blau")
+
+
+@pytest.mark.parametrize(("given", "computed_in"), [(None, "auto"), ("fp32", "fp32")])
+def test_the_agent_computes_in_the_precision_of_the_command(
+    given: str | None, computed_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained_translator().save(tmp_path / "model")
+    agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=1, beam=None, precision=given, plugin=[]))
+    seen = []
+    push = TextTranslator.push
+    monkeypatch.setattr(TextTranslator, "push", lambda *arguments: (seen.append(current()), push(*arguments))[1])
+    agent.states.source = ["red"]
+    agent.policy()
+    assert seen == ["fp32" if computed_in == "fp32" else resolve("auto")]

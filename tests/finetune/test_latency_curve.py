@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from toys import TOYS, tiny_encoder
 
 from ernie.cli import main
+from ernie.decode.wait_k import WaitK
+from finetune.interpret import by_word
+from finetune.model import FinetunedModel
+from finetune.translator import TextTranslator
 
 CONFIG = """\
 task: {kind: translate, max_len: 16, wait_k: [2, 1], smoothing: 0.0, layers: 1}
@@ -52,10 +58,26 @@ def test_the_score_at_the_default_distance_is_the_reported_one(run: Path) -> Non
 
 def test_the_lag_is_measured_against_the_reference_and_does_not_count_the_end_token(run: Path) -> None:
     """Every word is one token, and a translation has as many as its source: poor training cannot look like low lag."""
-    points = {point["wait_k"]: point["latency"] for point in json.loads((run / "latency.json").read_text())}
+    points = {point["wait_k"]: point["token_latency"] for point in json.loads((run / "latency.json").read_text())}
     words = [len(row["source"].split()) for row in TOYS["translate"].rows(30, 1)]
     assert points[None]["lagging"] == pytest.approx(sum(words) / 30)
     assert points[2]["lagging"] == pytest.approx(2, abs=0.35)  # sources of one word lag by one
+
+
+def test_the_lag_in_words_is_that_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The curve shows what a reader of `ernie translate --show-latency` sees, not what the policy would allow."""
+    points = {point["wait_k"]: point for point in json.loads((run / "latency.json").read_text())}
+    model = FinetunedModel.load(run)
+    lines = "".join(f"{row['source']}\n" for row in TOYS["translate"].rows(30, 1))
+    for k in (1, 3):
+        report = StringIO()
+        by_word(TextTranslator(model, WaitK(k)), StringIO(lines), StringIO(), report)
+        mean = re.search(r"mean of 30 lines: AL ([\d.]+), LAAL [\d.]+, DAL ([\d.]+), AP ([\d.]+)", report.getvalue())
+        assert mean is not None
+        measured = points[k]["latency"]  # AL is against references there; DAL and AP need none
+        assert measured["differentiable"] == pytest.approx(float(mean[2]), abs=0.006)
+        assert measured["proportion"] == pytest.approx(float(mean[3]), abs=0.006)
+        assert measured["lagging"] > points[k]["token_latency"]["lagging"]  # a word is written when the next one begins
 
 
 def test_the_report_plots_the_curve(run: Path) -> None:

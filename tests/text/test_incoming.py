@@ -88,7 +88,24 @@ LETTERS = "我们今天去北京，。！你好\u3000 ab Paddle.,3\u3007\uff11\u
 INVISIBLE = "\u200b\ufeff a9b\u30c6,。"  # zero-width characters, which SentencePiece reads as spaces
 CONTROL = "\xad\x00\x85\x1f a今天北ab。"  # others that it reads as unknown characters, or drops
 alphabets = (LETTERS, ACCENTED, INVISIBLE, CONTROL)
-WORDS = ("我们", "今天", "去", "北京", "公园", "世界", "天气", "你好", "很", "好", "，", " ", "。", " ab", " Paddle", " a b ")
+WORDS = (
+    "我们",
+    "今天",
+    "去",
+    "北京",
+    "公园",
+    "世界",
+    "天气",
+    "你好",
+    "很",
+    "好",
+    "，",
+    " ",
+    "。",
+    " ab",
+    " Paddle",
+    " a b ",
+)
 running = st.lists(st.sampled_from(WORDS), max_size=10).map("".join)  # which vocabularies have long pieces of
 mixed = st.one_of(running, *(st.text(st.sampled_from(alphabet), max_size=25) for alphabet in alphabets))
 
