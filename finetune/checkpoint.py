@@ -21,7 +21,7 @@ from finetune.model import FinetunedModel
 
 FOLDER = "checkpoints"
 _WEIGHTS, _BEST, _OPTIMIZER, _STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
-_FIELDS = ("step", "tokens", "seconds", "losses")  # of TrialState, stored in the JSON file as they are
+_FIELDS = ("step", "failed", "tokens", "seconds", "losses")  # of TrialState, stored in the JSON file as they are
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,14 @@ class Evaluation:
 
 @dataclass
 class TrialState:
-    """The progress of a fine-tuning: `step` steps done, which processed `tokens` tokens in `seconds`.
+    """The progress of a fine-tuning: `step` steps done, `failed` of which changed nothing because they were not
+    finite.  They processed `tokens` tokens in `seconds`.
 
     `losses` holds the training losses since the last of the `evaluations`, `best` the weights at the best of these.
     """
 
     step: int = 0
+    failed: int = 0
     tokens: int = 0
     seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
@@ -122,7 +124,9 @@ def read_trial_state(checkpoint: Path) -> TrialState:
     record = _read_record(checkpoint)
     evaluations = [Evaluation(**evaluation) for evaluation in record["evaluations"]]
     return TrialState(
-        **{name: record[name] for name in _FIELDS}, evaluations=evaluations, best=read_arrays(checkpoint / _BEST)
+        **{name: record[name] for name in _FIELDS if name in record},
+        evaluations=evaluations,
+        best=read_arrays(checkpoint / _BEST),
     )
 
 

@@ -25,7 +25,7 @@ from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
 from ernie.model.speech import SpeechFrontend
 from ernie.model.translation import TranslationHead
-from ernie.model.weights import arrays, load_weights, set_weights
+from ernie.model.weights import arrays, check_finite, load_weights, set_weights
 from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
@@ -58,7 +58,8 @@ def finetune(
     The seed determines row order, dropout and the initial weights of the head, unless they are those of the file
     `head`.  `world` is the group of processes that train together; the returned model is the first process's.  Training
     resumes from the latest of the `checkpoints` and writes new ones.  When the loss, gradients or outputs are no longer
-    finite, the best model so far is returned, with a warning (a Remark); raises TrainingFailed if there is none yet.
+    finite, the best model so far is returned, with a warning (a Remark); raises TrainingFailed if there is none yet, or
+    if most steps were skipped.
     """
     world = world or World()
     checkpoint = None if checkpoints is None else checkpoints.found
@@ -100,6 +101,7 @@ def finetune(
             _stop_early(str(error), config, len(steps), evaluations, world)
             break
         state.step = number + 1
+        state.failed += report.failed
         if not report.skipped and report.losses:  # rows may have no targets, such as words to tag
             state.losses.append(report.losses["task"])
         state.tokens += sum(packed.layout.tokens for _, packed in batches)
@@ -111,7 +113,9 @@ def finetune(
                 world.gather(full_model, model)
             scores = world.on_rank0("scoring", lambda: _score_dev(full_model, task, dev))
             if scores is None or (trainer.bad_steps and not state.losses):
-                problem = "the model's outputs are" if scores is None else "the loss or gradient of every step was"
+                problem = (
+                    "the model's outputs or weights are" if scores is None else "the loss or gradient of every step was"
+                )
                 _stop_early(f"step {state.step}: {problem} not finite.", config, len(steps), evaluations, world)
                 break
             loss = float(np.mean(state.losses)) if state.losses else math.nan
@@ -125,36 +129,51 @@ def finetune(
             if world.splits and not step.scored:
                 world.gather(full_model, model)
             optimizer = trainer.optimizer.state()
-            world.on_rank0("saving", partial(checkpoints.save, state, full_model, optimizer, trainer))
+            try:
+                world.on_rank0("saving", partial(checkpoints.save, state, full_model, optimizer, trainer))
+            except NotFinite as error:
+                raise TrainingFailed(f"after step {state.step}: {error}. {_causes(config, len(steps))}") from None
             checkpoints.saved()
         if step.scored and _is_out_of_patience(task, evaluations, config.patience):
             break
+    if 2 * state.failed > max(state.step, 1):
+        raise TrainingFailed(
+            f"{state.failed} of {state.step} steps were skipped, because their loss or gradient was not finite. "
+            f"{_causes(config, len(steps))}"
+        )
     if world.is_first:
         set_weights(full_model, state.best, "the best evaluation")
     return full_model, evaluations
 
 
 def _score_dev(model: FinetunedModel, task: FinetuneTask, dev: Prepared) -> dict[str, float] | None:
-    """Return the scores on the dev split, or None if the model's outputs are not finite."""
+    """Return the scores on the dev split, or None if the model's outputs or weights are not finite."""
     try:
-        return task.scores(dev.rows, model.answers(dev.examples))
+        scores = task.scores(dev.rows, model.answers(dev.examples))
+        check_finite(arrays(model))  # also of tokens that dev lacks
+        return scores
     except NotFinite:
         return None
 
 
 def _stop_early(problem: str, config: TrainConfig, steps: int, evaluations: Sequence[Evaluation], world: World) -> None:
     """Warn that training ends early.  Raises TrainingFailed when there was no evaluation whose model could be kept."""
-    rate = config.rate
-    # A single step, such as that of `ernie check`, has no warm-up.
-    warmup = f", a warm-up that is too short (train.rate.warmup is {rate.warmup:g})" if steps > 1 else ""
-    causes = (
-        f"The usual causes are a rate that is too high (train.rate.peak is {rate.peak:g}){warmup} and an encoder with "
-        "damaged weights."
-    )
+    causes = _causes(config, steps)
     if not evaluations:
         raise TrainingFailed(f"{problem} {causes}")
     if world.is_first:
         warnings.warn(f"{problem} Training ended there, and the best model before it is kept. {causes}", Remark, 2)
+
+
+def _causes(config: TrainConfig, steps: int) -> str:
+    """Say what usually makes a training of so many steps diverge."""
+    rate = config.rate
+    # A single step, such as that of `ernie check`, has no warm-up.
+    warmup = f", a warm-up that is too short (train.rate.warmup is {rate.warmup:g})" if steps > 1 else ""
+    return (
+        f"The usual causes are a rate that is too high (train.rate.peak is {rate.peak:g}){warmup} and an encoder with "
+        "damaged weights."
+    )
 
 
 def _build_model(

@@ -9,7 +9,10 @@ from pretrain.run import Run
 
 
 def train(run: Run) -> bool:
-    """Train from the run's step to the end of its schedule.  Returns False if a signal ended it early, after saving."""
+    """Train from the run's step to the end of its schedule.  Returns False if a signal ended it early, after saving.
+
+    Raises TrainingStopped or TrainingFailed when the loss, the gradients or the weights are not finite.
+    """
     config, schedule = run.config, run.schedule
     patient = run.world.layout.processes > 1
     with Interrupt(run.log.say, "finishing this step and saving", patient=patient) as interrupt:
@@ -26,9 +29,11 @@ def train(run: Run) -> bool:
             last, interrupted = run.step == len(schedule), run.world.any(interrupt.asked is not None)
             if schedule.ends_stage(step) or (config.probe.every and run.step % config.probe.every == 0):
                 run.probe(slot.stage, ends_stage=schedule.ends_stage(step))
+            if last:
+                run.check_finite()
             # Not in the middle of steps that are not finite: they would push out the last checkpoint before them.
-            due = run.step % config.save.every == 0 and not run.trainer.bad_steps
-            if last or interrupted or schedule.ends_stage(step) or due:
+            due = run.step % config.save.every == 0 or schedule.ends_stage(step)
+            if last or interrupted or (due and not run.trainer.bad_steps):
                 run.save()
             if interrupted:
                 run.log.say(f"stopped and saved after step {run.step}; run the same command again to resume")

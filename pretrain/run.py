@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ernie.atomic import disk_guard, partial_folder, put
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.data.stream import merged_states
-from ernie.errors import UserError
+from ernie.errors import NotFinite, TrainingFailed, UserError
 from ernie.metrics import Score
 from ernie.model.weights import arrays, load_weights, read_arrays, save_arrays, save_weights, set_weights
 from ernie.parallel.world import World
@@ -27,7 +27,7 @@ from ernie.text.tokenizer import Tokenizer
 from ernie.train.checkpoint import Checkpoints, remedy
 from ernie.train.log import Log
 from ernie.train.loss_scale import LossScale
-from ernie.train.trainer import StepReport, Trainer
+from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from pretrain.config import PretrainConfig
 from pretrain.feeds import open_streams
 from pretrain.folder import CHECKPOINTS, MODEL
@@ -36,6 +36,7 @@ from pretrain.planner.score import Meter
 from pretrain.probe import Probe
 from pretrain.schedule import Schedule, Slot
 
+T = TypeVar("T")
 HEADS, OPTIMIZER, STATE = "heads.safetensors", "optimizer.safetensors", "state.json"
 
 
@@ -85,6 +86,7 @@ class Run:
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0
+        self.failed = 0  # of those skipped, all but the ones by which the loss scale of fp16 adapted
         self._measured: tuple[int, float | None] | None = None  # step and overall score of the last measurement
         self.log = log
         self._meter = Meter()
@@ -112,6 +114,7 @@ class Run:
         """Log a completed step.  A collective call if other processes made some of the batches."""
         self._meter.step(took)
         self.skipped += report.skipped
+        self.failed += report.failed
         own = [batch for _, batch in batches if batch is not None]
         names = list(dict.fromkeys(slot.draws))
         totals: list[float] = [sum(batch.layout.tokens for batch in own), sum(batch.padding for batch in own)]
@@ -149,7 +152,7 @@ class Run:
     def probe(self, stage: int, *, ends_stage: bool) -> None:
         """Measure every task that has had a step so far on held-out documents, and log the scores."""
         self._gather()
-        self.world.on_rank0("measuring", lambda: self._measure(stage, ends_stage))
+        self.world.on_rank0("measuring", self._finite(lambda: self._measure(stage, ends_stage)))
 
     def _measure(self, stage: int, ends_stage: bool) -> None:
         assert self._probe is not None and self.whole is not None
@@ -179,7 +182,7 @@ class Run:
         self._gather()
         optimizer, streams = self.trainer.optimizer.state(), self._stream_states()
         write = partial(self._write, optimizer, streams)
-        self.world.on_rank0("saving", lambda: self.checkpoints.save(self.step, write, score))
+        self.world.on_rank0("saving", self._finite(lambda: self.checkpoints.save(self.step, write, score)))
 
     def _stream_states(self) -> dict[str, Any]:
         """Return the state of every task's stream.  A collective call if other processes make some of their lanes."""
@@ -248,14 +251,49 @@ class Run:
         self.trainer.bad_steps = state["bad_steps"]
         if self.trainer.loss_scale and "loss_scale" in state:
             self.trainer.loss_scale = LossScale(**state["loss_scale"])
-        self.step, self.skipped = state["step"], state["skipped"]
+        self.step, self.skipped, self.failed = state["step"], state["skipped"], state.get("failed", 0)
         for name, position in state["streams"].items():
             self.streams[name].seek(position)
 
     def finish(self) -> Path:
         """Write the encoder to `model/` in the run's folder, for `ErnieModel.from_pretrained`."""
         self._gather()
-        return self.world.on_rank0("saving", self._finish)
+        self._check_skipped()
+        return self.world.on_rank0("saving", self._finite(self._finish))
+
+    def check_finite(self) -> None:
+        """Raise TrainingStopped if the last steps of the run were not finite."""
+        bad = self.trainer.bad_steps
+        if bad:
+            steps = "step" if bad == 1 else f"{bad} steps"
+            raise TrainingStopped(f"the loss or gradient of the last {steps} was not finite. {self._kept()}")
+
+    def _check_skipped(self) -> None:
+        """Raise TrainingStopped if most steps of the run were skipped."""
+        if 2 * self.failed > self.step:
+            raise TrainingStopped(
+                f"{self.failed:,} of {plural(self.step, 'step')} were skipped, because their loss or gradient was not "
+                "finite: no model was written."
+            )
+
+    def _finite(self, act: Callable[[], T]) -> Callable[[], T]:
+        """Have an action raise TrainingFailed when weights or outputs are not finite."""
+
+        def guarded() -> T:
+            try:
+                return act()
+            except NotFinite as error:
+                raise TrainingFailed(
+                    f"after step {self.step:,}: {error}. {self._kept()} A lower peak rate (train.rate.peak) or a "
+                    "longer warm-up usually helps."
+                ) from None
+
+        return guarded
+
+    def _kept(self) -> str:
+        """Say what remains of a run that failed."""
+        latest = self.checkpoints.latest()
+        return "There is no checkpoint yet." if latest is None else f"The last checkpoint before it is {latest}."
 
     def _finish(self) -> Path:
         assert self.whole is not None
@@ -291,6 +329,7 @@ class Run:
         state = {
             "step": self.step,
             "skipped": self.skipped,
+            "failed": self.failed,
             "bad_steps": self.trainer.bad_steps,
             "streams": streams,
             "task_ids": self.model.task_ids,

@@ -12,7 +12,7 @@ from paddle import Tensor, nn
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from ernie.errors import UserError
+from ernie.errors import NotFinite, UserError
 from ernie.model.published.folder import read_safetensors
 from ernie.saved import check_not_lfs_pointer
 
@@ -37,11 +37,22 @@ def save_weights(layer: nn.Layer, path: Path) -> None:
 
 
 def save_arrays(values: dict[str, np.ndarray], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file with the permissions that the user's umask grants."""
+    """Write a safetensors file with the permissions that the user's umask grants.
+
+    Raises NotFinite, and writes nothing, when a value is NaN or infinite: such weights are never worth keeping.
+    """
+    check_finite(values)
     save_file(values, path, metadata)
     mask = os.umask(0)
     os.umask(mask)
     path.chmod(0o666 & ~mask)  # safetensors creates files readable by their owner only
+
+
+def check_finite(values: dict[str, np.ndarray]) -> None:
+    """Raise NotFinite, naming the first array that holds NaN or infinity."""
+    for name, array in values.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise NotFinite(f"'{name}' holds values that are not finite (NaN or infinity), so it is not saved")
 
 
 def load_weights(layer: nn.Layer, path: Path) -> None:

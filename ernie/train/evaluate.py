@@ -10,6 +10,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from ernie.data.batch import Packed
+from ernie.errors import NotFinite
 from ernie.kernels.precision import to_numpy
 from ernie.metrics import Score, score
 from ernie.model.losses import Loss
@@ -22,6 +23,7 @@ def evaluate(
     """Return the given metrics, by name and in order, of the predictions for all batches together.
 
     `loss` gives a batch's logits and labels.  Confidence intervals are over the items that the samples come from.
+    Raises NotFinite when the logits are not finite.
     """
     layer.eval()
     predicted, labels, losses, items = [], [], [], []
@@ -33,6 +35,8 @@ def evaluate(
         cross_entropy = F.cross_entropy(result.logits, paddle.to_tensor(result.labels), reduction="none")
         losses.append(to_numpy(cross_entropy).reshape(-1))
         items.append(_items(batch, len(result.labels)))
+    if np.isnan(np.concatenate(losses)).any():
+        raise NotFinite("the model's outputs are not finite")
     joined = [np.concatenate(parts) for parts in (predicted, labels, losses, items)]
     return {metric: score(metric, *joined) for metric in metrics}
 

@@ -27,11 +27,15 @@ class TrainingStopped(RuntimeError):
 
 @dataclass
 class StepReport:
-    """The outcome of one step: the mean loss per target of each task; `skipped` if nothing was updated."""
+    """The outcome of one step: the mean loss per target of each task; `skipped` if nothing was updated.
+
+    `failed` if it was skipped for another reason than that the loss scale of fp16 was too large.
+    """
 
     losses: dict[str, float] = field(default_factory=dict)
     gradient_norm: float = 0.0
     skipped: bool = False
+    failed: bool = False
 
 
 class Trainer:
@@ -148,6 +152,7 @@ class Trainer:
         report.skipped = True
         if self.loss_scale and _has_finite_losses(report) and self.loss_scale.fall():
             return
+        report.failed = True
         self.bad_steps += 1
         if self.bad_steps >= self._patience:
             losses = ", ".join(f"{name} {value:g}" for name, value in report.losses.items())

@@ -12,7 +12,7 @@ from toys import TOYS, tiny_encoder
 
 from ernie.cli import main
 from ernie.data.batch import Packed
-from ernie.errors import Remark, UserError
+from ernie.errors import Remark, TrainingFailed, UserError
 from ernie.model.losses import Loss
 from finetune.config import TrainConfig
 from finetune.loop import finetune
@@ -31,7 +31,7 @@ def test_an_excessive_learning_rate_is_an_error_with_step_and_causes_and_exit_st
     words = ["--set", "train.rate.peak=1e30", "--set", f"train.epochs={epochs}", "--output", "run"]
     assert main(["finetune", "task.yaml", *words]) == 1
     captured = capsys.readouterr()
-    assert "ernie: error: seed=0: step 16: the model's outputs are not finite." in captured.err
+    assert "ernie: error: seed=0: step 16: the model's outputs or weights are not finite." in captured.err
     assert "a rate that is too high (train.rate.peak is 1e+30)" in captured.err
     assert captured.out == ""
     assert not (work / "run" / "model").exists()
@@ -39,7 +39,7 @@ def test_an_excessive_learning_rate_is_an_error_with_step_and_causes_and_exit_st
 
 def test_check_reports_non_finite_outputs_too(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "task.yaml", "--set", "train.rate.peak=1e30"]) == 1
-    assert "ernie: error: step 1: the model's outputs are not finite." in capsys.readouterr().err
+    assert "ernie: error: step 1: the model's outputs or weights are not finite." in capsys.readouterr().err
 
 
 def test_finished_trials_of_a_grid_are_kept_when_another_one_diverges(
@@ -66,12 +66,24 @@ class Diverging(Classify):
         )
 
 
-def diverged_after(batches: int) -> tuple[FinetunedModel, list[int]]:
+@dataclass(frozen=True, kw_only=True)
+class Flickering(Diverging):
+    """A classifier whose loss is finite for every third batch only."""
+
+    batches: ClassVar[int] = 0
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        type(self).batches += 1
+        type(self).finite_batches = int(type(self).batches % 3 == 0)
+        return super().loss(logits, batch)
+
+
+def diverged_after(batches: int, kind: type[Diverging] = Diverging) -> tuple[FinetunedModel, list[int]]:
     """Fine-tune for 4 epochs of 8 steps with a loss that becomes NaN; return the model and the evaluated steps."""
     toy = TOYS["classify"]
     assert isinstance(toy.task, Classify)
-    Diverging.finite_batches = batches
-    task = Diverging(text=toy.task.text, label=toy.task.label, labels=toy.task.labels, max_len=32)
+    kind.finite_batches = batches
+    task = kind(text=toy.task.text, label=toy.task.label, labels=toy.task.labels, max_len=32)
     encoder = tiny_encoder()
     assert encoder.tokenizer is not None
     rows = toy.rows(64)
@@ -91,6 +103,26 @@ def test_the_best_model_before_divergence_is_kept_with_a_remark() -> None:
 def test_divergence_before_any_evaluation_is_an_error() -> None:
     with pytest.raises(UserError, match="step 8: the loss or gradient of every step was not finite"):
         diverged_after(0)
+
+
+def test_training_most_of_whose_steps_were_skipped_is_an_error() -> None:
+    with pytest.raises(TrainingFailed, match="22 of 32 steps were skipped, because their loss or gradient was"):
+        diverged_after(0, Flickering)
+
+
+def test_weights_that_no_row_of_dev_shows_to_be_broken_end_training() -> None:
+    """The best model before is kept, as when the outputs are not finite."""
+    toy = TOYS["classify"]
+    encoder = tiny_encoder()
+    table = encoder.embedding.token.weight
+    values = table.numpy()
+    values[-1] = np.nan  # a token that no text has
+    table.set_value(values)
+    assert encoder.tokenizer is not None
+    rows = toy.rows(16)
+    split = Prepared("train", rows, [toy.task.training_example(row, encoder.tokenizer) for row in rows], labeled=True)
+    with pytest.raises(TrainingFailed, match="outputs or weights are not finite"):
+        finetune(encoder, toy.task, split, split, TrainConfig(epochs=1, batch=8))
 
 
 def test_a_model_with_nan_weights_makes_no_predictions(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from ernie.model.published import names
 from ernie.model.published.load import without_pooler
 from ernie.model.published.names import HEAD, Names
 from ernie.model.published.shape import PADDLENLP_ERNIE_EPSILON, settings_for
-from ernie.model.weights import arrays, save_arrays
+from ernie.model.weights import arrays, check_finite, save_arrays
 from ernie.text.tokenizer import SETTINGS_FILE
 from ernie.text.wordpiece import WordPiece
 
@@ -49,6 +49,7 @@ def write(model: ErnieModel, folder: Path, to: Target, *, pooler: bool = True) -
         save_arrays(weights, folder / "model.safetensors", {"format": "pt"})
     else:
         weights = rename_weights(model, own, names.PADDLENLP, settings["model_type"])
+        check_finite(weights)
         tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}
         paddle.save(tensors, str(folder / "model_state.pdparams"))
     notes = [*_epsilon_notes(model.config, settings, to), *_write_tokenizer(model, folder, settings)]
