@@ -16,6 +16,7 @@ import queue
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -27,12 +28,14 @@ from paddle.autograd import PyLayer
 from paddle.base import core
 from paddle.distributed import collective
 
+from ernie.parallel.secret import LENGTH, is_secret, run_secret
 from ernie.parallel.watch import host
 
 Group: TypeAlias = Any  # a core.ProcessGroupGloo
 _SUM, _MAX, _AVG = core.ReduceOp.SUM, core.ReduceOp.MAX, core.ReduceOp.AVG
 _KEY = "ernie/gloo"  # the prefix of our keys in the store that all processes share
 Waiting: TypeAlias = Callable[[str], contextlib.AbstractContextManager[None]]
+_TO_ENTER = 10.0  # seconds in which a connection has to show the secret of the run
 _timeout = 300.0
 _waiting: Waiting
 _mailbox: Mailbox | None = None
@@ -91,8 +94,10 @@ class Mailbox:
         self._boxes: dict[tuple[int, int], queue.SimpleQueue[tuple[dict[str, Any], bytes] | None]] = {}
         self._sockets: dict[int, socket.socket] = {}
         self._gone: set[int] = set()
+        self._speakers: set[int] = set()  # ranks that have connected
         self._lock = threading.Lock()
         self._store: Any = core.create_or_get_global_tcp_store()
+        self._secret = run_secret(self._store, dist.get_rank())
         self._server = socket.create_server((host(), 0), backlog=64)
         self._store.set(f"{_KEY}/{dist.get_rank()}", _address(self._server))
         threading.Thread(target=self._accept, daemon=True, name="mailbox").start()
@@ -102,7 +107,7 @@ class Mailbox:
         if to not in self._sockets:
             address, port = bytes(self._store.get(f"{_KEY}/{to}")).decode().rsplit(":", 1)
             self._sockets[to] = socket.create_connection((address, int(port)), timeout=_timeout)
-            self._sockets[to].sendall(struct.pack("!q", dist.get_rank()))
+            self._sockets[to].sendall(self._secret.encode() + struct.pack("!q", dist.get_rank()))
         values = np.ascontiguousarray(_detached(tensor).numpy())
         header = json.dumps({"group": group, "dtype": values.dtype.str, "shape": tensor.shape}).encode()
         try:
@@ -131,13 +136,24 @@ class Mailbox:
 
     def _accept(self) -> None:
         while True:
-            connection, _ = self._server.accept()
+            try:
+                connection, _ = self._server.accept()
+            except OSError:  # it has gone again, or strangers hold all file descriptors
+                time.sleep(0.1)
+                continue
             threading.Thread(target=self._read, args=(connection,), daemon=True, name="mailbox").start()
 
     def _read(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
+            connection.settimeout(_TO_ENTER)
+            shown = _read_exactly(connection, LENGTH)
             (sender,) = struct.unpack("!q", _read_exactly(connection, 8))
-            if 0 <= sender < dist.get_world_size():  # otherwise it is not one of our processes
+            with self._lock:
+                enters = is_secret(shown, self._secret) and sender not in self._speakers
+                if enters:
+                    self._speakers.add(sender)
+            if enters:  # otherwise it is not one of our processes: any program of this machine can connect
+                connection.settimeout(None)
                 self._read_from(sender, connection)
 
     def _read_from(self, sender: int, connection: socket.socket) -> None:

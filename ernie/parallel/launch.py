@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 
 from ernie.errors import PortTaken, UserError
+from ernie.parallel.secret import VARIABLE as SECRET
+from ernie.parallel.secret import new_secret
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal, threads
 
 LOGS_FOLDER = "processes"  # in the folder of a run
@@ -117,7 +119,7 @@ def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
     (logs / _LAUNCHER).mkdir(mode=0o700)
     launcher = subprocess.Popen(
         [*command, "--log_dir", str(logs / _LAUNCHER), "--log_level", "ERROR", str(_WORKER), *words],
-        env={**os.environ, **_environment(len(files)), _LOGS: str(logs)},
+        env={**os.environ, **_environment(len(files)), _LOGS: str(logs), SECRET: new_secret()},
         stdin=subprocess.PIPE,  # inherited by the processes: closing it asks them to end
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

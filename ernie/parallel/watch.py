@@ -3,7 +3,10 @@
 Each process has a connection to the first one and reports, at least twice a second, what it is doing.  A process that
 dies leaves a closed connection; one that hangs sends nothing, or reports the same place for too long while others wait
 for it.  The first process then sends a verdict to all of them, with which they exit.  Collectives alone would say less:
-all that the others see of a dead process is a timeout of their own.
+all that the others see of a dead process is a timeout of their own.  The first one sends something twice a second, too,
+and each other process ends by itself when it hears nothing.
+
+A connection begins with the secret of the run, which only its processes know.  Whoever lacks it is not heard.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import socket
 import sys
 import threading
@@ -22,11 +26,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ernie.errors import UserError
+from ernie.parallel.secret import is_secret, run_secret
 
 FAILED = 75  # exit status of processes that end because one failed, which a restart may fix (EX_TEMPFAIL)
 _GRACE = 1.5  # seconds to wait for a better explanation than a broken collective
 _FRESH = 0.05  # seconds for which a reported place need not be updated
 _KEY = "ernie/watch"
+_LONGEST = 1 << 16  # bytes of a message
+_TO_ENTER = 10.0  # seconds in which a connection has to show the secret
 
 
 class Place(NamedTuple):
@@ -46,10 +53,14 @@ class Place(NamedTuple):
 
 @dataclass
 class RankState:
-    """What the first process knows of a rank: when it last reported, its place, for how long, and how it ended."""
+    """What the first process knows of a rank: when it last reported, its place, for how long, and how it ended.
+
+    `process` is its process number.
+    """
 
     rank: int
     heard: float
+    process: int = 0
     place: Place = field(default_factory=Place)
     stood: float = 0.0
     gone: bool = False
@@ -120,13 +131,16 @@ class Watch:
         self._closed = False
         self._passed = threading.Condition()
         self._waits = self._passes = 0  # how often this process waited for the first one, and that one passed on
-        self._hub = _Hub(ranks, limit, host) if rank == 0 else None
+        self._ranks = ranks
+        secret = run_secret(store, rank)
+        self._hub = _Hub(ranks, limit, host, secret) if rank == 0 else None
         if self._hub is not None:
             store.set(_KEY, self._hub.address.encode())
         store.wait(_KEY)
         to, port = bytes(store.get(_KEY)).decode().rsplit(":", 1)
         self._socket = socket.create_connection((to, int(port)), timeout=max(limit, 5.0))
-        self._send(rank=rank)
+        self._send(rank=rank, secret=secret, process=os.getpid())
+        self._first_process = 0  # its number, if it is on this machine
         self._reported = 0.0  # the time of the last report
         self._thread = threading.Thread(target=self._run, daemon=True, name="watch")
         self._thread.start()
@@ -204,15 +218,19 @@ class Watch:
 
     def _run(self) -> None:
         self._socket.settimeout(self._beat)
-        received = b""
+        received, heard = b"", time.monotonic()
         while not self._closed:
             self._report()
             try:
                 data = self._socket.recv(4096)
             except TimeoutError:
+                if time.monotonic() - heard > self._limit and not self._closed:
+                    self._leave_first()
+                    return
                 continue
             except OSError:
                 data = b""
+            heard = time.monotonic()
             if not data:
                 if not self._closed:
                     self._end(Verdict(f"rank 0 has died; rank {self._rank} was at {self._place}", FAILED))
@@ -225,22 +243,38 @@ class Watch:
                     self._closed = True
                     self._end(Verdict(*message["verdict"]))
                     return
-                with self._passed:
-                    self._passes += 1
-                    self._passed.notify_all()
+                if "process" in message:
+                    self._first_process = message["process"]
+                elif "passed" in message:
+                    with self._passed:
+                        self._passes += 1
+                        self._passed.notify_all()
+
+    def _leave_first(self) -> None:
+        """End because the first process is silent.  It cannot end by itself, and the launcher would wait for it."""
+        if self._rank == 0:
+            return
+        if self._first_process:
+            with suppress(OSError):
+                os.kill(self._first_process, signal.SIGKILL)
+        silence = f"rank 0 of {self._ranks} has said nothing for {self._limit:g} s"
+        self._end(Verdict(f"{silence}; rank {self._rank} was at {self._place}", FAILED))
 
 
 class _Hub(threading.Thread):
     """In the first process: receives the reports of all processes, judges them, and sends the verdict."""
 
-    def __init__(self, ranks: int, limit: float, host: str):
+    def __init__(self, ranks: int, limit: float, host: str, secret: str):
         super().__init__(daemon=True, name="watch hub")
         self._limit = limit
+        self._secret, self._is_local = secret, host.startswith("127.")
         self._server = socket.create_server((host, 0), backlog=max(64, ranks))
         self.address = f"{host}:{self._server.getsockname()[1]}"
         now = time.monotonic()
         self._states = [RankState(rank, now + 10 * limit) for rank in range(ranks)]  # extra time to connect
         self._received: dict[socket.socket, bytearray] = {}
+        self._accepted: dict[socket.socket, float] = {}  # when, for connections that have not shown the secret
+        self._beaten = 0.0
         self._speakers: dict[socket.socket, RankState] = {}  # connections that have sent their rank
         self._passed = 0
         self._selector = selectors.DefaultSelector()
@@ -254,7 +288,16 @@ class _Hub(threading.Thread):
             traceback.print_exception(error)
             verdict = Verdict(f"rank 0 can no longer watch the others: {type(error).__name__}: {error}", FAILED)
         if verdict is not None:
-            self._broadcast({"verdict": list(verdict)}, self._received)
+            self._broadcast({"verdict": list(verdict)}, self._speakers)
+            if self._is_local:
+                self._kill_silent()
+
+    def _kill_silent(self) -> None:
+        """Kill processes that are stopped: they do not hear the verdict, and the launcher would wait for them."""
+        for state in self._states:
+            if state.process and time.monotonic() - state.heard > self._limit and not state.done:
+                with suppress(OSError):
+                    os.kill(state.process, signal.SIGKILL)
 
     def _listen(self) -> Verdict | None:
         """Block until the run cannot continue and return why, or None when all processes are done."""
@@ -264,18 +307,25 @@ class _Hub(threading.Thread):
                     self._accept()
                 else:
                     self._read(key.fileobj)  # type: ignore[arg-type]
-            verdict = judge(self._states, time.monotonic(), self._limit)
+            now = time.monotonic()
+            if now - self._beaten > min(0.5, self._limit / 8):
+                self._beaten = now
+                self._broadcast({"process": os.getpid() if self._is_local else 0}, self._speakers)
+            for connection in [other for other, since in self._accepted.items() if now - since > _TO_ENTER]:
+                self._drop(connection)
+            verdict = judge(self._states, now, self._limit)
             if verdict is not None:
                 return verdict
         return None
 
     def _accept(self) -> None:
-        connection, _ = self._server.accept()
+        try:
+            connection, _ = self._server.accept()
+        except OSError:  # it has gone again, or strangers hold all file descriptors until they are dropped
+            return
         connection.setblocking(False)
-        self._received[connection] = bytearray()
+        self._received[connection], self._accepted[connection] = bytearray(), time.monotonic()
         self._selector.register(connection, selectors.EVENT_READ)
-        for _ in range(self._passed):  # for a process that connects late
-            self._broadcast({"passed": True}, [connection])
 
     def _read(self, connection: socket.socket) -> None:
         try:
@@ -290,14 +340,26 @@ class _Hub(threading.Thread):
             for line in lines:
                 message = json.loads(line)
                 if connection not in self._speakers:
-                    self._speakers[connection] = {state.rank: state for state in self._states}[message["rank"]]
+                    self._enter(connection, message)
                 self._handle(self._speakers[connection], message)
-        except (ValueError, TypeError, LookupError, RecursionError):
-            data = b""  # not one of our processes: the port is open to any program on the network
-        if not data:
+        except (ValueError, TypeError, LookupError, RecursionError, AttributeError):
+            data = b""  # not one of our processes: the port is open to any program of this machine or network
+        if not data or len(rest) > _LONGEST:
             self._drop(connection)
 
+    def _enter(self, connection: socket.socket, message: dict[str, Any]) -> None:
+        """Let a process speak for its rank.  Raises LookupError for a stranger, and for a second speaker of a rank."""
+        state = {state.rank: state for state in self._states}[message["rank"]]
+        shown = str(message["secret"]).encode(errors="replace")
+        if not is_secret(shown, self._secret) or state in self._speakers.values():
+            raise LookupError("this connection may not speak for a rank")
+        self._speakers[connection], state.process = state, int(message.get("process", 0))
+        del self._accepted[connection]
+        for _ in range(self._passed):  # for a process that connects late
+            self._broadcast({"passed": True}, [connection])
+
     def _drop(self, connection: socket.socket) -> None:
+        self._accepted.pop(connection, None)
         if connection in self._speakers:
             self._speakers.pop(connection).gone = True
         self._selector.unregister(connection)
@@ -313,7 +375,7 @@ class _Hub(threading.Thread):
             state.done = True
         elif "passed" in message:
             self._passed += 1
-            self._broadcast(message, self._received)
+            self._broadcast(message, self._speakers)
         elif "error" in message:
             state.error, state.symptom, state.status = message["error"], message["symptom"], message["status"]
             state.failed = time.monotonic()
@@ -333,5 +395,8 @@ def _end(verdict: Verdict) -> None:
 
 
 def host() -> str:
-    """Return the address at which other processes reach this one."""
-    return os.environ.get("PADDLE_CURRENT_ENDPOINT", "127.0.0.1:0").rsplit(":", 1)[0]
+    """Return the address at which other processes reach this one: the loopback one if all are on this machine."""
+    own = os.environ.get("PADDLE_CURRENT_ENDPOINT", "127.0.0.1:0").rsplit(":", 1)[0]
+    everyone = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "")
+    hosts = {endpoint.rsplit(":", 1)[0] for endpoint in everyone.split(",") if endpoint}
+    return "127.0.0.1" if hosts <= {own} else own

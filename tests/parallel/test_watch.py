@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -12,15 +13,16 @@ from typing import Any
 import pytest
 
 from ernie.errors import UserError
-from ernie.parallel.watch import FAILED, Place, RankState, Verdict, Watch, _Hub, judge
+from ernie.parallel.watch import FAILED, Place, RankState, Verdict, Watch, _Hub, host, judge
 
 LIMIT = 5.0
+SECRET = "0123456789abcdef" * 2
 NOW = 100.0
 
 
 def state(rank: int, doing: str = "forward and backward", *, waiting: bool = False, **others: Any) -> RankState:
     """The state of a process that was heard just now, in its eighth step."""
-    return RankState(rank, others.pop("heard", NOW), Place(7, "reordering", doing, waiting), **others)
+    return RankState(rank, others.pop("heard", NOW), place=Place(7, "reordering", doing, waiting), **others)
 
 
 def verdict_on(*states: RankState) -> str:
@@ -168,26 +170,40 @@ def test_processes_that_arrive_after_the_first_passed_on_do_not_wait(three: Thre
         three.watches[2].wait_for_first()
 
 
+def entry(rank: int, secret: str = SECRET) -> bytes:
+    """What a process of the run says first."""
+    return json.dumps({"rank": rank, "secret": secret}).encode() + b"\n"
+
+
+def heard(connection: socket.socket) -> dict[str, Any]:
+    """The first message from the hub that is not just a sign of life."""
+    for line in connection.makefile("rb"):
+        message: dict[str, Any] = json.loads(line)
+        if "process" not in message:
+            return message
+    raise AssertionError("the connection was closed")
+
+
 def test_messages_in_the_same_packet_as_the_rank_are_read() -> None:
-    hub = _Hub(2, 1.0, "127.0.0.1")
+    hub = _Hub(2, 1.0, "127.0.0.1", SECRET)
     with socket.create_connection(hub.address.split(":"), timeout=5) as other:
-        other.sendall(b'{"rank": 1}\n')
+        other.sendall(entry(1))
         with socket.create_connection(hub.address.split(":"), timeout=5) as first:
-            first.sendall(b'{"rank": 0}\n{"passed": true}\n{"done": true}\n')
-            assert json.loads(other.makefile("rb").readline()) == {"passed": True}
+            first.sendall(entry(0) + b'{"passed": true}\n{"done": true}\n')
+            assert heard(other) == {"passed": True}
             other.sendall(b'{"done": true}\n')
             hub.join(5)
     assert not hub.is_alive()
 
 
 def test_a_late_process_learns_that_the_first_passed_on() -> None:
-    hub = _Hub(2, 1.0, "127.0.0.1")
+    hub = _Hub(2, 1.0, "127.0.0.1", SECRET)
     with socket.create_connection(hub.address.split(":"), timeout=5) as first:
-        first.sendall(b'{"rank": 0}\n{"passed": true}\n')
-        assert json.loads(first.makefile("rb").readline()) == {"passed": True}
+        first.sendall(entry(0) + b'{"passed": true}\n')
+        assert heard(first) == {"passed": True}
         with socket.create_connection(hub.address.split(":"), timeout=5) as late:
-            late.sendall(b'{"rank": 1}\n')
-            assert json.loads(late.makefile("rb").readline()) == {"passed": True}
+            late.sendall(entry(1))
+            assert heard(late) == {"passed": True}
             for connection in (first, late):
                 connection.sendall(b'{"done": true}\n')
             hub.join(5)
@@ -205,17 +221,82 @@ def test_a_late_process_learns_that_the_first_passed_on() -> None:
         b'{"rank": 3}\n',
         b'{"done": true}\n',
         b"[" * 100_000 + b"\n",
+        b"x" * 200_000,
+        b'{"rank": 1, "secret": ""}\n',
+        b'{"rank": 1, "secret": 7}\n',
+        b'{"rank": 1, "secret": "01234567890123456789012345678901"}\n{"error": "forged", "status": 2}\n',
+        b'{"verdict": ["forged", 0]}\n',
     ],
 )
 def test_a_stranger_is_disconnected_without_affecting_the_others(words: bytes, three: ThreeWatches) -> None:
     hub = three.watches[0]._hub
     assert hub is not None
-    with socket.create_connection(hub.address.split(":"), timeout=5) as stranger:
+    stranger = socket.create_connection(hub.address.split(":"), timeout=5)
+    with stranger, contextlib.suppress(ConnectionResetError):  # it is closed with words that were not read
         stranger.sendall(words)
         assert not stranger.makefile("rb").read(1)
     assert not three.heard
     three.watches[1]._socket.shutdown(2)
     assert three.wait(0, 2).startswith("rank 1 of 3 has died")
+
+
+def test_a_rank_has_one_speaker(three: ThreeWatches) -> None:
+    """Even one that knows the secret, such as a process that was started twice."""
+    hub = three.watches[0]._hub
+    assert hub is not None
+    with socket.create_connection(hub.address.split(":"), timeout=5) as second:
+        second.sendall(entry(1, hub._secret) + b'{"error": "forged", "symptom": false, "status": 2}\n')
+        with contextlib.suppress(ConnectionResetError):  # it is closed with words that were not read
+            assert not second.makefile("rb").read(1)
+    assert not three.heard
+
+
+def test_a_stranger_hears_nothing_and_has_little_time_to_enter(
+    three: ThreeWatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ernie.parallel.watch._TO_ENTER", 0.3)
+    hub = three.watches[0]._hub
+    assert hub is not None
+    with socket.create_connection(hub.address.split(":"), timeout=5) as stranger:
+        three.watches[0].pass_on()
+        assert stranger.recv(1) == b""
+    assert not three.heard
+
+
+def test_a_first_process_that_is_silent_is_reported_by_each_other() -> None:
+    """As one that was stopped: its connections stay open."""
+    store, verdicts = Store(), dict[int, Verdict]()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        store["ernie/secret"], port = SECRET.encode(), silent.getsockname()[1]
+        store["ernie/watch"] = f"127.0.0.1:{port}".encode()
+        began = time.monotonic()
+        watches = [
+            Watch(store, rank, 3, 0.5, "127.0.0.1", end=lambda verdict, rank=rank: verdicts.update({rank: verdict}))  # type: ignore[misc]
+            for rank in (1, 2)
+        ]
+        watches[1].at(step=3, task="masking", doing="the update")
+        while len(verdicts) < 2 and time.monotonic() < began + 20:
+            time.sleep(0.01)
+    assert verdicts[2].text == "rank 0 of 3 has said nothing for 0.5 s; rank 2 was at step 4, task masking, the update"
+    assert verdicts[1].status == FAILED
+    for watch in watches:
+        watch.close()
+
+
+@pytest.mark.parametrize(
+    ("everyone", "wanted"),
+    [
+        ("10.0.0.5:6000,10.0.0.5:6001", "127.0.0.1"),
+        ("10.0.0.5:6000,10.0.0.6:6000", "10.0.0.5"),
+        ("", "127.0.0.1"),
+    ],
+)
+def test_processes_of_one_machine_listen_on_its_loopback_alone(
+    everyone: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PADDLE_CURRENT_ENDPOINT", "10.0.0.5:6000")
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", everyone)
+    assert host() == wanted
 
 
 def test_a_process_that_sends_an_invalid_message_counts_as_dead(three: ThreeWatches) -> None:
