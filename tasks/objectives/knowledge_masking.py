@@ -36,7 +36,7 @@ class KnowledgeMasking(PretrainTask):
 
     `units` says what counts as a unit: [token] is BERT's masking, [word] whole-word masking, and each further name
     joins the tokens of such a span.  `share` of the tokens are predicted; of the units chosen, `mask` are replaced by
-    [MASK], `random` by random tokens, and the rest are kept.
+    [MASK], `random` by random tokens, and the rest are kept.  Units with a special or unknown token are not predicted.
     """
 
     units: tuple[Unit, ...] = ("word", "phrase", "entity")
@@ -63,7 +63,9 @@ class KnowledgeMasking(PretrainTask):
         document = items[0]
         for start, stop in stretches(document, self.length - 2):
             ids, flags = document.tokens.cut(start, stop)
-            chosen = self._choose(flags, rng)
+            chosen = self._choose(flags, rng, np.isin(ids, list(tokenizer.special_ids)))
+            if not chosen.any():
+                continue
             labels = np.full(len(ids), IGNORE, np.int64)
             labels[chosen] = ids[chosen]
             yield single(tokenizer, self._mask(ids, flags, chosen, tokenizer, rng), label=labels)
@@ -96,17 +98,22 @@ class KnowledgeMasking(PretrainTask):
         continues[0] = False  # the first token may continue a unit that was cut
         return np.cumsum(~continues) - 1
 
-    def _choose(self, flags: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Choose the tokens to predict: whole units in random order, at least one."""
+    def _choose(self, flags: np.ndarray, rng: np.random.Generator, special: np.ndarray) -> np.ndarray:
+        """Choose the tokens to predict: whole units in random order, at least one, without a `special` token."""
         unit_of = self._unit_of(flags)
         sizes = np.bincount(unit_of)
         order = rng.permutation(len(sizes))
+        if special.any():
+            order = order[np.bincount(unit_of, special)[order] == 0]
+            if not len(order):
+                return np.zeros(len(flags), bool)
         ends = np.cumsum(sizes[order])
         target = self.share * len(flags)
         count = int(np.searchsorted(ends, target, side="right"))
-        # The next unit would exceed the share; taken with this probability, it makes the share right on average.
-        size = sizes[order[count]]
-        count += int(rng.random() < (target - (ends[count] - size)) / size)
+        if count < len(order):
+            # The next unit would exceed the share; taken with this probability, it makes the share right on average.
+            size = sizes[order[count]]
+            count += int(rng.random() < (target - (ends[count] - size)) / size)
         chosen_units = np.zeros(len(sizes), bool)
         chosen_units[order[: max(1, count)]] = True
         return chosen_units[unit_of]

@@ -120,6 +120,23 @@ def test_every_sample_has_a_target_even_with_one_token() -> None:
             assert (np.asarray(sample.labels["label"]) != IGNORE).any()
 
 
+@every_set_of_units
+def test_special_and_unknown_tokens_are_never_targets(units: tuple[str, ...]) -> None:
+    text = document([14] * 300)
+    special = np.random.default_rng(1).random(len(text.ids)) < 0.1
+    text.ids[special] = np.random.default_rng(2).choice(sorted(TOKENIZER.special_ids), size=int(special.sum()))
+    ids, labels = inner(masked(text, units=units, max_len=64))
+    assert not np.isin(labels, sorted(TOKENIZER.special_ids)).any()
+    assert (labels != IGNORE).mean() > 0.05
+    np.testing.assert_array_equal(ids[special], text.ids[special])
+
+
+def test_a_text_of_only_unknown_tokens_gives_no_sample() -> None:
+    text = document([5])
+    text.ids[:] = TOKENIZER.unk_id
+    assert masked(text) == []
+
+
 def test_every_token_is_equally_likely_to_be_selected() -> None:
     text = document([60], seed=3)
     counts = sum(
