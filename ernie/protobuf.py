@@ -1,4 +1,4 @@
-"""The part of the protobuf wire format that tensor descriptions use."""
+"""The part of the protobuf wire format that descriptions of tensors and SentencePiece models use."""
 
 from __future__ import annotations
 

@@ -16,7 +16,19 @@ PACKAGES = ("ernie", "tasks", "pretrain", "finetune")
 ALLOWED = {"ernie": (), "tasks": ("ernie",), "pretrain": ("ernie", "tasks"), "finetune": ("ernie", "tasks")}
 # The layers inside ernie, from the lowest up; the command line and the package's __init__ are on top.
 LAYERS = (
-    ("errors", "registry", "tree", "config", "metrics", "runtime", "arguments", "atomic", "saved", "shipped"),
+    (
+        "errors",
+        "registry",
+        "tree",
+        "config",
+        "metrics",
+        "runtime",
+        "arguments",
+        "atomic",
+        "saved",
+        "shipped",
+        "protobuf",
+    ),
     ("report",),
     ("text", "audio"),
     ("data",),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from unicodedata import category, normalize
 
 from ernie.text.scripts import NO_SPACES
+from ernie.text.subword import SPACE
 from ernie.text.tokenizer import Tokenizer
 
 INITIAL_HELD = " "  # the held text at the start of a stream
@@ -63,6 +64,10 @@ def stable_tokens(tokenizer: Tokenizer, held: str, piece: str, ended: bool = Fal
         return StableTokens([], without_end(held) + " " if before else held)
     joined = is_space(held[-1]) or has_no_spaces(held[-1]) or has_no_spaces(piece[:1] or " ")
     text = held + piece if joined else f"{held} {piece}"
+    if not ended and tokenizer.split("a")[-1].endswith(SPACE):
+        return StableTokens(
+            [], text
+        )  # a vocabulary that marks the ends of words marks that of a text, too: wait for it
     units, old = tokenizer.split(text), tokenizer.split(before)
     if units[: len(old)] != old:  # the text extends a unit already emitted: keep its tokens and start a new unit
         return stable_tokens(tokenizer, INITIAL_HELD + without_start(text[len(before) :]), "", ended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -16,6 +16,8 @@ import sentencepiece
 
 from ernie.errors import UserError, about
 from ernie.saved import read_limited
+from ernie.text.added import SPECIAL_NAMES
+from ernie.text.subword_proto import with_controls, without_normalizer, without_self_test
 from ernie.text.surrogates import invalid_text, is_encodable
 from ernie.text.tokenizer import Encoding, Tokenizer
 
@@ -29,10 +31,11 @@ _SPECIAL = {
     "mask": ("[MASK]", "<mask>"),
 }
 # Runs of letters and runs of non-letters (including digits: SentencePiece joins "1," into one piece, but not "a,"),
-# each with the space marker before it; or, coarser, everything between two spaces.
-_WORDS = re.compile(rf"{SPACE}?(?:[^\W\d_{SPACE}]+|(?:[\W\d_](?<!{SPACE}))+)|{SPACE}")
-_CHUNKS = re.compile(rf"{SPACE}?[^{SPACE}]+|{SPACE}")
-_MARKS = [*map(chr, range(0x300, 0x370)), "\u3099", "\u309a"]  # accents, and those of kana
+# each with the space marker before it; or, coarser, everything between two spaces.  Some models have the marker after.
+_WORD, _CHUNK = rf"(?:[^\W\d_{SPACE}]+|(?:[\W\d_](?<!{SPACE}))+)", f"[^{SPACE}]+"
+_WORDS, _CHUNKS = (re.compile(f"{SPACE}?{unit}|{SPACE}") for unit in (_WORD, _CHUNK))
+_WORDS_MARKED_AFTER, _CHUNKS_MARKED_AFTER = (re.compile(f"{unit}{SPACE}?|{SPACE}") for unit in (_WORD, _CHUNK))
+_ACCENTS = [*map(chr, range(0x300, 0x370)), "\u3099", "\u309a"]  # accents, and those of kana
 _LETTER, _MARK = re.compile(rf"[^\W\d_{SPACE}]"), re.compile(rf"[\W\d_](?<!{SPACE})")
 
 
@@ -40,7 +43,8 @@ class SentencePiece(Tokenizer):
     """A tokenizer backed by a SentencePiece model.
 
     [PAD], [CLS], [SEP] and [MASK] are the model's own symbols where it has them (also as <pad>, <s>, </s>, <mask>);
-    missing ones get ids after its vocabulary.  It lower-cases if its normalizer does.
+    missing ones get ids after its vocabulary.  No text contains them, even if the model was trained with them as
+    user-defined symbols.  It lower-cases if its normalizer does.
 
     Units are words and runs of non-letters if no piece of the model mixes letters and non-letters (SentencePiece's
     default), otherwise the text between two spaces, and the whole text if a piece holds a space.  Adjacent unknown
@@ -51,18 +55,19 @@ class SentencePiece(Tokenizer):
 
     def __init__(self, model: bytes):
         self._model = model
-        self._engine = sentencepiece.SentencePieceProcessor()
-        try:
-            self._engine.LoadFromSerializedProto(model)
-        except RuntimeError as error:
-            raise UserError(f"this is not a SentencePiece model ({error})") from None
+        engine = _engine(model)
+        self._engine = engine
+        own = {name for name in SPECIAL_NAMES if engine.IdToPiece(engine.PieceToId(name)) == name}
+        if visible := {name for name in own if not _is_silent(engine, engine.PieceToId(name))}:
+            model = with_controls(model, visible)
+            self._engine = _engine(model)
+        # Units are already normalized.
+        self._unit_engine = _engine(without_normalizer(model), lambda: without_normalizer(without_self_test(model)))
         self._tokens = [self._engine.IdToPiece(i) for i in range(self._engine.GetPieceSize())]
         self._model_size = len(self._tokens)  # special tokens that the model lacks are appended behind
         self.unk_id = self._engine.unk_id()
         self.pad_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, ("pad", "cls", "sep", "mask"))
         self.lowercase = self._engine.Normalize("A").endswith("a")
-        # Most models prepend a space marker to the text; a unit without one can then only be cut behind another unit.
-        self._adds_dummy_prefix = self._engine.Normalize("a").startswith(SPACE)
         self._units = self._unit_pattern()
         self._cut = lru_cache(maxsize=1 << 14)(self._cut_unit)
 
@@ -93,6 +98,8 @@ class SentencePiece(Tokenizer):
         extend the best path to each character, and BPE never merges across a cut that remains.  The last cut that a
         continuation leaves untouched is at the end, or before characters that begin a longer piece.
         """
+        if self._units in (_WORDS_MARKED_AFTER, _CHUNKS_MARKED_AFTER):
+            return []  # the mark at the end stands there only until the unit grows
         settled = unit[:-1] if unit and _may_compose(unit[-1]) else unit
         ways = [self.pieces(settled[:end]) for end in range(len(settled) + 1) if self._begins_piece(settled[end:])]
         return [ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*ways, strict=False))]
@@ -107,13 +114,14 @@ class SentencePiece(Tokenizer):
         return sorted(self._tokens[: self._model_size])
 
     def surface(self, units: Sequence[str]) -> list[str]:
-        return [unit.lstrip(SPACE) for unit in units]
+        return [unit.strip(SPACE) for unit in units]
 
     def words(self, text: str, units: Sequence[str]) -> list[str]:
         if not self.lowercase:
             return self.surface(units)
         if self._units is not None:  # fast path: the text nearly always splits where its lower-cased form does
-            cased = self._units.findall(SPACE + SPACE.join(text.split()))
+            before, after = self._engine.Normalize("a").split("a")  # the marks that models add to a text
+            cased = self._units.findall(before + SPACE.join(text.split()) + after)
             if [unit.casefold() for unit in cased] == list(units):
                 return self.surface(cased)
         _, origins = self._engine.Normalize(text, with_offsets=True)
@@ -127,7 +135,7 @@ class SentencePiece(Tokenizer):
         marked, origins = self._engine.Normalize(text, with_offsets=True)
         # The last token ends where the text does, not counting trailing spaces, which the normalizer removes.
         last = origins[len(marked) - 1] if marked else -1
-        origins = np.asarray([*origins[: len(marked)], max(last + 1, len(text.rstrip()))], np.int64)
+        origins = np.asarray([*origins[: len(marked)], min(len(text), max(last + 1, len(text.rstrip())))], np.int64)
         ids: list[int] = []
         spans: list[tuple[int, int]] = []
         place = 0
@@ -157,44 +165,23 @@ class SentencePiece(Tokenizer):
             piece
             for i, piece in enumerate(self._tokens[: self._model_size])
             if not (self._engine.IsControl(i) or self._engine.IsUnknown(i) or self._engine.IsByte(i))
-            and i not in self.special_ids
         ]
-        if any(SPACE in piece[1:] for piece in ordinary):
+        longer = [piece for piece in ordinary if len(piece) > 1]
+        before, after = any(piece[0] == SPACE for piece in longer), any(piece[-1] == SPACE for piece in longer)
+        if (before and after) or any(SPACE in piece[1:-1] for piece in longer):
             return None
-        letters = [piece for piece in ordinary if len(piece) == 1 and _LETTER.match(piece)]
-        marks = [piece for piece in ordinary if len(piece) == 1 and _MARK.match(piece)]
+        letters = any(len(piece) == 1 and _LETTER.match(piece) for piece in ordinary)
+        marks = any(len(piece) == 1 and _MARK.match(piece) for piece in ordinary)
         mixed = any(_LETTER.search(piece) and _MARK.search(piece) for piece in ordinary)
-        self._letters, self._marks = letters, marks
-        return _CHUNKS if mixed or not letters or not marks else _WORDS
+        coarse = mixed or not letters or not marks
+        if after or self._engine.Normalize("a").endswith(SPACE):
+            return _CHUNKS_MARKED_AFTER if coarse else _WORDS_MARKED_AFTER
+        return _CHUNKS if coarse else _WORDS
 
     def _cut_unit(self, unit: str) -> list[tuple[int, int]]:
         """Return the pieces of a unit as (id, number of the unit's characters)."""
-        has_space = unit.startswith(SPACE)
-        if unit == SPACE:
-            return [(self._engine.PieceToId(SPACE), 1)]
-        if self._adds_dummy_prefix and has_space:
-            return self._encode(unit[1:])
-        same_alone = not has_space and (self._units is not _WORDS or not self._adds_dummy_prefix)
-        if self._units is None or same_alone:
-            return self._encode(unit)
-        # No piece mixes letters and non-letters, or spans a space marker: after a character that no piece joins with
-        # the unit, the unit is cut exactly as within a text.
-        for before in self._separators(unit):
-            marked = SPACE * self._adds_dummy_prefix + before + unit
-            if self._engine.Normalize(before + unit) == marked:  # not so where an accent merges into `before`
-                return self._encode(before + unit)[len(self._encode(before)) :]
-        return [(self.unk_id, len(unit))]
-
-    def _separators(self, unit: str) -> list[str]:
-        """Return characters that no piece joins with the start of a unit."""
-        if unit.startswith(SPACE):
-            return self._letters + self._marks
-        return self._marks if _LETTER.match(unit) else self._letters
-
-    def _encode(self, text: str) -> list[tuple[int, int]]:
-        """Return the pieces of a text as (id, number of characters)."""
         pieces = []
-        for piece in self._engine.Encode(text, return_type="proto").pieces:
+        for piece in self._unit_engine.Encode(unit, return_type="proto").pieces:
             is_raw = (piece.id == self.unk_id and piece.surface) or self._engine.IsByte(piece.id)
             pieces.append((piece.id, len(piece.surface if is_raw else piece.piece)))
         return pieces
@@ -206,13 +193,32 @@ class SentencePiece(Tokenizer):
 @lru_cache
 def _may_compose(letter: str) -> bool:
     """Whether a mark that follows a letter may merge with it into another letter."""
-    return any(len(normalize("NFC", letter + mark)) == 1 for mark in _MARKS)
+    return any(len(normalize("NFC", letter + mark)) == 1 for mark in _ACCENTS)
+
+
+def _engine(model: bytes, otherwise: Callable[[], bytes] | None = None) -> sentencepiece.SentencePieceProcessor:
+    """Load a model, or if that fails the other one.  Raises UserError for what is no SentencePiece model."""
+    engine = sentencepiece.SentencePieceProcessor()
+    try:
+        engine.LoadFromSerializedProto(model)
+    except RuntimeError as error:
+        if otherwise is not None:
+            return _engine(otherwise())
+        raise UserError(f"this is not a SentencePiece model ({error})") from None
+    return engine
+
+
+def _is_silent(engine: sentencepiece.SentencePieceProcessor, piece: int) -> bool:
+    """Whether no text contains a piece."""
+    return engine.IsControl(piece) or engine.IsUnknown(piece) or engine.IsUnused(piece)
 
 
 def _origin(marked: str, origins: np.ndarray, start: int, stop: int) -> tuple[int, int]:
-    """Map a span of the normalized text to characters [start, stop) of the original, ignoring leading space markers."""
+    """Map a span of the normalized text to characters [start, stop) of the original, less space markers at the ends."""
     while start < stop - 1 and marked[start] == SPACE:
         start += 1
+    while start < stop - 1 and marked[stop - 1] == SPACE:
+        stop -= 1
     begin, last = int(origins[start]), int(origins[stop - 1])
     after = int(np.searchsorted(origins, last, side="right"))
     return begin, int(origins[after]) if after < len(origins) else last

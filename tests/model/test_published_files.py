@@ -36,9 +36,9 @@ from ernie.model.published.fluid import read_fluid
 from ernie.model.published.folder import detect_format, read_weights
 from ernie.model.published.load import read
 from ernie.model.published.pdparams import read_pdparams
-from ernie.model.published.protobuf import varint
 from ernie.model.published.tensor_bundle import read_tensor_bundle
 from ernie.model.published.torch_file import read_torch
+from ernie.protobuf import varint
 
 ARRAYS = {
     "table/a": np.arange(12, dtype=np.float32).reshape(3, 4),

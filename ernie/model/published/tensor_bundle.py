@@ -16,7 +16,7 @@ import numpy as np
 
 from ernie.errors import UserError
 from ernie.model.published.arrays import bfloat16_to_float32, shaped
-from ernie.model.published.protobuf import fields, varint
+from ernie.protobuf import fields, varint
 from ernie.saved import check_not_lfs_pointer
 
 _MAGIC = 0xDB4775248B80FB57
