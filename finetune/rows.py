@@ -13,6 +13,7 @@ from queue import Queue
 from threading import Thread
 from typing import BinaryIO, Literal, TextIO
 
+from ernie.data.compressed import uncompressed_name
 from ernie.data.labeled.read import adapted, is_json_row, is_stream, parse_lines, read_rows, stream_lines
 from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.read_lines import Line, LineFile, decoded
@@ -157,7 +158,7 @@ def _stream_rows(
 def _with_detected_format(name: str, options: RowOptions, column: str) -> RowOptions:
     """Return the options, with the format of a .txt file with a header line, detected as for standard input."""
     path = Path(name)
-    if options.format != "auto" or Path(name.removesuffix(".gz")).suffix.lower() != ".txt" or not path.is_file():
+    if options.format != "auto" or Path(uncompressed_name(name)).suffix.lower() != ".txt" or not path.is_file():
         return options
     first = next(iter(LineFile(path)), None)
     if first is None or first.text is None or is_json_row(first.text):  # JSON lines are known by that

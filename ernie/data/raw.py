@@ -34,7 +34,8 @@ class RawDocument(NamedTuple):
 
     `headings` are the numbers of the lines that are headings.  `spans` (k, 3) marks words, phrases and entities of
     pre-annotated text: first character, past-last character (of `text`) and kind.  `annotated` are the kinds covered
-    by the annotation; segmenters mark the others.
+    by the annotation; segmenters mark the others.  `unwrapped` is the number of lines that were put together with the
+    line before.
     """
 
     place: Place
@@ -43,6 +44,7 @@ class RawDocument(NamedTuple):
     headings: frozenset[int] = frozenset()
     spans: np.ndarray | None = None
     annotated: tuple[Kind, ...] = ()
+    unwrapped: int = 0
 
     @property
     def size(self) -> int:
@@ -70,7 +72,8 @@ class Fields:
     A row has `text` (a string with one paragraph per line) or `paragraphs` (a list of strings); the rest is optional.
     `headings` are the numbers of the paragraphs that are headings, from 0.  `spans` mark words, phrases and entities:
     each is [start, end, kind], or {start, end, kind}, with kind "word", "phrase" or "entity", in characters of the
-    text, or of the paragraphs joined by line breaks.
+    text, or of the paragraphs joined by line breaks.  A name with full stops also leads into an object in the row:
+    meta.text.
     """
 
     text: str = "text"
@@ -86,11 +89,13 @@ class ReadOptions:
 
     `format` is that of text files: "auto" detects it from the first lines, "tagged" reads `word/POS` tokens regardless
     of how those look, "plain" reads the text as it is.  `titles`: take a short first paragraph without a full stop as
-    the title of a plain text document.  `strict`: stop at the first document that cannot be read instead of dropping
-    it.
+    the title of a plain text document.  `wrapped`: put lines that were wrapped at a width together to paragraphs, where
+    a document looks like that ("auto"), always, or never.  `strict`: stop at the first document that cannot be read
+    instead of dropping it.
     """
 
     format: Literal["auto", "tagged", "plain"] = "auto"
     titles: bool = True
+    wrapped: Literal["auto", True, False] = "auto"
     strict: bool = False
     fields: Fields = field(default_factory=Fields)

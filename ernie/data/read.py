@@ -1,45 +1,60 @@
-"""Streaming of raw documents from files, folders, glob patterns and data sets."""
+"""Streaming of raw documents from files, folders, glob patterns, data sets and standard input."""
 
 from __future__ import annotations
 
 import glob
+import os
 import re
+import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ernie.data import compressed
+from ernie.data.find import Finder, identity, is_folder, unreachable
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
+from ernie.data.read_json import read_json, read_jsonl
 from ernie.data.read_lines import LineFile
-from ernie.data.read_rows import read_hub_dataset, read_json_lines, read_parquet, read_saved_dataset
+from ernie.data.read_rows import read_hub_dataset, read_parquet, read_saved_dataset
 from ernie.data.read_text import read_text
 from ernie.errors import Remark, UserError
 
-SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
+SUFFIXES = (".txt", ".jsonl", ".json", ".parquet")  # of files; all but Parquet also with that of a compression
 _DATASET_FILES = ("dataset_dict.json", "dataset_info.json")
 # Files by which a tokenizer, a corpus or a run of this library is recognized.
 _OWN_FILES = ({"tokenizer_config.json"}, {"corpus.json", "sources.json"}, {"origin.json", "metrics.jsonl"})
+STANDARD_INPUT = "standard input"  # the name of this input
+_PARQUET = b"PAR1"  # how such a file begins
 
 
 @dataclass(frozen=True)
 class Input:
-    """One file or data set to read.  `size` is in bytes; None when unknown."""
+    """One file, data set or stream to read.
+
+    `size` is in bytes; None when unknown.  `changed` is the time of the last change, in nanoseconds.  A stream is read
+    from the file `copy`, see ernie.data.stream_copy.
+    """
 
     name: str
     size: int | None = None
+    changed: int | None = None
+    is_stream: bool = False
+    copy: Path | None = None
 
 
 def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
-    """Resolve `paths` to files and data sets, in a deterministic order.
+    """Resolve `paths` to files, data sets and streams, in a deterministic order.
 
     A path is a file (without a suffix it is read as text), a folder (searched for files with one of SUFFIXES, or
-    saved by the `datasets` library), a pattern with * or **, or the name of a hub data set prefixed by "hf:".  Raises
-    UserError for a path that matches nothing, and for a file that is matched twice.
+    saved by the `datasets` library), a pattern with * or **, the name of a hub data set prefixed by "hf:", a pipe, or
+    "-" for standard input.  Links are followed.  Raises UserError for a path that matches nothing, and for a file that
+    two paths name; warns of what is not read.
     """
-    found: dict[str, tuple[Input, str]] = {}
+    found: dict[object, tuple[Input, str]] = {}
     for path in map(str, paths):
         for source in _find(path):
-            key = source.name if source.name.startswith("hf:") else str(Path(source.name).resolve())
+            key = source.name if source.name.startswith("hf:") or source.is_stream else identity(Path(source.name))
             if key in found:
                 first, by = found[key]
                 also = "" if first.name == source.name else f", as {first.name}"
@@ -63,29 +78,66 @@ def read_documents(paths: Sequence[str | Path], options: ReadOptions | None = No
 def read_input(
     source: Input, options: ReadOptions | None = None, progress: Callable[[int], None] | None = None
 ) -> Iterator[RawDocument | Dropped]:
-    """Yield the documents of one input; `progress` is called with the number of bytes read so far."""
+    """Yield the documents of one input; `progress` is called with the number of bytes read so far.
+
+    Raises UserError also for a file that was changed since it was found, or holds more text than a file of its size may
+    (see ernie.data.compressed).
+    """
     options = options or ReadOptions()
-    for document in _open(source.name, options, progress or _no_progress):
+    most = None if source.size is None else compressed.limit(source.size)
+    total = 0
+    for document in _open(source, options, progress or _no_progress):
         if options.strict and isinstance(document, Dropped):
             raise UserError(f"{document.place}: {document.detail}. Without read.strict the document would be dropped.")
+        total += document.size
+        if most is not None and total > most:
+            raise compressed.too_large(source.name, source.size or 0)
         yield document
+    check_unchanged(source)
 
 
-def _open(name: str, options: ReadOptions, progress: Callable[[int], None]) -> Iterator[RawDocument | Dropped]:
-    path = Path(name)
+def check_unchanged(source: Input) -> None:
+    """Raise UserError if a file was changed since it was found."""
+    if source.is_stream or source.changed is None:
+        return
+    try:
+        now = _file_input(Path(source.name))
+    except OSError as error:
+        raise UserError(f"{source.name}: {unreachable(Path(source.name), error)}; it was there before") from None
+    if now != source:
+        sizes = f"from {source.size:,} to {now.size:,} bytes" if now.size != source.size else "its size is the same"
+        raise UserError(
+            f"{source.name}: was changed while it was read ({sizes}). Start again when nothing writes to it any more, "
+            "or give a copy"
+        )
+
+
+def _open(source: Input, options: ReadOptions, progress: Callable[[int], None]) -> Iterator[RawDocument | Dropped]:
+    name, path = source.name, source.copy or Path(source.name)
     if name.startswith("hf:"):
         yield from read_hub_dataset(name, options)
     elif path.is_dir():
         yield from read_saved_dataset(path, options)
-    elif name.lower().endswith(".parquet"):
+    elif name.lower().endswith(".parquet") or (source.is_stream and _begins(path).startswith(_PARQUET)):
         size = path.stat().st_size
-        yield from read_parquet(path, options, lambda share: progress(round(share * size)))
+        yield from read_parquet(name, path, options, lambda share: progress(round(share * size)))
     else:
-        lines = LineFile(path)
-        read = read_json_lines if name.lower().removesuffix(".gz").endswith(".jsonl") else read_text
-        for document in read(name, lines, options):
+        lines = LineFile(path, compressed.compression_of(_begins(path)) if source.is_stream else None, returns=True)
+        for document in _reader(name)(name, lines, options):
             progress(lines.bytes_read)
             yield document
+
+
+def _reader(name: str) -> Callable[..., Iterator[RawDocument | Dropped]]:
+    plain = compressed.uncompressed_name(name).lower()
+    if plain.endswith(".jsonl"):
+        return read_jsonl
+    return read_json if plain.endswith(".json") else read_text
+
+
+def _begins(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(8)
 
 
 def _no_progress(bytes_read: int) -> None:
@@ -95,41 +147,79 @@ def _no_progress(bytes_read: int) -> None:
 def _find(path: str) -> list[Input]:
     if path.startswith("hf:"):
         return [Input(path)]
+    if path in ("-", "/dev/stdin"):
+        return [Input(STANDARD_INPUT, is_stream=True)]
     file = Path(path)
-    if file.is_dir():
+    try:
+        mode = file.stat().st_mode
+    except OSError as error:
+        if glob.has_magic(path):
+            return _find_matches(path)
+        problem = "there is no such file or folder"
+        raise UserError(f"{path}: {unreachable(file, error) if os.path.lexists(path) else problem}") from None
+    if stat.S_ISDIR(mode):
         return _find_in(file)
-    if file.is_file():
+    if stat.S_ISREG(mode):
         if not _is_readable(file) and file.suffix:
-            raise UserError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
-        return [_input(file)]
-    if glob.has_magic(path):
-        matches = sorted(Path(match) for match in glob.glob(path, recursive=True))  # noqa: PTH207 - takes any pattern
-        # A folder with the name of a file holds its parts, as some programs write Parquet.
-        files = [match for match in matches if match.is_file() or _is_readable(match)]
-        inputs = [_find_in(file) if file.is_dir() else [_input(file)] for file in files if _is_readable(file)]
-        # A pattern may match both such a folder and the files in it.
-        if unique := list({source.name: source for part in inputs for source in part}.values()):
-            _note_unread(path, [file for file in files if not _is_readable(file)])
-            return unique
-        raise UserError(f"{path}: no file matches this pattern and ends in {', '.join(SUFFIXES)}")
-    raise UserError(f"{path}: there is no such file or folder")
+            raise UserError(f"{path}: expected a name that ends in {_suffixes()}")
+        return [_file_input(file)]
+    if stat.S_ISFIFO(mode):
+        return [Input(path, is_stream=True)]
+    raise UserError(f"{path}: is a device or a socket; give a file, a pipe, or - for standard input")
+
+
+def _find_matches(pattern: str) -> list[Input]:
+    finder = Finder(pattern)
+    matches = finder.matches(pattern, _is_readable)
+    # A folder with the name of a file holds its parts, as some programs write Parquet.
+    files = [match for match in matches if not is_folder(match)]
+    chosen = _chosen(files)
+    parts = [_find_in(match) for match in matches if is_folder(match) and _is_readable(match)]
+    inside = {source.name for part in parts for source in part}  # which the pattern may match, too
+    inputs = [_file_input(file) for file in finder.once(chosen) if str(file) not in inside]
+    inputs += [source for part in parts for source in part]
+    finder.note_unread()
+    if not inputs:
+        raise UserError(f"{pattern}: no file matches this pattern and ends in {_suffixes()}")
+    _note_unread(pattern, [file for file in files if file not in chosen])
+    folders = [str(match) for match in matches if is_folder(match) and not _is_readable(match)]
+    if folders and "**" not in pattern:
+        warnings.warn(
+            f"{pattern}: folders are not searched ({folders[0]}); ** stands for any number", Remark, stacklevel=3
+        )
+    return sorted(inputs, key=lambda source: Path(source.name))
 
 
 def _find_in(folder: Path) -> list[Input]:
     if any((folder / name).is_file() for name in _DATASET_FILES):
         return [Input(str(folder))]
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    unhidden = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    visible = [path for path in unhidden if _is_readable(path)]
-    own = {parent for path in visible for parent in path.relative_to(folder).parents if _is_own(folder / parent)}
+    finder = Finder(str(folder))
+    files = finder.files(folder)
+    own = {parent for path in files for parent in path.relative_to(folder).parents if _is_own(folder / parent)}
     for parent in sorted(own, key=str):
         warnings.warn(f"{folder / parent}: was made by this library and is not read as text", Remark, stacklevel=2)
-    texts = [path for path in visible if own.isdisjoint(path.relative_to(folder).parents)]
-    unread = [path for path in unhidden if not _is_readable(path)]
+    others = [path for path in files if own.isdisjoint(path.relative_to(folder).parents)]
+    texts = _chosen(others)
+    once = finder.once(texts)
+    finder.note_unread()
     if not texts:
-        raise UserError(f"{folder}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
-    _note_unread(str(folder), [path for path in unread if own.isdisjoint(path.relative_to(folder).parents)])
-    return [_input(path) for path in texts]
+        raise UserError(f"{folder}: the folder holds no file that ends in {_suffixes()}")
+    _note_unread(str(folder), [path for path in others if path not in texts])
+    return [_file_input(path) for path in once]
+
+
+def _chosen(files: Sequence[Path]) -> list[Path]:
+    """Return the files to read: texts, or .json files where there is nothing else, which often describe other files."""
+    readable = [file for file in files if _is_readable(file)]
+    return [file for file in readable if not _is_json(file)] or readable
+
+
+def _is_json(path: Path) -> bool:
+    return compressed.uncompressed_name(path.name).lower().endswith(".json")
+
+
+def _suffixes() -> str:
+    return f"{', '.join(SUFFIXES)}, or a compression's after that ({', '.join(compressed.COMPRESSIONS)})"
 
 
 def _note_unread(path: str, unread: Sequence[Path]) -> None:
@@ -149,8 +239,14 @@ def _is_own(folder: Path) -> bool:
 
 def _is_readable(path: Path) -> bool:
     """Whether a file's name looks like text; WikiExtractor names its files wiki_00, wiki_01, ..."""
-    return path.name.lower().endswith(SUFFIXES) or re.fullmatch(r"wiki_\d+", path.name) is not None
+    plain = compressed.uncompressed_name(path.name).lower()
+    if plain.endswith(".parquet"):
+        return plain == path.name.lower()
+    return plain.endswith(SUFFIXES) or re.fullmatch(r"wiki_\d+", plain) is not None
 
 
-def _input(path: Path) -> Input:
-    return Input(str(path), path.stat().st_size)
+def _file_input(path: Path) -> Input:
+    status = path.stat()
+    if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise UserError(f"{path}: may not be read: permission denied")
+    return Input(str(path), status.st_size, status.st_mtime_ns)

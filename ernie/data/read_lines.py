@@ -1,19 +1,20 @@
-"""Numbered lines of a text file, plain or gzipped, read in bounded memory."""
+"""Numbered lines of a text file, plain or compressed, read in bounded memory."""
 
 from __future__ import annotations
 
 import codecs
-import gzip
-import zlib
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple
 
+from ernie.data.compressed import Damaged, remedy_for, unpacked
 from ernie.data.raw import Dropped, Place
 from ernie.errors import UserError
 
 NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
-_GZIP = b"\x1f\x8b"  # how a gzip file begins
+_PIECE = 1 << 20  # bytes
 MAX_LINE = 1 << 24  # bytes; longer lines are skipped without holding them in memory
 
 
@@ -34,55 +35,105 @@ class Line(NamedTuple):
 
 
 class LineFile:
-    """The lines of a file.  `bytes_read` is the position in the file on disk, compressed or not."""
+    """The lines of a file.  `bytes_read` is the position in the file on disk, compressed or not.
 
-    def __init__(self, path: Path):
+    `suffix` is that of the compression, where the file's name does not end in it; for `returns` see `decoded`.
+    """
+
+    def __init__(self, path: Path, suffix: str | None = None, *, returns: bool = False):
         self.path = path
+        self._suffix = suffix
+        self._returns = returns
         self._raw: BinaryIO | None = None
         self._end = 0
+        self._lines_read = 0
 
     @property
     def bytes_read(self) -> int:
         return self._end if self._raw is None or self._raw.closed else self._raw.tell()
 
     def __iter__(self) -> Iterator[Line]:
-        """Yield the lines.  Raises UserError when the file cannot be read, or is a damaged or truncated gzip file."""
-        number = 0
+        """Yield the lines.  Raises UserError when the file cannot be read, is damaged or breaks off, see `unpacked`."""
+        self._lines_read = 0
+        with self._opened() as file:
+            for line in decoded(file, self._returns):
+                self._lines_read = line.number
+                yield line
+
+    def pieces(self) -> Generator[str, None, None]:
+        """Yield the text in pieces of bounded size that need not end with a line.
+
+        Raises UserError as for lines, and for text that is not UTF-8.
+        """
+        self._lines_read = 0
+        decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        with self._opened() as file:
+            while content := file.read(_PIECE):
+                try:
+                    piece = decoder.decode(content)
+                except UnicodeDecodeError as error:
+                    problem = f"byte {error.start + 1} after line {self._lines_read + 1:,} is not UTF-8 text"
+                    raise UserError(f"{self.path}: {problem}{_hint(content)}") from None
+                self._lines_read += piece.count("\n")
+                yield piece
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
         try:
             with self.path.open("rb") as self._raw:
-                gzipped = self.path.suffix.lower() == ".gz"
-                file = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if gzipped else self._raw
-                for line in decoded(file):
-                    number = line.number
-                    yield line
+                yield unpacked(self.path, self._raw, self._suffix)
                 self._end = self._raw.tell()
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            if not number and "Not a gzipped file" in str(error):
-                raise UserError(f"{self.path}: is not a gzip file, though its name says so; take .gz off it") from None
-            what = "breaks off" if isinstance(error, EOFError) else f"is damaged ({error})"
+        except Damaged as error:
+            what, command = error.args
             raise UserError(
-                f"{self.path}: the gzip file {what} after line {number:,}. Fetch it again, or unpack what is there "
-                f"with 'gzip -dc {self.path}' and give the unpacked file."
+                f"{self.path}: {what} after line {self._lines_read:,}. Fetch it again, or unpack what is there "
+                f"with '{command} {self.path}' and give the unpacked file."
             ) from None
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read: {error.strerror or error}") from None
 
 
-def decoded(file: BinaryIO) -> Iterator[Line]:
-    """Yield the lines of an open file, each as soon as it is available."""
-    for number, content in enumerate(_bounded(file), start=1):
+def decoded(file: BinaryIO, returns: bool = False) -> Iterator[Line]:
+    """Yield the lines of an open file, each as soon as it is available.
+
+    Lines end in a line feed.  With `returns`, a file whose first line does not, but holds carriage returns, has lines
+    that end in these, as on old Macintosh computers.
+    """
+    first = file.readline(MAX_LINE)
+    lines = _bounded_by_returns(first, file) if returns and _ends_in_returns(first) else _bounded(first, file)
+    for number, content in enumerate(lines, start=1):
         yield _line(number, content)
 
 
-def _bounded(file: BinaryIO) -> Iterator[bytes | None]:
-    """Yield raw lines; None for one longer than MAX_LINE."""
-    while content := file.readline(MAX_LINE):
+def _ends_in_returns(first: bytes) -> bool:
+    return not first.endswith(b"\n") and b"\r" in first[:-1]
+
+
+def _bounded(content: bytes, file: BinaryIO) -> Iterator[bytes | None]:
+    """Yield raw lines, the first of which is `content`; None for one longer than MAX_LINE."""
+    while content:
         if len(content) < MAX_LINE or content.endswith(b"\n"):
             yield content
-            continue
-        while content and not content.endswith(b"\n"):
-            content = file.readline(MAX_LINE)
-        yield None
+        else:
+            while content and not content.endswith(b"\n"):
+                content = file.readline(MAX_LINE)
+            yield None
+        content = file.readline(MAX_LINE)
+
+
+def _bounded_by_returns(content: bytes, file: BinaryIO) -> Iterator[bytes | None]:
+    """As `_bounded`, of lines that end in a carriage return, a line feed or both."""
+    rest, too_long = b"", False
+    while content:
+        *lines, rest = re.split(rb"\r\n|\r(?!\Z)|\n", rest + content)
+        for line in lines:
+            yield None if too_long else line
+            too_long = False
+        if len(rest) >= MAX_LINE:
+            rest, too_long = rest[-1:], True
+        content = file.readline(MAX_LINE)
+    if too_long or rest:
+        yield None if too_long else rest
 
 
 def _line(number: int, content: bytes | None) -> Line:
@@ -93,8 +144,13 @@ def _line(number: int, content: bytes | None) -> Line:
     try:
         return Line(number, content.decode("utf-8").rstrip("\r\n"))
     except UnicodeDecodeError as error:
-        kind = "UTF-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "ENCODING"
-        hint = f"; iconv -f {kind} -t UTF-8 FILE converts the file" if number == 1 else ""
-        if number == 1 and content.startswith(_GZIP):
-            hint = ", but compressed; unpack it with gzip -dc, or give a file whose name ends in .gz"
+        hint = _hint(content) if number == 1 else ""
         return Line(number, None, NOT_UTF8, f"byte {error.start + 1} of the line is not UTF-8 text{hint}")
+
+
+def _hint(content: bytes) -> str:
+    """Return what to do with a file that begins so and is not UTF-8."""
+    if remedy := remedy_for(content):
+        return f", but compressed; {remedy}"
+    kind = "UTF-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "ENCODING"
+    return f"; iconv -f {kind} -t UTF-8 FILE converts the file"

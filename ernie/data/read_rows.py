@@ -1,49 +1,46 @@
-"""Documents from rows with named fields: JSON lines, Parquet files and data sets of the `datasets` library."""
+"""Documents from rows with named fields: those of JSON, Parquet files and data sets of the `datasets` library."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from ernie.data.raw import SPAN_KINDS, Dropped, Fields, Place, RawDocument, ReadOptions
 from ernie.data.reach import offline_unless_reachable
-from ernie.data.read_lines import NOT_UTF8, Line
+from ernie.data.read_lines import NOT_UTF8
 from ernie.data.tables import load_saved, parquet_rows, saved_rows
+from ernie.data.text_layout import broken_into_lines, is_wiki_name, unescaped
+from ernie.data.wrapped import unwrapped
 from ernie.errors import UserError, nearest
 from ernie.text.segment.base import Kind
 from ernie.text.surrogates import LONE_SURROGATE, is_encodable, printable
 
-
-def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """Yield one document per line, skipping blank lines."""
-    for line in lines:
-        place = Place(file, line.number)
-        if line.text is None:
-            yield line.dropped(file)
-        elif line.text.strip():
-            try:
-                row = json.loads(line.text)
-            except (ValueError, RecursionError) as error:  # huge numbers raise ValueError, not JSONDecodeError
-                yield Dropped(place, "not JSON", f"the line is not JSON: {error}")
-                continue
-            yield _document(row, place, options.fields)
+_KINDS = {
+    NoneType: "nothing (null)",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "an empty list",
+}
 
 
 def read_parquet(
-    path: Path, options: ReadOptions, progress: Callable[[float], None]
+    name: str, path: Path, options: ReadOptions, progress: Callable[[float], None]
 ) -> Iterator[RawDocument | Dropped]:
     """Yield one document per row, reading in bounded memory; `progress` is called with the share of rows read so far.
 
     Raises UserError when the file is damaged or has no column for the text.
     """
-    rows = parquet_rows(path, lambda names: _columns(str(path), names, options.fields), progress)
+    rows = parquet_rows(path, lambda names: _columns(name, names, options.fields), progress)
     for number, row in enumerate(rows, 1):
-        place = Place(str(path), number)
-        yield Dropped(place, NOT_UTF8, row) if isinstance(row, str) else _document(row, place, options.fields)
+        place = Place(name, number)
+        yield Dropped(place, NOT_UTF8, row) if isinstance(row, str) else document_of(row, place, options)
 
 
 def read_saved_dataset(folder: Path, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
@@ -87,7 +84,7 @@ def _read_dataset(name: str, rows: Any, options: ReadOptions) -> Iterator[RawDoc
     try:
         for number, row in enumerate(saved_rows(rows) if saved else rows, start=1):
             place = Place(name, number)
-            yield Dropped(place, NOT_UTF8, row) if isinstance(row, str) else _document(row, place, options.fields)
+            yield Dropped(place, NOT_UTF8, row) if isinstance(row, str) else document_of(row, place, options)
     except OSError as error:  # also raised when the connection is lost
         raise UserError(f"{name}: breaks off after row {number:,}: {error}. Try again, or fetch it first.") from error
     except UnicodeDecodeError:  # only while streaming
@@ -99,58 +96,137 @@ def _read_dataset(name: str, rows: Any, options: ReadOptions) -> Iterator[RawDoc
 
 def _columns(name: str, present: list[str], fields: Fields) -> list[str]:
     """Select the columns to read, so that others cost nothing.  Raises UserError when there is none for the text."""
-    if fields.text not in present and fields.paragraphs not in present:
+    wanted = {field: _column(field, present) for field in vars(fields).values()}
+    if wanted[fields.text] is None and wanted[fields.paragraphs] is None:
         raise UserError(
             f"{name}: there is no column '{fields.text}' and none '{fields.paragraphs}'; its columns are "
             f"{', '.join(present)}. Name the one that holds the text: --set read.fields.text=NAME."
             f"{nearest(fields.text, present)}"
         )
-    wanted = vars(fields).values()
-    return [column for column in present if column in wanted]
+    return [column for column in present if column in wanted.values()]
 
 
-def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
+def _column(field: str, present: list[str]) -> str | None:
+    """Return the column of a field: that of its name, or of its name as far as a full stop."""
+    return next((name for name in (field, field.partition(".")[0]) if name in present), None)
+
+
+def _cell(row: Mapping[str, Any], field: str) -> Any:
+    """Return what a field holds, or None; a name with full stops leads into inner objects where none has all of it."""
+    if field in row or "." not in field:
+        return row.get(field)
+    first, _, rest = field.partition(".")
+    inner = row.get(first)
+    return _cell(inner, rest) if isinstance(inner, Mapping) else None
+
+
+def document_of(row: Any, place: Place, options: ReadOptions) -> RawDocument | Dropped:
+    """Return the document that a row holds."""
+    fields = options.fields
     if not isinstance(row, Mapping):
-        return Dropped(place, "wrong fields", "expected an object with named fields")
-    text = _text(row, fields)
+        return Dropped(place, "wrong fields", f"expected an object with named fields, found {_kind(row)}")
+    try:
+        text, title = _text(row, fields), _title(row, fields)
+    except UnicodeDecodeError as error:
+        return Dropped(place, NOT_UTF8, f"byte {error.start + 1} of the text or title is not UTF-8 text")
     if text is None:
-        keys = printable(", ".join(map(str, row))) or "none"
-        return Dropped(
-            place,
-            "no text",
-            f"no text under '{fields.text}', no list of texts under '{fields.paragraphs}'; keys: {keys}",
-        )
-    title = row.get(fields.title) or ""
-    if not isinstance(title, str):
-        return Dropped(place, "wrong fields", f"'{fields.title}' is not text")
-    title = " ".join(title.split())
+        return Dropped(place, "no text", _missing(row, fields))
+    if title is None:
+        kind = _kind(_cell(row, fields.title))
+        return Dropped(place, "wrong fields", f"'{fields.title}' is not text or a number, but {kind}")
     if not (is_encodable(text) and is_encodable(title)):
         return Dropped(place, NOT_UTF8, f"the text holds {LONE_SURROGATE}")
-    headings = [] if row.get(fields.headings) is None else row[fields.headings]
+    paragraphs, headings, spans = (_cell(row, name) for name in (fields.paragraphs, fields.headings, fields.spans))
+    if headings is None and spans is None:
+        return _laid_out(RawDocument(place, text, title), _is_wiki(row, place), options)
+    return _annotated(RawDocument(place, text, title), paragraphs, [] if headings is None else headings, spans, fields)
+
+
+def _annotated(
+    document: RawDocument, paragraphs: Any, headings: Any, given: Any, fields: Fields
+) -> RawDocument | Dropped:
+    """Return the document with its headings and spans, whose numbers count the lines and characters as they are."""
+    place, text = document.place, document.text
     if not isinstance(headings, list) or any(type(number) is not int for number in headings):  # True is an int, too
         return Dropped(place, "wrong fields", f"'{fields.headings}' is not a list of paragraph numbers")
-    paragraphs = row.get(fields.paragraphs)
     count = len(paragraphs) if isinstance(paragraphs, list) else text.count("\n") + 1
     if beyond := [number for number in headings if not 0 <= number < count]:
         detail = f"'{fields.headings}' names paragraph {beyond[0]}, and they are numbered from 0 to {count - 1}"
         return Dropped(place, "wrong fields", detail)
-    document = RawDocument(place, text, title, _heading_lines(paragraphs, headings))
-    if row.get(fields.spans) is None:
+    document = document._replace(headings=_heading_lines(paragraphs, headings))
+    if given is None:
         return document
-    spans = _spans(row[fields.spans], len(text))
+    spans = _spans(given, len(text))
     if isinstance(spans, str):
         return Dropped(place, "wrong spans", f"'{fields.spans}': {spans}")
     return document._replace(spans=spans, annotated=tuple(Kind))
 
 
+def _laid_out(document: RawDocument, wiki: bool, options: ReadOptions) -> RawDocument:
+    """Return a document without annotation, its lines ended and put together as those of a text file."""
+    text = broken_into_lines(document.text)
+    text = unescaped(text) if wiki else text
+    first, _, rest = text.partition("\n")
+    if document.title and rest.strip() and " ".join(first.split()) == document.title:
+        text = rest.lstrip("\n")  # not twice
+    lines = text.split("\n")
+    paragraphs = unwrapped(lines, options.wrapped)
+    return document._replace(text="\n".join(paragraphs), unwrapped=len(lines) - len(paragraphs))
+
+
+def _is_wiki(row: Mapping[str, Any], place: Place) -> bool:
+    """Whether WikiExtractor wrote a row: with its fields, in a file of its names or with the title as first line."""
+    text, title = row.get("text"), row.get("title")
+    if not (isinstance(text, str) and isinstance(title, str) and {"id", "url"} <= row.keys()):
+        return False
+    first = text.partition("\n")[0].strip()
+    return is_wiki_name(place.file) or (len(first) < len(text) and unescaped(first) == unescaped(title.strip()))
+
+
 def _text(row: Mapping[str, Any], fields: Fields) -> str | None:
-    text = row.get(fields.text)
-    if isinstance(text, str):
-        return text
-    paragraphs = row.get(fields.paragraphs)
-    if isinstance(paragraphs, list) and all(isinstance(paragraph, str) for paragraph in paragraphs):
-        return "\n".join(paragraphs)
+    text = _cell(row, fields.text)
+    if isinstance(text, (str, bytes)):
+        return _decoded(text)
+    paragraphs = _cell(row, fields.paragraphs)
+    if isinstance(paragraphs, list) and all(isinstance(paragraph, (str, bytes)) for paragraph in paragraphs):
+        return "\n".join(map(_decoded, paragraphs))
     return None
+
+
+def _title(row: Mapping[str, Any], fields: Fields) -> str | None:
+    """Return the title, "" without one; a number is taken as it is written, and None stands for anything else."""
+    title = _cell(row, fields.title)
+    if title is None or title == "":
+        return ""
+    if isinstance(title, (str, bytes)):
+        return " ".join(_decoded(title).split())
+    return str(title) if isinstance(title, (int, float, Decimal, date)) and not isinstance(title, bool) else None
+
+
+def _decoded(text: str | bytes) -> str:
+    return text.decode() if isinstance(text, bytes) else text
+
+
+def _missing(row: Mapping[str, Any], fields: Fields) -> str:
+    """Say what a row without text has instead."""
+    held = [(name, _cell(row, name)) for name in (fields.text, fields.paragraphs)]
+    instead = [f"'{name}' holds {_kind(value)}" for name, value in held if value is not None or name in row]
+    keys = printable(", ".join(map(str, row))) or "none"
+    return (
+        f"no text under '{fields.text}', no list of texts under '{fields.paragraphs}'; "
+        + "".join(f"{what}; " for what in instead)
+        + f"keys: {keys}"
+    )
+
+
+def _kind(value: Any) -> str:
+    """Name the type of a value for people."""
+    if isinstance(value, list) and value:
+        others = sorted({_kind(item) for item in value if not isinstance(item, str)})
+        return f"a list with {others[0]}" if others else "a list of texts"
+    if isinstance(value, Mapping):
+        return "an object"
+    return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 
 def _heading_lines(paragraphs: Any, numbers: list[int]) -> frozenset[int]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice, pairwise
 
 import numpy as np
 
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
-from ernie.data.read_lines import Line
+from ernie.data.read_json import json_form, read_json_document, read_json_lines
+from ernie.data.read_lines import Line, LineFile
+from ernie.data.text_layout import broken_into_lines, unescaped
+from ernie.data.wrapped import unwrapped, wrap_width
+from ernie.errors import Remark, UserError
 from ernie.text.scripts import NO_SPACES
 from ernie.text.segment.base import Kind
 from ernie.text.sentences import detect_language
@@ -19,11 +25,29 @@ MAX_DOCUMENT = 1 << 22  # characters; a longer document is cut between two lines
 
 _FINAL = frozenset(".!?…。！？；;:：,，、\"'”’」』》)）]】")  # characters that do not end a title
 _TITLE_LENGTH = 100  # characters
+_LONG_TITLE = 40  # characters; where the next line goes on in lower case, this is a line that was wrapped
 _PROBE_LINES = 5  # used to detect the format
+_PROBE_SIZE = 100_000  # characters used to find out whether lines are wrapped
 
 
-def read_text(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """Yield the documents of a text file; unless `options.format` is set, its first lines decide the format."""
+def read_text(file: str, lines: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """Yield the documents of a text file; unless `options.format` is set, it decides how it begins.
+
+    Raises UserError for a file that begins like JSON, but cannot be read as such.
+    """
+    form = json_form(lines) if options.format == "auto" else ""
+    if form == "broken":
+        raise UserError(
+            f"{file}: begins like JSON, but its first object cannot be read. Mend it, or give the file a name that "
+            "ends in .jsonl, so that lines that are not JSON are dropped; --set read.format=plain reads it as text"
+        )
+    if form:
+        yield from (read_json_lines if form == "lines" else read_json_document)(file, lines, options)
+    else:
+        yield from _read_lines(file, _text_lines(file, lines), options)
+
+
+def _read_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
     remaining = iter(lines)
     first = list(islice((line for line in remaining if line.text is None or line.text.strip()), 1))
     first += islice(remaining, _PROBE_LINES - 1)
@@ -33,6 +57,32 @@ def read_text(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterato
     elif options.format == "auto" and first and first[0].text is not None and _WIKI_OPEN.match(first[0].text):
         read = _read_wiki
     yield from read(file, chain(first, remaining), options)
+
+
+def _text_lines(file: str, lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield lines, cut where other marks than line feeds end them; warn of the first that is an object of JSON."""
+    warned = False
+    for line in lines:
+        if line.text is None:
+            yield line
+            continue
+        if not warned and line.text.startswith('{"') and _is_object(line.text):
+            warned = True
+            problem = "the line is an object of JSON, and is read as text like those before it"
+            warnings.warn(f"{file}:{line.number}: {problem}", Remark, stacklevel=2)
+        # The end of a page is no blank line.
+        text = broken_into_lines(line.text.strip("\f") if line.text.strip() else line.text)
+        if text is line.text:
+            yield line
+        else:
+            yield from (Line(line.number, part) for part in text.split("\n"))
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 class _Gathered:
@@ -71,22 +121,43 @@ class _Gathered:
 
 
 def _read_plain(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    remaining = iter(lines)
+    probed = _probe(remaining)
+    width = wrap_width([line.text or "" for line in probed]) if options.wrapped == "auto" else 0
     gathered = _Gathered(file)
     continued = False  # the rest of a document that was cut has no title
-    for line in chain(lines, [_BLANK]):
+    for line in chain(probed, remaining, [_BLANK]):
         blank = line.text is not None and not line.text.strip()
         if not blank:
             gathered.add(line)
         full = gathered.size > MAX_DOCUMENT
         if (blank or full) and (taken := gathered.take()):
-            yield taken if isinstance(taken, Dropped) else _plain(*taken[:2], options.titles and not continued)
+            yield taken if isinstance(taken, Dropped) else _plain(*taken[:2], continued, options, width)
         continued = full or (continued and not blank)
 
 
-def _plain(place: Place, texts: list[str], titles: bool) -> RawDocument:
-    if titles and len(texts) > 1 and _is_title(texts[0]):
-        return RawDocument(place, "\n".join(texts[1:]), title=texts[0].strip())
-    return RawDocument(place, "\n".join(texts))
+def _probe(lines: Iterator[Line]) -> list[Line]:
+    """Return the first lines, from which the width of a file is taken."""
+    probed: list[Line] = []
+    size = 0
+    while size < _PROBE_SIZE and (line := next(lines, None)) is not None:
+        probed.append(line)
+        size += len(line.text or "") + 1
+    return probed
+
+
+def _plain(place: Place, texts: list[str], continued: bool, options: ReadOptions, width: int) -> RawDocument:
+    paragraphs = unwrapped(texts, options.wrapped, width)
+    document = RawDocument(place, "\n".join(paragraphs), unwrapped=len(texts) - len(paragraphs))
+    if options.titles and not continued and len(paragraphs) > 1 and _is_title_of(paragraphs[0], texts):
+        return document._replace(text="\n".join(paragraphs[1:]), title=paragraphs[0].strip())
+    return document
+
+
+def _is_title_of(first: str, lines: Sequence[str]) -> bool:
+    """Whether the first paragraph of a document is its title, and neither part of a sentence nor of several lines."""
+    goes_on = len(first) >= _LONG_TITLE and lines[1].lstrip()[:1].islower()
+    return _is_title(first) and first.strip() == lines[0].strip() and not goes_on
 
 
 def _is_title(text: str) -> bool:
@@ -124,7 +195,8 @@ def _read_wiki(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterat
 
 
 def _wiki(place: Place, texts: list[str], title: str) -> RawDocument:
-    if texts and texts[0].strip() == title:
+    texts = list(map(unescaped, texts))  # WikiExtractor escapes them, unless told not to
+    if texts and " ".join(texts[0].split()) == " ".join(title.split()):
         texts = texts[1:]
     # The first paragraph is the lead, and the last cannot be a heading: nothing follows it.
     headings = frozenset(i for i in range(1, len(texts) - 1) if _is_wiki_heading(texts[i]))

@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ernie.data import compressed
 from ernie.errors import UserError
+from ernie.saved import check_not_lfs_pointer
 
 _ROWS = 64  # decoded at a time
+_MEMORY = 1 << 28  # bytes of these rows
+_SUSPECT, _DENSE = 1 << 24, 50  # bytes, and how many times less of them were written
 
 
 def parquet_rows(
@@ -19,21 +23,41 @@ def parquet_rows(
     """Yield the rows of a file, reading in bounded memory; a row that is not UTF-8 text gives an error message instead.
 
     `choose` selects columns by name; `progress` is called with the share of rows read so far.  Raises UserError when
-    the file is damaged.
+    the file is damaged, or holds more than a file of its size may (see ernie.data.compressed).
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    check_not_lfs_pointer(path)
     try:
         with pq.ParquetFile(path) as file:
             columns = list(choose(file.schema_arrow.names))
+            rows = _rows_at_once(path, file.metadata, columns)
             read = 0
-            for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
+            for batch in file.iter_batches(batch_size=rows, columns=columns):
                 read += batch.num_rows
                 progress(read / file.metadata.num_rows)
                 yield from _decode_batch(batch)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
+
+
+def _rows_at_once(path: Path, metadata: Any, columns: Sequence[str]) -> int:
+    """Return how many rows to decode at a time: less where they are large, or hold more than was written for them."""
+    size, rows = path.stat().st_size, _ROWS
+    total = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = [group.column(i) for i in range(group.num_columns)]
+        chosen = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
+        unpacked = sum(chunk.total_uncompressed_size for chunk in chosen)
+        total += unpacked
+        rows = min(rows, _MEMORY * group.num_rows // max(unpacked, 1))
+        if unpacked > _SUSPECT and unpacked > _DENSE * sum(chunk.total_compressed_size for chunk in chosen):
+            rows = 1  # each may be a long value of a dictionary
+    if total > compressed.limit(size):
+        raise compressed.too_large(path, size)
+    return max(rows, 1)
 
 
 def saved_rows(rows: Any) -> Iterator[dict[str, Any] | str]:

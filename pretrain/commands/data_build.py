@@ -1,13 +1,15 @@
 """Build a corpus for pretraining from text.
 
-Reads plain text (a blank line between documents, a paragraph a line), WikiExtractor's output, JSON lines, Parquet,
-.gz of text and JSON lines, folders of these, and data sets of the `datasets` library.  Splits sentences, tokenizes,
+Reads plain text (a blank line between documents, a paragraph a line), WikiExtractor's output, JSON lines, JSON and
+Parquet, all but the last also compressed (.gz, .bz2, .xz, .zst), folders of these, and data sets of the `datasets`
+library.  Splits sentences, tokenizes,
 marks words, phrases and entities, and writes memory-mapped shards.  Documents that cannot be used are dropped and
 counted; the report goes to standard output and into corpus.json.
 
 examples:
   ernie data build --input books/ --tokenizer tok --output corpus
   ernie data build --input 'wiki/**/*.txt.gz' --tokenizer vocab.txt --language en --output corpus
+  zcat news-*.jsonl.gz | ernie data build --input - --tokenizer tok --output corpus
   ernie data build --input hf:wikitext:wikitext-103-raw-v1 --tokenizer tok --output corpus
   ernie data build corpus.yaml --output corpus --set held_out=0.05 --set 'segmenters=[{kind: jieba}]'
 """
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="PATH",
-        help="files, folders, patterns, or data sets as hf:NAME[:CONFIG][:SPLIT]",
+        help="files, folders, patterns, data sets as hf:NAME[:CONFIG][:SPLIT], or - for standard input",
     )
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"

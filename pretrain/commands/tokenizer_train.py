@@ -23,6 +23,7 @@ from ernie.arguments import add_output, add_overwrite, add_quiet, add_set
 from ernie.atomic import check_free, disk_guard, partial_folder, put
 from ernie.data.raw import Dropped, ReadOptions
 from ernie.data.read import Input, find_inputs
+from ernie.data.stream_copy import streams_copied
 from ernie.errors import UserError
 from ernie.report.words import plural
 from ernie.text.subword import MODEL_FILE
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         required=True,
         metavar="PATH",
-        help="files, folders, patterns, or data sets as hf:NAME[:CONFIG][:SPLIT]",
+        help="files, folders, patterns, data sets as hf:NAME[:CONFIG][:SPLIT], or - for standard input",
     )
     add_output(parser, "folder to write the tokenizer to")
     parser.add_argument(
@@ -80,12 +81,13 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,} and {MOST_MB:,}")
     options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
     say = None if arguments.quiet else partial(print, file=sys.stderr, flush=True)
-    texts = _Texts(find_inputs(arguments.input), options, int(arguments.sample_mb * 1e6), say)
-    try:
-        with disk_guard(arguments.output, "the tokenizer was not written"):
-            tokenizer = _train(arguments, texts)
-    except UserError as error:
-        raise UserError("\n".join([str(error), *texts.problems])) from None
+    with streams_copied(find_inputs(arguments.input), arguments.output) as inputs:
+        texts = _Texts(inputs, options, int(arguments.sample_mb * 1e6), say)
+        try:
+            with disk_guard(arguments.output, "the tokenizer was not written"):
+                tokenizer = _train(arguments, texts)
+        except UserError as error:
+            raise UserError("\n".join([str(error), *texts.problems])) from None
     if not arguments.quiet:
         lines = [f"learned from {plural(texts.documents, 'document')}, {texts.bytes / 1e6:.1f} MB", *texts.problems]
         if tokenizer.vocab_size > arguments.vocab_size:

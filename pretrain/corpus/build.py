@@ -17,6 +17,7 @@ import numpy as np
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read import Input, find_inputs, read_input
 from ernie.data.shard_writer import CorpusWriter, check_output
+from ernie.data.stream_copy import streams_copied
 from ernie.errors import UserError
 from ernie.text.load import load_tokenizer
 from ernie.text.segment import default_segmenters
@@ -54,8 +55,10 @@ def build_corpus(
     started = time.perf_counter()
     check_output(Path(output), overwrite)
     tokenizer = load_tokenizer(config.tokenizer)
-    inputs = find_inputs(config.input)
-    with Workers(processes, Path(output)) as workers:
+    with (
+        streams_copied(find_inputs(config.input), Path(output)) as inputs,
+        Workers(processes, Path(output)) as workers,
+    ):
         encoder, language = prepare(config, inputs, tokenizer, workers)
         shared = workers.share(encoder)
 

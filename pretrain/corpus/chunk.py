@@ -79,6 +79,7 @@ class Encoder:
         train, kept_out = arrays.take(keep & ~held_out), arrays.take(keep & held_out)
         counts.keep("train", train, self._tokenizer.unk_id)
         counts.keep("held_out", kept_out, self._tokenizer.unk_id)
+        counts.unwrapped += sum(item.unwrapped > 0 for item, kept in zip(documents, keep.tolist(), strict=True) if kept)
         counts.bytes += sum(len(document.text.encode()) for document in documents)
         return Chunk(train, kept_out, hashes[keep], counts)
 

@@ -42,6 +42,7 @@ class Counts:
     one_sentence: int = 0
     longest: int = 0
     repeated: int = 0
+    unwrapped: int = 0
     tokens: Counter[str] = field(default_factory=Counter)
 
     def drop(self, item: Dropped) -> None:
@@ -65,6 +66,7 @@ class Counts:
         """Add the counts of a later chunk."""
         self.bytes += other.bytes
         self.one_sentence += other.one_sentence
+        self.unwrapped += other.unwrapped
         self.longest = max(self.longest, other.longest)
         self.dropped.update(other.dropped)
         self.tokens.update(other.tokens)
@@ -99,6 +101,7 @@ class CorpusReport:
             ("  kept held out", _sizes(counts.splits["held_out"])),
             ("  kept with only one sentence", f"{counts.one_sentence:,}"),
             ("  kept with an earlier text", f"{counts.repeated:,}"),
+            *([("  kept with lines put together", f"{counts.unwrapped:,}")] if counts.unwrapped else []),
             ("  dropped", f"{dropped:,}"),
             *((f"    {reason}", f"{number:,}") for reason, number in sorted(counts.dropped.items())),
             ("language", self.language),
@@ -128,6 +131,11 @@ class CorpusReport:
                 f"{unknown:.0%} of the tokens are unknown: the tokenizer lacks characters of this text, or a script "
                 "without spaces gives words too long for WordPiece, where 'ernie tokenizer train --kind sentencepiece' "
                 "helps"
+            )
+        if counts.unwrapped:
+            lines.append(
+                f"in {plural(counts.unwrapped, 'document')} lines were wrapped at a width, and were put together to "
+                "paragraphs: --set read.wrapped=false keeps each line a paragraph"
             )
         if counts.repeated > _MANY_REPEATED * kept:
             lines.append(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ernie.data import order
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
-from ernie.data.read import Input, read_input
+from ernie.data.read import Input, check_unchanged, read_input
 from ernie.text.segment.base import Segmenter, Words
 from ernie.text.sentences import detect_language
 from ernie.text.tokenizer import Tokenizer
@@ -75,6 +75,7 @@ def _sampled(
                 document, length = _cut_to(share, document)
                 share, remaining = share - length, remaining - length
                 yield i, document
+        check_unchanged(inputs[i])
 
 
 def _cut_to(size: int, document: RawDocument) -> tuple[RawDocument, int]:

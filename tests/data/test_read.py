@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import gzip
 import html
-import json
 import re
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from documents import put, put_json, read_all
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ernie.data import read_lines, read_text
-from ernie.data.raw import Dropped, Fields, RawDocument, ReadOptions
+from ernie.data.raw import Dropped, Fields, ReadOptions
 from ernie.data.read import find_inputs, read_documents, read_input
 from ernie.errors import Remark, UserError
 from ernie.text.segment.base import Kind
 
 NO_TITLES = ReadOptions(titles=False)
 TAGGED = ReadOptions(format="tagged")
-
-
-def read_all(*paths: Path | str, options: ReadOptions | None = None) -> list[RawDocument]:
-    documents = list(read_documents(paths, options))
-    assert all(isinstance(document, RawDocument) for document in documents), documents
-    return documents
-
-
-def put(path: Path, content: str | bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def put_json(path: Path, *rows: object) -> Path:
-    return put(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 class TestPlainText:
@@ -68,6 +54,34 @@ class TestPlainText:
     def test_a_byte_order_mark_and_windows_line_ends_are_ignored(self, tmp_path):
         path = put(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\nMore.\r\n\r\nTwo.\r\n")
         assert [document.text for document in read_all(path)] == ["One.\nMore.", "Two."]
+
+    @pytest.mark.parametrize("end", ["\r", "\n", "\r\n", "\u2028", "\x85", "\x0b", "\u2029"])
+    def test_any_line_end_ends_paragraphs_and_doubled_documents(self, tmp_path, end):
+        text = f"One is here. Two is here.{end}Three is here.{end}{end}Four is here. Five.{end}"
+        read = read_all(put(tmp_path / "a.txt", text))
+        assert [document.text for document in read] == [
+            "One is here. Two is here.\nThree is here.",
+            "Four is here. Five.",
+        ]
+
+    def test_line_ends_may_be_mixed(self, tmp_path):
+        read = read_all(put(tmp_path / "a.txt", "One.\rTwo.\nThree.\r\n\r\nFour.\r\rFive.\n"))
+        assert [document.text for document in read] == ["One.\nTwo.\nThree.", "Four.", "Five."]
+
+    def test_carriage_returns_count_lines(self, tmp_path):
+        read = read_all(put(tmp_path / "a.txt", "One.\r\rTwo.\r\r\rThree."))
+        assert [document.place.line for document in read] == [1, 3, 6]
+
+    @pytest.mark.parametrize("size", [50, 64, 100])
+    def test_long_files_of_carriage_returns_are_read_in_pieces(self, tmp_path, monkeypatch, size):
+        monkeypatch.setattr(read_lines, "MAX_LINE", size)
+        lines = [f"Line {i} {'x' * (i % 30)}." for i in range(300)]
+        (document,) = read_all(put(tmp_path / "a.txt", "\r".join(lines)), options=NO_TITLES)
+        assert document.text.split("\n") == lines
+
+    def test_the_end_of_a_page_within_a_text_ends_a_paragraph_and_no_document(self, tmp_path):
+        read = read_all(put(tmp_path / "a.txt", "One.\n\fTwo.\fThree.\f\nFour.\n"))
+        assert [document.text for document in read] == ["One.\nTwo.\nThree.\nFour."]
 
     def test_a_document_beyond_the_limit_is_cut_between_lines(self, tmp_path, monkeypatch):
         monkeypatch.setattr(read_text, "MAX_DOCUMENT", 20)
@@ -148,6 +162,12 @@ class TestWikiExtractor:
         found = read_all(put(tmp_path / "a.txt", block + '<doc title="Salt">\nSalt\nIt is white.\n</doc>\n'))
         assert [document.title for document in found] == ["Sand"] * 3 + ["Salt"]
         assert [document.text for document in found[:3]] == ["It is very dry, and warm."] * 3
+
+    def test_bodies_are_unescaped_and_the_title_is_not_kept_twice(self, tmp_path):
+        body = "R&amp;D\n\nAT&amp;T wrote &quot;x &lt; y&quot; &#38; &amp;lt;. It works.&#10;So?\nA &copy b &nosuch;.\n"
+        (document,) = read_all(put(tmp_path / "a.txt", f'<doc id="1" url="u" title="R&amp;D">\n{body}</doc>\n'))
+        assert document.title == "R&D"
+        assert document.text == 'AT&T wrote "x < y" & &lt;. It works. So?\nA &copy b &nosuch;.'
 
     def test_short_sentences_are_not_headings(self, tmp_path):
         (document,) = read_all(put(tmp_path / "a.txt", "<doc>\nHe was tall.\nAnd so it went on for years.\n</doc>\n"))
@@ -232,6 +252,49 @@ class TestJsonLines:
             ("Two.\nMore.", "", 2),
         ]
 
+    @pytest.mark.parametrize(("title", "expected"), [(3, "3"), (3.5, "3.5"), (None, ""), (0, "0")])
+    def test_a_number_as_title_is_kept_as_text(self, tmp_path, title, expected):
+        (document,) = read_all(put_json(tmp_path / "a.jsonl", {"text": "x", "title": title}))
+        assert (document.text, document.title) == ("x", expected)
+
+    @pytest.mark.parametrize(
+        ("text", "kind"),
+        [
+            (3, "a number"),
+            (None, "nothing"),
+            (["a"], "a list of texts"),
+            ([1], "a list with a number"),
+            ({"a": 1}, "an object"),
+            (True, "true or false"),
+            ([], "an empty list"),
+        ],
+    )
+    def test_the_type_of_what_is_no_text_is_named(self, tmp_path, text, kind):
+        (dropped,) = read_documents([put_json(tmp_path / "a.jsonl", {"text": text})])
+        assert f"'text' holds {kind}" in dropped.detail
+
+    def test_a_name_with_full_stops_leads_into_objects(self, tmp_path):
+        nested = {"meta": {"doc": {"body": "One."}, "head": "T"}, "other": 1}
+        path = put_json(tmp_path / "a.jsonl", nested, {"meta.doc.body": "Two."}, {"meta": 3})
+        options = ReadOptions(fields=Fields(text="meta.doc.body", title="meta.head"))
+        one, two, dropped = read_documents([path], options)
+        assert [(one.text, one.title), two.text] == [("One.", "T"), "Two."]
+        assert "no text under 'meta.doc.body'" in dropped.detail
+
+    def test_a_first_paragraph_that_is_the_title_is_not_kept_twice(self, tmp_path):
+        rows = [{"title": "Town", "text": "Town\n\nIt is small."}, {"title": "Town", "text": "Town"}]
+        read = read_all(put_json(tmp_path / "a.jsonl", *rows))
+        assert [(document.title, document.text) for document in read] == [("Town", "It is small."), ("Town", "Town")]
+
+    def test_other_line_ends_within_a_text_end_paragraphs(self, tmp_path):
+        (document,) = read_all(put_json(tmp_path / "a.jsonl", {"text": "One\rTwo\u2028Three\x85Four\r\nFive"}))
+        assert [line.strip() for line in document.text.split("\n")] == ["One", "Two", "Three", "Four", "Five"]
+
+    def test_spans_keep_their_places_whatever_ends_the_lines(self, tmp_path):
+        text = "Ann\rsings"
+        (document,) = read_all(put_json(tmp_path / "a.jsonl", {"text": text, "spans": [[4, 9, "phrase"]]}))
+        assert document.text[4:9] == "sings"
+
     def test_field_names_can_be_chosen(self, tmp_path):
         path = put_json(tmp_path / "a.jsonl", {"body": "One.", "head": "T"})
         (document,) = read_all(path, options=ReadOptions(fields=Fields(text="body", title="head")))
@@ -260,7 +323,7 @@ class TestJsonLines:
             ('{"body": "x"}', "no text", "keys: body"),
             ('{"text": 3}', "no text", "no text under 'text'"),
             ('{"\\ud800x": 3}', "no text", r"keys: \ud800x"),
-            ('{"text": "x", "title": 3}', "wrong fields", "'title' is not text"),
+            ('{"text": "x", "title": ["T"]}', "wrong fields", "'title' is not text or a number, but a list of texts"),
             ('{"text": "x", "headings": "History"}', "wrong fields", "'headings' is not a list of paragraph numbers"),
             ('{"text": "x", "headings": 0}', "wrong fields", "'headings' is not a list of paragraph numbers"),
             ('{"text": "x", "headings": [true]}', "wrong fields", "'headings' is not a list of paragraph numbers"),
@@ -332,6 +395,62 @@ class TestParquet:
         pq.write_table(pa.table({"paragraphs": [["One.", "Two."]]}), tmp_path / "a.parquet")
         assert [document.text for document in read_all(tmp_path)] == ["One.\nTwo."]
 
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            pa.binary(),
+            pa.large_binary(),
+            pa.large_string(),
+            pa.string_view(),
+            pa.dictionary(pa.int32(), pa.string()),
+            pa.dictionary(pa.int8(), pa.binary()),
+        ],
+        ids=str,
+    )
+    def test_texts_and_titles_may_be_of_any_type_for_text(self, tmp_path, kind):
+        made = pa.array([b"One.", "Zwölf.".encode()]).cast(pa.string()).cast(kind)
+        pq.write_table(pa.table({"text": made, "title": made}), tmp_path / "a.parquet")
+        assert [(document.text, document.title) for document in read_all(tmp_path)] == [
+            ("One.", "One."),
+            ("Zwölf.", "Zwölf."),
+        ]
+
+    def test_binary_text_that_is_not_utf8_is_dropped(self, tmp_path):
+        pq.write_table(pa.table({"text": pa.array([b"Good.", b"caf\xe9"])}), tmp_path / "a.parquet")
+        first, dropped = read_documents([tmp_path])
+        assert (first.text, dropped.reason) == ("Good.", "invalid UTF-8")
+        assert "byte 4" in dropped.detail
+
+    @pytest.mark.parametrize(
+        ("titles", "expected"),
+        [([1984], "1984"), ([2.5], "2.5"), ([date(2020, 1, 2)], "2020-01-02"), ([Decimal("1.50")], "1.50")],
+    )
+    def test_a_title_of_another_type_is_kept_as_text(self, tmp_path, titles, expected):
+        pq.write_table(pa.table({"text": ["The river runs."], "title": titles}), tmp_path / "a.parquet")
+        (document,) = read_all(tmp_path)
+        assert (document.text, document.title) == ("The river runs.", expected)
+
+    @pytest.mark.parametrize(
+        ("column", "kind"),
+        [
+            (pa.array([3]), "a number"),
+            (pa.nulls(1), "nothing"),
+            (pa.array([["One."]]), "a list of texts"),
+            (pa.array([{"a": 1}]), "an object"),
+            (pa.array([date(2020, 1, 2)]), "a date"),
+            (pa.array([True]), "true or f"),
+        ],
+    )
+    def test_a_column_without_text_is_named_with_its_type(self, tmp_path, column, kind):
+        pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+        (dropped,) = read_documents([tmp_path])
+        assert f"'text' holds {kind}" in dropped.detail
+
+    def test_a_column_of_structs_is_entered_by_a_name_with_full_stops(self, tmp_path):
+        pq.write_table(pa.table({"meta": [{"text": "One.", "n": 1}]}), tmp_path / "a.parquet")
+        (document,) = read_all(tmp_path, options=ReadOptions(fields=Fields(text="meta.text")))
+        assert document.text == "One."
+
     def test_spans_may_be_a_list_of_structs(self, tmp_path):
         spans = [{"start": 0, "end": 4, "kind": "entity"}]
         pq.write_table(pa.table({"text": ["Anna sings."], "spans": [spans]}), tmp_path / "a.parquet")
@@ -367,6 +486,11 @@ class TestDatasets:
     def test_a_saved_data_set_is_read(self, tmp_path):
         datasets.Dataset.from_dict({"text": ["One.", "Two."]}).save_to_disk(tmp_path / "set")
         assert [document.text for document in read_all(tmp_path / "set")] == ["One.", "Two."]
+
+    def test_binary_texts_and_numbers_as_titles_are_read(self, tmp_path):
+        table = pa.table({"text": pa.array([b"One."]), "title": [7]})
+        datasets.Dataset(table).save_to_disk(tmp_path / "set")
+        assert [(document.text, document.title) for document in read_all(tmp_path / "set")] == [("One.", "7")]
 
     def test_rows_of_a_saved_data_set_that_are_not_utf8_are_dropped(self, tmp_path):
         texts = [b"Good.", b"caf\xe9", *[b"Good again."] * 200]

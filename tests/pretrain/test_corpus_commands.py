@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import lzma
 import os
 import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ernie.cli import main
@@ -25,6 +31,7 @@ from ernie.text.load import load_tokenizer
 from ernie.text.train import train_wordpiece
 from ernie.text.wordpiece import WordPiece
 from pretrain.commands import tokenizer_train
+from pretrain.corpus import build
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
 
@@ -313,3 +320,74 @@ def test_all_of_many_small_files_are_trained_on(folder, capsys):
     arguments = ["tokenizer", "train", "--input", "many", "--sample-mb", "1", "--vocab-size", "60", "--output", "small"]
     assert main(arguments) == 0
     assert "learned from 300 documents" in capsys.readouterr().err
+
+
+class TestStandardInput:
+    @pytest.mark.parametrize("form", ["text", "json lines", "gzip", "parquet"])
+    def test_a_corpus_is_built_from_standard_input(self, folder, monkeypatch, form):
+        texts = TEXT.split("\n\n")
+        content = {
+            "text": TEXT.encode(),
+            "json lines": "".join(json.dumps({"text": text}) + "\n" for text in texts).encode(),
+            "gzip": gzip.compress(TEXT.encode()),
+            "parquet": _parquet(texts),
+        }[form]
+        Path("given").write_bytes(content)
+        with Path("given").open("rb") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert data_build("--input", "-", "--tokenizer", "tok") == 0
+        corpus = Corpus.open("corpus")
+        assert len(corpus.train) + len(corpus.held_out) == 60
+        assert corpus.train.source(0).startswith("standard input:")
+        assert sorted(path.name for path in Path().iterdir()) == ["corpus", "given", "in.txt", "tok"]
+
+    def test_a_tokenizer_is_trained_from_standard_input(self, folder, monkeypatch):
+        with Path("in.txt").open("rb") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert main(["tokenizer", "train", "--input", "-", "--output", "new", "--vocab-size", "80"]) == 0
+        assert load_tokenizer(Path("new")).tokens == load_tokenizer(Path("tok")).tokens
+
+    def test_a_pipe_of_the_shell_is_read(self, folder):
+        command = f"{sys.executable} -m ernie.cli data build --quiet --tokenizer tok --output corpus --input"
+        done = subprocess.run([*command.split(), "/dev/stdin"], input=TEXT, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert len(Corpus.open("corpus").train) > 50
+
+
+def _parquet(texts: list[str]) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"text": texts}), file)
+    return file.getvalue()
+
+
+class TestFaultyInput:
+    def test_wrapped_lines_are_joined_and_reported(self, folder, capsys):
+        text = "This number is a number and the one before was smaller, so it goes on. " * 8
+        Path("book.txt").write_text("\n\n".join(textwrap.fill(text, 60) for _ in range(3)))
+        assert data_build("--input", "book.txt", "--tokenizer", "tok", "--set", "held_out=0") == 0
+        out = capsys.readouterr().out
+        assert "kept with lines put together   3" in out
+        assert "in 3 documents lines were wrapped at a width, and were put together" in out
+        assert [len(document) for document in Corpus.open("corpus").train] == [8, 8, 8]
+        keep = ["--set", "read.wrapped=false", "held_out=0", "--overwrite"]
+        assert data_build("--input", "book.txt", "--tokenizer", "tok", *keep) == 0
+        assert "wrapped" not in capsys.readouterr().out
+
+    def test_a_file_that_is_changed_while_it_is_read_leaves_no_corpus(self, folder, capsys, monkeypatch):
+        fit = build.fit
+
+        def grow(*arguments: Any) -> Any:  # as a program that still writes the file would, between two readings
+            with Path("in.txt").open("a") as file:
+                file.write("\n\nOne more.")
+            return fit(*arguments)
+
+        monkeypatch.setattr(build, "fit", grow)
+        assert data_build("--input", "in.txt", "--tokenizer", "tok") == 2
+        assert "in.txt: was changed while it was read" in capsys.readouterr().err
+        assert sorted(path.name for path in Path().iterdir()) == ["in.txt", "tok"]
+
+    def test_a_tokenizer_is_not_trained_on_a_file_that_breaks_off(self, folder, capsys):
+        Path("a.txt.xz").write_bytes(lzma.compress(TEXT.encode())[:-40])
+        assert main(["tokenizer", "train", "--input", "a.txt.xz", "--output", "new", "--vocab-size", "80"]) == 2
+        assert "the xz file breaks off after line" in capsys.readouterr().err
+        assert not Path("new").exists()

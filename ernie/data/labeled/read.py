@@ -9,6 +9,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+from ernie.data.compressed import uncompressed_name
 from ernie.data.labeled.lines import read_columns, read_json_rows, read_plain, read_separated
 from ernie.data.labeled.questions import is_questions, load_json, read_questions
 from ernie.data.labeled.row import Fault, Row, RowOptions
@@ -79,11 +80,11 @@ def raise_faults(faults: Sequence[Fault]) -> None:
 def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
     """Yield the adapted rows of one source: a Fault for one that cannot be used, None for one that is skipped.
 
-    `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt, .conll; all but Parquet also as .gz), a folder that
-    the `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.
-    `train.{de,en}` are two parallel files of plain text, read as rows with the columns `de` and `en`.  `[a:b]` after
-    any of them selects the rows from a to before b, counted from 0; for the hub these may be percentages.  Raises
-    UserError for a source that cannot be read at all.
+    `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt, .conll; all but Parquet also as .gz, .bz2, .xz or
+    .zst), a folder that the `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or
+    `hf:NAME[@REVISION][:CONFIG]:SPLIT`.  `train.{de,en}` are two parallel files of plain text, read as rows with the
+    columns `de` and `en`.  `[a:b]` after any of them selects the rows from a to before b, counted from 0; for the hub
+    these may be percentages.  Raises UserError for a source that cannot be read at all.
     """
     sliced = None if source.startswith("hf:") else _SLICE.fullmatch(source)
     if sliced is None:
@@ -233,7 +234,7 @@ def _read_parallel(files: dict[str, str]) -> Iterator[Row | Fault]:
 
 
 def _format(path: Path) -> str:
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    suffix = Path(uncompressed_name(path.name)).suffix.lower()
     if suffix not in _FORMATS:
         raise UserError(
             f"{path}: expected a name that ends in {', '.join(_FORMATS)}; for another name say its format (the key "

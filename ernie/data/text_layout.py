@@ -1,0 +1,34 @@
+"""What documents of text files and of rows have in common: line ends, escaped characters."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import PurePath
+
+from ernie.data.compressed import uncompressed_name
+
+_ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
+_LINE_BREAKS = re.compile(r"\r\n?|[\n\x0b\x0c\x85\u2028\u2029]")
+# What ends a line besides a line feed: old systems', separators of Unicode, and the end of a page.
+_OTHER_BREAKS = re.compile("\r(?!\n)|[\x0b\x0c\x85\u2028\u2029]")
+_IN_ASCII, _BEYOND = "\r\x0b\x0c", "\x85\u2028\u2029"
+
+
+def broken_into_lines(text: str) -> str:
+    """Return a text in which all line ends are line feeds; carriage returns before these stay."""
+    if any(mark in text for mark in (_IN_ASCII if text.isascii() else _IN_ASCII + _BEYOND)):
+        return _OTHER_BREAKS.sub("\n", text.replace("\x0c\n", "\n"))
+    return text
+
+
+def unescaped(text: str) -> str:
+    """Return a text with its HTML entities replaced by what they stand for; those of line ends become spaces."""
+    if "&" not in text:
+        return text
+    return _ENTITY.sub(lambda entity: _LINE_BREAKS.sub(" ", html.unescape(entity.group())), text)
+
+
+def is_wiki_name(file: str) -> bool:
+    """Whether a file is called as WikiExtractor calls them: wiki_00, wiki_01, ..."""
+    return re.fullmatch(r"wiki_\d+", PurePath(uncompressed_name(file)).name.lower()) is not None
