@@ -8,7 +8,9 @@ from typing import BinaryIO, TextIO
 
 import numpy as np
 
-from ernie.audio.wave import Loudness, Resampler, is_sound_file, read_wave, require_file
+from ernie.audio.convert import Loudness, Resampler
+from ernie.audio.files import require_file
+from ernie.audio.wave import is_sound_file, read_wave
 from ernie.data.labeled.row import Row
 from ernie.decode.recognizer import StreamState
 from ernie.decode.stream import Stream

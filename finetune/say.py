@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
-from ernie.audio.wave import require
+from ernie.audio.convert import require
 from ernie.data.read_lines import Line
 from ernie.errors import UserError
 from ernie.text.blank import is_blank

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ernie.audio.wave import resample
+from ernie.audio.convert import resample
 from ernie.config import check_least
 from ernie.errors import UserError
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ernie.audio.wave import check_rate
+from ernie.audio.convert import check_rate
 from ernie.errors import UserError
 
 if TYPE_CHECKING:

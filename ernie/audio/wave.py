@@ -5,39 +5,29 @@ Legend: S samples of sound, C channels.
 
 from __future__ import annotations
 
+import math
 import os
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from ernie.audio.container import SOUND_FILES, Part, PartFile, parts
+from ernie.audio.convert import FULL_SCALE, Converter, check_numbers, require
+from ernie.audio.files import require_file, why_unreadable
 from ernie.errors import UserError, about
 
-_MIN_RATE, _MAX_RATE = 1_000, 1_000_000  # samples a second
-_SILENT = 1e-4  # the maximum amplitude of a silent recording: one step of 16 bits is 3e-5
-_FULL = 1 << 15  # the value of 1.0 in 16-bit samples
 _MAX_BYTES = 4  # in an integer sample: NumPy makes wider ones of a list
-_TOO_LOUD = 8.0  # no recording exceeds 1 by so much: these samples have another scale
-_CLIPPED, _RUN = 0.999, 4  # a recording with a run of full-scale samples of this length is clipped
 _CLIPPED_IN = {"PCM_S8": 0.992, "PCM_U8": 0.992, "ALAW": 0.984, "ULAW": 0.980}  # formats with a lower full scale
-# The libsndfile log of a WAV, AIFF, AU, RF64 or W64 file whose size differs from the one in its header; the last two
-# have 64-bit sizes.
-_BYTES = re.compile(
-    r"^ *(?:data|SSND|Data Size|(?P<wide>Riff size|riff)) *: (?P<named>\d+) \(should be (?P<there>\d+)\)", re.MULTILINE
-)
-# The log of a truncated OGG file has the first, or both others.  The last alone also occurs in files short enough for
-# one page, and the second alone with a tag after the end.
-_NO_END = "Last page lacks an end-of-stream bit"
-_BROKEN_OFF = "Junk after the last page", "File ended unexpectedly"
-_UNKNOWN = 0x7FFF0000  # bytes: programs that write to a pipe put this size or more, not knowing the real one
-_UNKNOWN_WIDE = 1 << 62
-_UNKNOWN_FRAMES = (1 << 63) - 1  # reported by libsndfile for a FLAC file that was written to a pipe
+_UNKNOWN_FRAMES = (1 << 63) - 1  # reported by libsndfile for a FLAC file whose header names no length
 _BLOCK = 4096  # samples read at a time: the maximum loss before a damaged position
-# The first bytes of sound files: WAV in three forms, W64, FLAC, OGG, MP3 with a tag, AIFF, AU and CAF.
-_SOUND_FILES = (b"RIFF", b"RIFX", b"RF64", b"riff", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"caff")
+_MOST_SAMPLES = 1 << 28  # held at once, a gigabyte: 9 hours at 8,000 a second
+_MOST_PIPED = 1 << 31  # bytes of a pipe, which are stored until they have been read
+_MISSING = 0.1  # seconds by which the end of a segment may lie after that of its sound: durations are rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,82 +47,236 @@ class Wave:
         return len(self.samples) / self.rate
 
 
-def check_rate(rate: int, name: str = "rate") -> None:
-    """Raise UserError for a sampling rate that no sound has; `name` is that of the setting."""
-    if not _MIN_RATE <= rate <= _MAX_RATE:
-        raise UserError(f"{name}: expected {_MIN_RATE:,} to {_MAX_RATE:,} samples a second, found {rate:,}")
+@dataclass(frozen=True)
+class Selection:
+    """What is read of a file: `duration` seconds from `offset` on, None for all, of a `channel`.
+
+    That is `mix`, the mean of all channels, or a number, counted from 1.
+    """
+
+    offset: float = 0.0
+    duration: float | None = None
+    channel: str = "mix"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.offset < math.inf:
+            raise UserError(f"offset: expected seconds from 0 on, found {self.offset:g}")
+        if self.duration is not None and not 0 < self.duration < math.inf:
+            raise UserError(f"duration: expected more than 0 seconds, found {self.duration:g}")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the sound is read from its beginning to its end."""
+        return not self.offset and self.duration is None
+
+    def too_long(self, seconds: float) -> UserError:
+        """Return the error for a sound of so many seconds, which are too few."""
+        until = "" if self.duration is None else f" and duration {self.duration:g} s"
+        return UserError(f"has {seconds:.3f} s, and offset {self.offset:g} s{until} lie beyond its end")
 
 
-def require_file(file: str | os.PathLike[str]) -> None:
-    """Raise UserError for a file that is missing, and for what is no file name."""
-    if not os.path.exists(file):  # noqa: PTH110 - never raises
-        raise UserError(f"{file}: there is no such file")
-    if os.path.isdir(file):  # noqa: PTH112 - as above
-        raise UserError(f"{file}: is a folder; give its files, such as {Path(file) / '*.wav'}")
-
-
-def read_wave(file: str | os.PathLike[str] | BinaryIO, rate: int, name: str = "") -> Wave:
+def read_wave(
+    file: str | os.PathLike[str] | BinaryIO, rate: int, name: str = "", selection: Selection | None = None
+) -> Wave:
     """Read a sound file (WAV, FLAC, OGG and whatever else libsndfile reads) at `rate` samples a second.
 
     Messages call it `name`, by default its path.  Several channels are mixed, another rate is resampled; the remarks
     mention both, as well as clipping, silence, and a damaged or truncated file, of which the readable beginning is
-    returned.  Raises UserError for a file that is missing, is no sound, or holds no samples.
+    returned.  Raises UserError for a file that is missing, is no sound, holds no samples, or has more than fit into a
+    gigabyte.
     """
-    soundfile, name = require("soundfile"), name or str(file)
-    if isinstance(file, (str, os.PathLike)):
-        require_file(file)
-    try:
-        with soundfile.SoundFile(file) as sound:
-            converter = _Converter(sound.samplerate, rate, _CLIPPED_IN.get(sound.subtype, _CLIPPED))
-            for block_SC in _blocks(sound, converter.remarks):
-                with about(name):
-                    converter.add(block_SC)
-    except UserError:
-        raise
-    except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:  # TypeError: from a .raw file
-        reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
-        raise UserError(f"{name}: cannot be read as sound: {reason.rstrip('.')}") from None
-    with about(name):
-        return converter.wave()
+    reader = WaveReader(file, rate, name, selection)
+    found, count = [], 0
+    for samples in reader:
+        found.append(samples)
+        count += len(samples)
+        if count > _MOST_SAMPLES:
+            hours = _MOST_SAMPLES / rate / 3600
+            raise UserError(f"{reader.name}: is longer than {hours:.1f} hours, the most that is read at once; cut it")
+    return Wave(np.concatenate(found), rate, reader.remarks)
+
+
+class WaveReader:
+    """Reads a sound file block by block: iterating yields samples (S,), as `read_wave` returns them all.
+
+    `remarks` are complete at the end.  Raises UserError, while it reads, as `read_wave` does.
+    """
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str] | BinaryIO,
+        rate: int,
+        name: str = "",
+        selection: Selection | None = None,
+    ):
+        self.name = name or str(file)
+        self.remarks: tuple[str, ...] = ()
+        self._file, self._rate, self._selection = file, rate, selection or Selection()
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        if isinstance(self._file, (str, os.PathLike)):
+            require_file(self._file)
+        remarks: list[str] = []
+        samples = 0
+        soundfile = require("soundfile")
+        try:
+            with about(self.name), _seekable(self._file) as source:
+                for block in _joined(source, self._rate, self._selection, remarks):
+                    samples += len(block)
+                    yield block
+        except UserError:
+            raise
+        except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:
+            raise UserError(f"{self.name}: {why_unreadable(error, self._file, self.name)}") from None
+        if not samples:
+            raise UserError(f"{self.name}: is shorter than a sample at {self._rate:,} a second")
+        self.remarks = tuple(dict.fromkeys(remarks))
 
 
 def is_sound_file(first_bytes: bytes) -> bool:
     """Return whether these bytes, at least the first four, begin a sound file rather than bare samples."""
-    return first_bytes.startswith(_SOUND_FILES)
+    return first_bytes.startswith(SOUND_FILES)
 
 
-def _blocks(sound: Any, remarks: list[str]) -> Iterator[np.ndarray]:
-    """Yield all samples (S, C) of an open file, whatever count its header has; add a remark if some are lost."""
-    # After each block soundfile would seek to its current position, which fails at the end of a FLAC file of unknown
-    # length.
-    sound.seekable = lambda: False
-    count, last = 0, _BLOCK
-    while last == _BLOCK:
-        try:
-            block_SC = sound.read(_BLOCK, "float32", always_2d=True)
-        except require("soundfile").SoundFileError:  # from a FLAC file
-            if not count:
-                raise
-            remarks.append("is cut off: its file is damaged or ends too early")
+@dataclass(frozen=True)
+class _Source:
+    """An open file that can seek, and its path if it has one."""
+
+    file: BinaryIO
+    path: str | os.PathLike[str] | None = None
+
+    @contextmanager
+    def opened(self, part: Part) -> Iterator[Any]:
+        """Open a part of the file as `soundfile` does.
+
+        A file without flaws is opened by its path, since a few formats have no other mark than its ending.
+        """
+        is_whole = not part.patches and part.begin == 0 and part.end == self.file.seek(0, os.SEEK_END)
+        source = self.path if is_whole and self.path is not None else PartFile(self.file, part)
+        with require("soundfile").SoundFile(source) as sound:
+            yield sound
+
+
+@contextmanager
+def _seekable(file: str | os.PathLike[str] | BinaryIO) -> Iterator[_Source]:
+    """Open a file, or take an open one; of a pipe all is stored, in a temporary file, since sizes are at both ends."""
+    with ExitStack() as stack:
+        path = file if isinstance(file, (str, os.PathLike)) else None
+        opened: Any = file if path is None else stack.enter_context(Path(path).open("rb"))
+        if opened.seekable():
+            yield _Source(opened, path)
             return
-        last = len(block_SC)
-        count += last
-        yield block_SC
-    if _is_cut(sound, count):
-        remarks.append("is cut off: its file ends too early")
+        stored = stack.enter_context(TemporaryFile())
+        while block := opened.read(1 << 20):
+            stored.write(block)
+            if stored.tell() > _MOST_PIPED:
+                raise UserError(f"is a pipe of more than {_MOST_PIPED >> 30} gigabytes; write them into a file")
+        yield _Source(stored)
 
 
-def _is_cut(sound: Any, samples: int) -> bool:
-    """Return whether a file has fewer samples than its header says, as after an interrupted download."""
-    log = sound.extra_info
-    if samples < sound.frames < _UNKNOWN_FRAMES or _NO_END in log or all(message in log for message in _BROKEN_OFF):
-        return True
-    match = _BYTES.search(log)
-    unknown = _UNKNOWN_WIDE if match and match["wide"] else _UNKNOWN
-    return bool(match and int(match["there"]) < int(match["named"]) < unknown)
+def _joined(source: _Source, rate: int, selection: Selection, remarks: list[str]) -> Iterator[np.ndarray]:
+    """Yield the samples of all sounds in a file, one after the other; what is odd about them becomes remarks."""
+    sounds, left, total = parts(source.file), selection, 0.0
+    if len(sounds) > 1:
+        remarks.append("was joined from several that its file holds one after the other")
+    for number, part in enumerate(sounds):
+        sound = _Sound(source, part, rate, left)
+        try:
+            yield from sound
+        except (UserError, require("soundfile").SoundFileError):
+            if not number:
+                raise
+            remarks.append("is followed in its file by what cannot be read as sound")
+            break
+        remarks += sound.remarks
+        total += sound.seconds
+        if selection.is_whole:
+            continue
+        ended = None if left.duration is None else left.duration - max(0.0, sound.seconds - left.offset)
+        if ended is not None and ended <= 0:
+            return
+        left = replace(left, offset=max(0.0, left.offset - sound.seconds), duration=ended)
+    missing = 0.0 if left.duration is None else left.duration
+    if not selection.is_whole and (total <= selection.offset or missing > _MISSING):
+        raise selection.too_long(total)
 
 
-def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
+class _Sound:
+    """One sound in a file: iterating yields the samples that are selected."""
+
+    def __init__(self, source: _Source, part: Part, rate: int, selection: Selection):
+        self._source, self._part, self._rate, self._selection = source, part, rate, selection
+        self._frames = 0  # read or skipped so far
+        self.remarks: list[str] = []
+        self.seconds = 0.0  # of all that was read or skipped, or of the whole if the selection lies beyond its end
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        part = self._part
+        if not self._selection.is_whole and part.frames:
+            part = replace(part, patches=())  # FLAC without a length cannot seek
+        with self._source.opened(part) as sound:
+            converter = Converter(
+                sound.samplerate, self._rate, self._selection.channel, _CLIPPED_IN.get(sound.subtype, 0.999)
+            )
+            for block_SC in self._blocks(sound):
+                yield converter.add(block_SC)
+            if not self._frames:
+                raise UserError("holds no samples")
+            yield converter.rest()
+        self.remarks += converter.remarks
+
+    def _blocks(self, sound: Any) -> Iterator[np.ndarray]:
+        """Yield the selected samples (S, C) of an open file, whatever count its header has."""
+        first = round(self._selection.offset * sound.samplerate)
+        duration = self._selection.duration
+        wanted = None if duration is None else max(1, round(duration * sound.samplerate))
+        skipped = self._skip(sound, first)
+        # After each block soundfile would seek to its current position, which fails at the end of a FLAC file of
+        # unknown length.
+        sound.seekable = lambda: False
+        count, last = 0, _BLOCK
+        while last == _BLOCK and skipped == first and (wanted is None or count < wanted):
+            size = _BLOCK if wanted is None else min(_BLOCK, wanted - count)
+            try:
+                block_SC = sound.read(size, "float32", always_2d=True)
+            except require("soundfile").SoundFileError:  # from a FLAC file
+                if not skipped + count:
+                    raise
+                self.remarks.append("is cut off: its file is damaged or ends too early")
+                break
+            last = len(block_SC) if len(block_SC) < size else _BLOCK
+            count += len(block_SC)
+            yield block_SC
+        self._frames = skipped + count
+        self.seconds = self._frames / sound.samplerate
+        if wanted is None or count < wanted:
+            self._remark_on_length(sound)
+
+    def _skip(self, sound: Any, frames: int) -> int:
+        """Skip samples; return how many there were."""
+        if not frames:
+            return 0
+        if sound.frames < _UNKNOWN_FRAMES:
+            try:
+                return int(sound.seek(min(frames, sound.frames)))
+            except require("soundfile").SoundFileError:  # some codecs can only be read
+                pass
+        sound.seekable = lambda: False
+        done, last = 0, _BLOCK
+        while done < frames and last:
+            last = len(sound.read(min(_BLOCK, frames - done), "float32", always_2d=True))
+            done += last
+        return done
+
+    def _remark_on_length(self, sound: Any) -> None:
+        named = self._part.frames or (sound.frames if sound.frames < _UNKNOWN_FRAMES else 0)
+        if self._part.is_longer or self._frames > named > 0:
+            self.remarks.append("is longer than its header says, and was read to the end of its file")
+        elif (self._part.is_cut or self._frames < named) and not self.remarks:
+            self.remarks.append("is cut off: its file ends too early")
+
+
+def as_wave(cell: Mapping[str, Any], rate: int, name: str, selection: Selection | None = None) -> Wave:
     """Convert the cell {array: (S,), sampling_rate: ...} of a row to a wave; raises as `read_wave` does."""
     found_rate = cell.get("sampling_rate")
     if isinstance(found_rate, np.integer) or (isinstance(found_rate, float) and found_rate.is_integer()):
@@ -141,10 +285,26 @@ def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
         raise UserError(f"{name}: expected the name of a file, or 'array' and 'sampling_rate', found {cell!r:.60}")
     with about(f"{name}: array"):
         samples = as_samples(cell.get("array"))
-    converter = _Converter(found_rate, rate)
     with about(name):
-        converter.add(samples[:, None])
-        return converter.wave()
+        return _converted(samples, found_rate, rate, selection or Selection())
+
+
+def _converted(samples: np.ndarray, found_rate: int, rate: int, selection: Selection) -> Wave:
+    """Return the selected part of samples (S,) at another rate."""
+    first, seconds = round(selection.offset * found_rate), len(samples) / found_rate
+    end = seconds if selection.duration is None else selection.offset + selection.duration
+    if samples.size and (first >= len(samples) or end > seconds + _MISSING):
+        raise selection.too_long(seconds)
+    chosen = (
+        samples[first:] if selection.duration is None else samples[first:][: round(selection.duration * found_rate)]
+    )
+    if not len(chosen):
+        raise UserError("holds no samples")
+    converter = Converter(found_rate, rate, selection.channel)
+    converted = np.concatenate([converter.add(chosen[:, None]), converter.rest()])
+    if not len(converted):
+        raise UserError(f"is shorter than a sample at {rate:,} a second")
+    return Wave(np.ascontiguousarray(converted, np.float32), rate, tuple(converter.remarks))
 
 
 def as_samples(given: Any) -> np.ndarray:
@@ -162,119 +322,12 @@ def as_samples(given: Any) -> np.ndarray:
     limit = 0 if samples.dtype.itemsize <= _MAX_BYTES else 1
     if samples.dtype.kind in "iu" and np.abs(samples.astype(np.float64)).max(initial=0) > limit:
         raise UserError(
-            f"expected samples between -1 and 1, found whole numbers; divide them by {_FULL:,}, if of 16 bits"
+            f"expected samples between -1 and 1, found whole numbers; divide them by {FULL_SCALE:,}, if of 16 bits"
         )
     with np.errstate(over="ignore"):  # reported below
         samples = samples.astype(np.float32)
-    _check_numbers(samples)
+    check_numbers(samples)
     return samples
-
-
-def _check_numbers(samples: np.ndarray) -> None:
-    if not np.isfinite(samples).all():
-        raise UserError("holds samples that are not numbers")
-    loudest = float(np.abs(samples).max(initial=0))
-    if loudest > _TOO_LOUD:
-        raise UserError(
-            f"expected samples between -1 and 1, found {loudest:,.0f}; divide them by {_FULL:,}, if they were whole "
-            "numbers of 16 bits"
-        )
-
-
-class _Converter:
-    """Mixes and resamples sound that comes in blocks: of a long one only the result is held in memory."""
-
-    def __init__(self, found_rate: int, rate: int, full_scale: float = _CLIPPED):
-        self.remarks: list[str] = []  # those that come first
-        self._rates, self._full_scale = (found_rate, rate), full_scale
-        self._resampler = Resampler(found_rate, rate)
-        self._channels: list[Loudness] = []
-        self._loudest, self._samples = 0.0, 0
-        self._parts: list[np.ndarray] = []
-
-    def add(self, block_SC: np.ndarray) -> None:
-        """Take more samples (S, C).  Raises UserError if they are not between -1 and 1."""
-        _check_numbers(block_SC)
-        self._channels = self._channels or [Loudness(self._full_scale) for _ in range(block_SC.shape[1])]
-        for loudness, channel in zip(self._channels, block_SC.T, strict=True):
-            loudness.add(channel)
-        mixed = block_SC[:, 0] if block_SC.shape[1] == 1 else block_SC.mean(1)
-        self._loudest = max(self._loudest, float(np.abs(mixed).max(initial=0.0)))
-        self._samples += len(mixed)
-        self._parts.append(self._resampler.more(mixed))
-
-    def wave(self) -> Wave:
-        """Return the sound, which is over.  Raises UserError if it holds no samples."""
-        if not self._samples:
-            raise UserError("holds no samples")
-        remarks = list(self.remarks)
-        if len(self._channels) > 1:
-            remarks.append(f"was mixed from {len(self._channels)} channels")
-        # A channel may be clipped although the mix is not.
-        remarks += _oddities(self._loudest, any(channel.clipped for channel in self._channels))
-        found_rate, rate = self._rates
-        if found_rate != rate:
-            remarks.append(f"was resampled from {found_rate:,} to {rate:,} samples a second")
-        samples = np.ascontiguousarray(np.concatenate([*self._parts, self._resampler.rest()]), np.float32)
-        if not len(samples):
-            raise UserError(f"is shorter than a sample at {rate:,} a second")
-        return Wave(samples, rate, tuple(remarks))
-
-
-def _oddities(loudest: float, clipped: bool) -> list[str]:
-    """Return remarks on the loudness of a sound."""
-    return ["is silent"] if loudest < _SILENT else ["is clipped"] if clipped else []
-
-
-class Loudness:
-    """Collects remarks on a streamed sound, complete once it is over."""
-
-    def __init__(self, full_scale: float = _CLIPPED) -> None:
-        self.clipped, self._full_scale = False, full_scale
-        self._loudest = 0.0
-        self._tail = np.zeros(0, np.float32)
-
-    def add(self, samples: np.ndarray) -> None:
-        """Take more samples (S,)."""
-        joined = np.concatenate([self._tail, samples])
-        loudest = float(np.abs(joined).max(initial=0.0))
-        self._loudest = max(self._loudest, loudest)
-        if loudest >= self._full_scale:
-            self.clipped = self.clipped or is_clipped(joined, self._full_scale)
-        self._tail = joined[-(_RUN - 1) :]
-
-    @property
-    def remarks(self) -> list[str]:
-        """The remarks, in words that follow "the sound"."""
-        return _oddities(self._loudest, self.clipped)
-
-
-class Resampler:
-    """Resamples sound that comes in pieces to another rate; the result is that of the whole sound, to the bit."""
-
-    def __init__(self, rate: int, wanted: int):
-        self._stream = None if rate == wanted else require("soxr").ResampleStream(rate, wanted, 1, "float32")
-
-    def more(self, samples: np.ndarray) -> np.ndarray:
-        """Take more samples (S,); return those that are known by now."""
-        return samples if self._stream is None else self._stream.resample_chunk(np.ascontiguousarray(samples))
-
-    def rest(self) -> np.ndarray:
-        """End the sound; return the rest of its samples."""
-        nothing = np.zeros(0, np.float32)
-        return nothing if self._stream is None else self._stream.resample_chunk(nothing, last=True)
-
-
-def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
-    """Resample samples (S,) to another rate."""
-    return require("soxr").resample(samples, rate, wanted).astype(np.float32)
-
-
-def is_clipped(samples: np.ndarray, full_scale: float = _CLIPPED) -> bool:
-    """Return whether there is a run of samples at full scale."""
-    loud = np.concatenate(([0], (np.abs(samples) >= full_scale).astype(np.int8), [0]))
-    begins, ends = np.flatnonzero(np.diff(loud) == 1), np.flatnonzero(np.diff(loud) == -1)
-    return bool((ends - begins >= _RUN).any())
 
 
 def pieces(wave: Wave, seconds: float) -> Iterator[np.ndarray]:
@@ -282,13 +335,3 @@ def pieces(wave: Wave, seconds: float) -> Iterator[np.ndarray]:
     size = max(1, round(seconds * wave.rate))
     for first in range(0, len(wave.samples), size):
         yield wave.samples[first : first + size]
-
-
-def require(name: str) -> Any:
-    """Import a package that only sound needs.  Raises UserError if it is not installed."""
-    try:
-        return __import__(name)
-    except (ImportError, OSError) as error:  # OSError: libsndfile is missing
-        raise UserError(
-            f"sound needs the package {name} ({error}): install the extra, pip install 'ernie-continual[speech]'"
-        ) from None

@@ -1,0 +1,202 @@
+"""Sounds whose headers are wrong, that are followed by other things, or of which a file holds several."""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.audio.wave import read_wave
+from ernie.errors import UserError
+
+soundfile = pytest.importorskip("soundfile")
+pytest.importorskip("soxr")
+
+LONGER = "is longer than its header says, and was read to the end of its file"
+CUT = "is cut off: its file ends too early"
+JOINED = "was joined from several that its file holds one after the other"
+
+
+def speech(seconds: float = 1.75, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    time = np.arange(round(8000 * seconds)) / 8000
+    return 0.3 * np.sin(2 * np.pi * (300 + 200 * time) * time) + rng.normal(0, 0.02, len(time))
+
+
+def written(kind: str, subtype: str | None = None, samples: np.ndarray | None = None, rate: int = 8000) -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, speech() if samples is None else samples, rate, subtype, format=kind)
+    return buffer.getvalue()
+
+
+def heard(data: bytes) -> tuple[np.ndarray, tuple[str, ...]]:
+    wave = read_wave(io.BytesIO(data), 8000, "a")
+    return wave.samples, wave.remarks
+
+
+def chunk(name: bytes, content: bytes, order: str = "<") -> bytes:
+    return name + struct.pack(f"{order}I", len(content)) + content + bytes(len(content) % 2)
+
+
+COMMENT = chunk(b"LIST", b"INFOICMT" + struct.pack("<I", 12) + b"hello there\0")
+
+
+def with_size(data: bytes, size: int, riff: int | None = None) -> bytes:
+    """A WAV file with another size of its samples, and of all, in its header."""
+    changed, place = bytearray(data), data.index(b"data") + 4
+    changed[place : place + 4] = struct.pack("<I", size)
+    if riff is not None:
+        changed[4:8] = struct.pack("<I", riff)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "PCM_U8", "ULAW", "IMA_ADPCM", "GSM610"])
+@pytest.mark.parametrize("size", [0, 1, 1600])
+@pytest.mark.parametrize("riff", [None, 0, 8, 36, 36 + 1600])
+def test_a_wav_file_whose_recorder_was_killed_is_read_to_its_end(subtype: str, size: int, riff: int | None) -> None:
+    data = written("WAV", subtype)
+    whole, _ = heard(data)
+    samples, remarks = heard(with_size(data, size, riff))
+    np.testing.assert_array_equal(samples, whole)
+    assert remarks == (LONGER,)
+
+
+@pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFFFFF - 36, 0x7FFFF000])
+@pytest.mark.parametrize("riff", [None, 0xFFFFFFFF])
+def test_sizes_of_programs_that_write_to_a_pipe_are_no_news(size: int, riff: int | None) -> None:
+    data = written("WAV")
+    samples, remarks = heard(with_size(data, size, riff))
+    assert len(samples) == 14_000
+    assert remarks == ()
+
+
+@pytest.mark.parametrize("size", [0, 1600, 0xFFFFFFFF])
+def test_tags_after_samples_of_unknown_size_are_not_heard(size: int) -> None:
+    samples, _ = heard(with_size(written("WAV") + COMMENT, size))
+    np.testing.assert_array_equal(samples, heard(written("WAV"))[0])
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        COMMENT,
+        COMMENT[:20],  # itself cut off
+        chunk(b"id3 ", b"ID3\3" + bytes(300)) + COMMENT,
+        chunk(b"abcd", bytes(range(255))),  # of some program
+        b"TAG" + bytes(125),
+        b"ID3\4\0\0\0\0\0\x0f" + bytes(15),
+        bytes(512),  # padding
+        b"\n",
+    ],
+)
+@pytest.mark.parametrize("samples", [14_000, 13_999])  # with PCM_U8 the latter is an odd number of bytes
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_U8"])
+def test_what_follows_the_samples_is_not_read_as_sound(after: bytes, samples: int, subtype: str) -> None:
+    data = written("WAV", subtype, speech()[:samples])
+    found, remarks = heard(data + after)
+    np.testing.assert_array_equal(found, heard(data)[0])
+    assert remarks == ()
+
+
+def patched(data: bytes, kind: str, seconds: float | None) -> bytes:
+    """A file whose header says that it has so many seconds of 16-bit samples; None: a size that is unknown."""
+    changed, size = bytearray(data), None if seconds is None else round(16_000 * seconds)
+    if kind == "AU":
+        changed[8:12] = struct.pack(">I", 0xFFFFFFFF if size is None else size)
+    elif kind == "AIFF":
+        place = data.index(b"SSND") + 4
+        changed[place : place + 4] = struct.pack(">I", 0x7FFFFFFF if size is None else size + 8)
+        frames = data.index(b"COMM") + 10
+        changed[frames : frames + 4] = struct.pack(">I", 0x7FFFFFFF if size is None else size // 2)
+    elif kind == "CAF":
+        place = data.index(b"data") + 4
+        changed[place : place + 8] = struct.pack(">q", -1 if size is None else size + 4)
+    elif kind == "RF64":
+        place = data.index(b"ds64") + 16
+        changed[place : place + 8] = struct.pack("<Q", (1 << 63) if size is None else size)
+    else:
+        place = data.index(b"data") + 16
+        changed[place : place + 8] = struct.pack("<Q", (1 << 63) if size is None else size + 24)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("kind", ["AU", "AIFF", "CAF", "RF64", "W64"])
+@pytest.mark.parametrize("seconds", [0, 0.1, None])
+def test_other_containers_are_read_to_their_end_too(kind: str, seconds: float | None) -> None:
+    data = written(kind)
+    samples, remarks = heard(patched(data, kind, seconds))
+    np.testing.assert_array_equal(samples, heard(data)[0])
+    assert remarks == (() if seconds is None else (LONGER,))
+
+
+@pytest.mark.parametrize("kind", ["WAV", "AU", "AIFF", "CAF", "RF64", "W64"])
+def test_headers_that_say_more_than_there_is_are_reported(kind: str) -> None:
+    data = written(kind)
+    samples, remarks = heard(data[:-8000])
+    np.testing.assert_array_equal(samples, heard(data)[0][: len(samples)])
+    assert len(samples) == 10_000
+    assert remarks == (CUT,)
+
+
+def test_a_flac_header_that_says_too_little_does_not_end_the_sound() -> None:
+    data = bytearray(written("FLAC"))
+    data[22:26] = struct.pack(">I", 1000)
+    samples, remarks = heard(bytes(data))
+    np.testing.assert_array_equal(samples, heard(written("FLAC"))[0])
+    assert remarks == (LONGER,)
+
+
+CHAINS = [("OGG", "VORBIS"), ("OGG", "OPUS"), ("FLAC", None), ("MP3", None), ("WAV", None), ("WAV", "IMA_ADPCM")]
+CHAINS += [("AIFF", None), ("AU", None), ("W64", None), ("RF64", None)]
+
+
+@pytest.mark.parametrize(("kind", "subtype"), CHAINS)
+def test_files_that_were_put_together_are_heard_in_full(kind: str, subtype: str | None) -> None:
+    parts = [written(kind, subtype, speech(seconds, seed)) for seed, seconds in enumerate((1.75, 0.8, 1.2))]
+    expected = np.concatenate([heard(part)[0] for part in parts])
+    samples, remarks = heard(b"".join(parts))
+    np.testing.assert_allclose(samples, expected, atol=1e-6)
+    assert remarks == (JOINED,)
+
+
+def test_parts_may_have_their_own_rates_and_channels() -> None:
+    both = np.stack([speech(0.5, 1)] * 2, 1)
+    samples, remarks = heard(written("OGG") + written("OGG", None, both, 16_000) + written("WAV"))
+    assert len(samples) == 14_000 + 2_000  # a WAV file within an OGG file is damage
+    assert remarks[0] == JOINED
+    assert {"was mixed from 2 channels", "was resampled from 16,000 to 8,000 samples a second"} <= {*remarks}
+    samples, remarks = heard(written("WAV") + written("FLAC"))
+    assert (len(samples), remarks) == (28_000, (JOINED,))
+
+
+def test_a_second_part_that_cannot_be_read_is_reported() -> None:
+    samples, remarks = heard(written("WAV") + b"RIFF" + struct.pack("<I", 5000) + b"WAVE" + b"nonsense" * 600)
+    assert len(samples) == 14_000
+    assert "is followed in its file by what cannot be read as sound" in remarks
+
+
+@pytest.mark.parametrize("kind", ["WAV", "AIFF", "CAF", "W64", "OGG", "FLAC", "AU", "RF64", "MP3"])
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_damage_to_a_header_is_an_error_of_one_sentence_or_heard_as_well_as_it_can_be(kind: str, data) -> None:
+    good = bytearray(written(kind, None, speech(0.2)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        good[data.draw(st.integers(0, min(120, len(good) - 1)))] = data.draw(st.integers(0, 255))
+    good = good[: data.draw(st.integers(0, len(good)))]
+    try:
+        wave = read_wave(io.BytesIO(bytes(good)), 8000, "a")
+    except UserError as error:
+        assert str(error).startswith("a: ")
+        assert "\n" not in str(error)
+    else:
+        assert len(wave.samples)
+
+
+def test_a_header_of_countless_chunks_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read as sound"):
+        heard(b"RIFF\xff\xff\xff\xffWAVE" + b"abcd\0\0\0\0" * 300_000)
