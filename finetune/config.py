@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tasks.downstream  # noqa: F401 - registers the task kinds
-from ernie.config import build, build_fields, check_least, check_seed, read
+from ernie.config import Value, build, build_fields, check_least, check_seed, from_dict, read
 from ernie.data.labeled.row import RowOptions
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, PrecisionChoice
@@ -17,6 +17,7 @@ from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_asked, import_plugins
 from ernie.train.settings import AdamConfig, RateConfig
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.saved import completed
 
 SPLITS = ("train", "dev", "test")
 Sources = str | tuple[str, ...]
@@ -221,6 +222,8 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
         import_asked(tree.get("plugins"), f"{path}: plugins")
     else:
         import_plugins(tree.get("plugins"))
+    if saved and isinstance(task := tree.get("task"), dict):
+        tree = Value({**tree.data, "task": from_dict(completed(task), str(path))}, tree.where)
     config = build(FinetuneConfig, tree)
     if not saved:
         _check_effects(config)

@@ -13,6 +13,8 @@ from ernie.audio.convert import resample
 from ernie.config import check_least
 from ernie.errors import UserError
 
+_MOST_DECIBELS = 60
+
 
 @dataclass(frozen=True)
 class AugmentConfig:
@@ -20,10 +22,11 @@ class AugmentConfig:
 
     `speed`: the maximum relative change of speed, sampled for each recording (Ko et al., 2015).  `time_masks` spans of
     up to `time` frames, and `bands` bands of up to `band` features, are masked (SpecAugment: Park et al., 2019, arXiv
-    1904.08779).
+    1904.08779).  `volume` is the range of the change of loudness in decibels, such as [-20, 6]; [0, 0] changes nothing.
     """
 
     speed: float = 0.0
+    volume: tuple[float, float] = (0.0, 0.0)
     time_masks: int = 0
     time: int = 10
     bands: int = 0
@@ -34,6 +37,12 @@ class AugmentConfig:
             raise UserError(f"speed: expected at least 0 and less than 0.5, found {self.speed:g}")
         if self.speed and not self.hundredths:
             raise UserError(f"speed: is counted in hundredths, and {self.speed:g} is less than one; give 0.01, or 0")
+        low, high = self.volume
+        if not -_MOST_DECIBELS <= low <= high <= _MOST_DECIBELS:
+            raise UserError(
+                f"volume: expected the lowest and the highest change, from -{_MOST_DECIBELS} to {_MOST_DECIBELS} dB, "
+                f"found [{low:g}, {high:g}]"
+            )
         check_least(self, time_masks=0, time=0, bands=0, band=0)
 
     @property
@@ -48,6 +57,13 @@ def perturb_speed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np
         return samples
     percent = 100 + int(rng.integers(-config.hundredths, config.hundredths + 1))
     return samples if percent == 100 else resample(samples, rate * percent, rate * 100)
+
+
+def change_volume(samples: np.ndarray, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
+    """Play samples (S,) louder or quieter, by a number of decibels drawn evenly from the range."""
+    if not any(config.volume):
+        return samples
+    return samples * np.float32(10 ** (rng.uniform(*config.volume) / 20))
 
 
 def mask_spectrum(

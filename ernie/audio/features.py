@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ernie.audio.convert import check_rate
+from ernie.config import check_least
 from ernie.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _FLOOR = 1e-10  # minimum power before the logarithm
 _MIN_VARIANCE = 1e-2  # of a feature: avoids amplifying one that is nearly constant
 PREEMPHASIS = 0.97  # the share of the preceding sample that is subtracted from each
+# Deviations below the training sounds' mean, in the mean over all features, below which a frame is silence.
+_SILENCE = 1.5
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,12 @@ class FeatureConfig:
 
     Windows of `window` seconds, one every `hop` seconds, of sound with `rate` samples a second.  `kind` is log_mel, the
     log power in `bins` bands of the mel scale, or linear, that at every frequency (Amodei et al., 2016, arXiv
-    1512.02595).  `normalize`: over each utterance, over the training set (global), over the frames received so far
+    1512.02595).  `normalize`: over each utterance, over the training set (global), over the frames received lately
     (streaming), or none.  Utterance statistics are known only at the end, so such features cannot be streamed.
+
+    Streaming statistics are those of the training set and of the frames of the last `normalize_seconds`, weighted
+    alike; older frames fade exponentially, and silence does not count.  With 0 they are those of all frames received,
+    and of nothing else, as in versions without the key.  `remove_dc_offset` subtracts each window's mean from it.
     """
 
     kind: Literal["log_mel", "linear"] = "log_mel"
@@ -43,9 +50,12 @@ class FeatureConfig:
     hop: float = 0.010
     bins: int = 40
     normalize: Literal["utterance", "global", "streaming", "none"] = "global"
+    normalize_seconds: float = 10.0
+    remove_dc_offset: bool = True
 
     def __post_init__(self) -> None:
         check_rate(self.rate)
+        check_least(self, normalize_seconds=0)
         if self.window <= 0:
             raise UserError(f"window: expected more than 0 s, found {self.window:g}")
         if not 0 < self.hop <= self.window:
@@ -83,12 +93,22 @@ class FeatureConfig:
         return max(0, 1 + (samples - self.window_samples) // self.hop_samples)
 
     @property
+    def needs_statistics(self) -> bool:
+        """Whether features are normalized by the statistics of the training set."""
+        return self.normalize == "global" or (self.normalize == "streaming" and self.normalize_seconds > 0)
+
+    @property
+    def memory(self) -> float:
+        """The number of frames that streaming statistics remember, and that the training set's count as."""
+        return self.normalize_seconds * self.rate / self.hop_samples
+
+    @property
     def _fft_size(self) -> int:
         return 2 ** math.ceil(math.log2(self.window_samples))
 
 
 def features(config: FeatureConfig, samples: np.ndarray, statistics: Statistics | None = None) -> np.ndarray:
-    """Return the features (F, M) of a whole sound (S,); `global` normalization needs `statistics`."""
+    """Return the features (F, M) of a whole sound (S,), normalized by `statistics` if the configuration needs them."""
     features_FM = FeatureStream(config, statistics).push(FeatureState(), samples)[1]
     if config.normalize == "utterance" and len(features_FM):
         features_FM = Statistics.of(features_FM).apply(features_FM)
@@ -99,7 +119,7 @@ def features(config: FeatureConfig, samples: np.ndarray, statistics: Statistics 
 class Statistics:
     """Sums over frames: their count, and the sums (M,) of the features and of their squares."""
 
-    count: int
+    count: float
     total: np.ndarray
     squares: np.ndarray
 
@@ -133,7 +153,7 @@ class Statistics:
 class FeatureState:
     """The state of a feature stream: the samples that later frames still need, and statistics.
 
-    `last` is the sample before the first of `waiting`; `statistics` are those of the frames so far.
+    `last` is the sample before the first of `waiting`; `statistics` are those of the frames that are remembered.
     """
 
     waiting: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -151,7 +171,9 @@ class FeatureState:
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> FeatureState:
         """Restore a state from its `arrays`."""
-        statistics = Statistics(int(arrays["count"]), arrays["total"], arrays["squares"]) if "count" in arrays else None
+        statistics = (
+            Statistics(float(arrays["count"]), arrays["total"], arrays["squares"]) if "count" in arrays else None
+        )
         return cls(arrays["waiting"], float(arrays["last"]), statistics)
 
 
@@ -159,8 +181,8 @@ class FeatureStream:
     """Computes features of streamed sound.  It is stateless: `push` takes a state and returns the next one."""
 
     def __init__(self, config: FeatureConfig, statistics: Statistics | None = None):
-        if config.normalize == "global" and statistics is None:
-            raise ValueError("normalize: global needs the statistics of the training set")
+        if config.needs_statistics and statistics is None:
+            raise ValueError(f"normalize: {config.normalize} needs the statistics of the training set")
         self._config, self._statistics = config, statistics
 
     def push(self, state: FeatureState, samples: np.ndarray) -> tuple[FeatureState, np.ndarray]:
@@ -173,6 +195,11 @@ class FeatureStream:
         preceding = np.concatenate([[np.float32(state.last)], pending[:-1]])
         emphasized = pending - np.float32(PREEMPHASIS) * preceding
         windows = np.lib.stride_tricks.sliding_window_view(emphasized, config.window_samples)[: count * hop : hop]
+        if config.remove_dc_offset:  # of a window with an offset, pre-emphasis leaves this much
+            raw = np.lib.stride_tricks.sliding_window_view(pending, config.window_samples)[: count * hop : hop]
+            # Contiguous: else the order of the sums depends on the number of frames.
+            means = np.ascontiguousarray(raw, np.float64).mean(1, keepdims=True)
+            windows = windows - (1 - float(np.float32(PREEMPHASIS))) * means
         features_FM = _spectra(config, windows)
         used = count * hop
         # With a hop as long as the window, the sample before the waiting ones may not have been in `state.waiting`.
@@ -184,18 +211,58 @@ class FeatureStream:
         return rest, features_FM
 
     def _normalize_streaming(self, state: FeatureState, features_FM: np.ndarray) -> tuple[FeatureState, np.ndarray]:
-        """Normalize each frame by the statistics of itself and all frames before it."""
+        """Normalize each frame by the statistics of the training set, of itself and of the frames before it."""
         double_FM = features_FM.astype(np.float64)
-        zero = np.zeros(double_FM.shape[1])
-        before = state.statistics or Statistics(0, zero, zero)
-        # cumsum adds frame by frame, so pieces give the same sums as the whole, bit by bit.
-        totals = np.cumsum(np.concatenate([before.total[None], double_FM]), 0)[1:]
-        squares = np.cumsum(np.concatenate([before.squares[None], double_FM**2]), 0)[1:]
-        counts = (before.count + np.arange(1, len(double_FM) + 1))[:, None]
-        mean = totals / counts
-        deviation = np.sqrt(np.maximum(squares / counts - mean**2, _MIN_VARIANCE))
-        statistics = Statistics(before.count + len(double_FM), totals[-1], squares[-1])
+        size = double_FM.shape[1]
+        zero = np.zeros(size)
+        before = _sums(state.statistics or Statistics(0, zero, zero))
+        counts = self._counts(double_FM)
+        ones = np.ones((int(counts.sum()), 1))
+        new_FN = np.concatenate([ones, double_FM[counts], double_FM[counts] ** 2], 1)
+        known_FN = np.concatenate([before[None], _fading_sums(before, new_FN, self._fading)])
+        # Frames that do not count are normalized by the statistics of the last that does.
+        sums_FN = known_FN[np.cumsum(counts)] + self._prior
+        mean = sums_FN[:, 1 : size + 1] / sums_FN[:, :1]
+        deviation = np.sqrt(np.maximum(sums_FN[:, size + 1 :] / sums_FN[:, :1] - mean**2, _MIN_VARIANCE))
+        last = known_FN[-1]
+        statistics = Statistics(float(last[0]), last[1 : size + 1], last[size + 1 :])
         return replace(state, statistics=statistics), ((double_FM - mean) / deviation).astype(np.float32)
+
+    def _counts(self, features_FM: np.ndarray) -> np.ndarray:
+        """Return which frames (F,) count for streaming statistics: all but silence."""
+        if self._statistics is None or not self._config.needs_statistics:
+            return np.ones(len(features_FM), bool)
+        mean, deviation = self._statistics.mean_and_deviation()
+        # Row by row, so that the order of the sum does not depend on the number of frames.
+        return np.array([row.mean() > -_SILENCE for row in (features_FM - mean) / deviation], bool)
+
+    @property
+    def _fading(self) -> float:
+        """The factor by which the weight of a frame decreases with each frame after it."""
+        return math.exp(-1 / self._config.memory) if self._config.needs_statistics else 1.0
+
+    @property
+    def _prior(self) -> np.ndarray:
+        """What the training set adds to the sums of streaming statistics: (1 + 2 M,) or zero."""
+        if self._statistics is None or not self._config.needs_statistics:
+            return np.zeros(1)
+        mean, deviation = self._statistics.mean_and_deviation()
+        return self._config.memory * _sums(Statistics.from_mean(mean, deviation))
+
+
+def _sums(statistics: Statistics) -> np.ndarray:
+    """Return statistics as one row (1 + 2 M,)."""
+    return np.concatenate([[statistics.count], statistics.total, statistics.squares])
+
+
+def _fading_sums(before: np.ndarray, new_FN: np.ndarray, fading: float) -> np.ndarray:
+    """Return the sums (F, N) after each new row: the row and `fading` times the sums before it.
+
+    The rows are added one by one, so that pieces give the same sums as the whole, bit by bit.
+    """
+    from scipy.signal import lfilter
+
+    return lfilter([1.0], [1.0, -fading], new_FN, axis=0, zi=fading * before[None])[0] if len(new_FN) else new_FN
 
 
 def _spectra(config: FeatureConfig, windows: np.ndarray) -> np.ndarray:

@@ -99,6 +99,14 @@ class FinetuneTask(ABC):
             raise UserError(f"kind: this key is required.{nearest('', finetune_tasks)}")
         return finetune_tasks[given["kind"]], {"kind"}
 
+    @classmethod
+    def completed(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a saved task with those that it lacks because they are newer.
+
+        Their values are those that keep the model as it was trained, where these are not the defaults.
+        """
+        return dict(saved)
+
     def __post_init__(self) -> None:
         if self.max_len < 8:
             raise UserError(f"max_len: expected at least 8 tokens, found {self.max_len}")
@@ -171,8 +179,11 @@ class FinetuneTask(ABC):
         for field in fields(self):
             default = field.default if field.default_factory is MISSING else field.default_factory()
             if field.name in values and (own := getattr(self, field.name)) not in (default, values[field.name]):
-                different = differences(to_dict(own), to_dict(values[field.name]), f"task.{field.name}")
-                for key, (ours, theirs) in different.items():
+                path, new = f"task.{field.name}", to_dict(values[field.name])
+                unchanged = differences(to_dict(default), new, path)
+                for key, (ours, theirs) in differences(to_dict(own), new, path).items():
+                    if unchanged.get(key) == (ours, theirs):  # a key that is not given
+                        continue
                     learned = f"{whose} has learned with {shortened(theirs)}"
                     raise UserError(f"{key}: is {shortened(ours)}, and {learned}; take the key out")
         return replace(self, **values)

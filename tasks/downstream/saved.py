@@ -14,7 +14,7 @@ from ernie.errors import UserError, check_exists
 from ernie.model.pretrained import TASK_FILE
 from ernie.registry import import_asked
 from ernie.saved import read_json
-from tasks.downstream.base import FinetuneTask
+from tasks.downstream.base import FinetuneTask, finetune_tasks
 
 HEAD_FILE = "head.safetensors"
 TRIALS_FOLDER = "trials"  # in the folder of a run, from its start
@@ -57,6 +57,12 @@ def write_task(folder: Path, task: FinetuneTask, task_id: int) -> list[str]:
     return [TASK_FILE, *(str(name) for name in copied.values())]
 
 
+def completed(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return a saved task with the fields that are newer than it (see `FinetuneTask.completed`)."""
+    kind = saved.get("kind")
+    return finetune_tasks[kind].completed(saved) if isinstance(kind, str) and kind in finetune_tasks else saved
+
+
 def kind_of(folder: Path) -> str | None:
     """Return the kind of a model's task, without importing it; None if that cannot be read."""
     try:
@@ -74,7 +80,7 @@ def read_task(folder: Path, trust_plugins: Sequence[str] | bool = ()) -> tuple[F
     keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
     data = read_json(path, keys, f"{folder} is damaged; copy it again.")
     import_asked(["tasks.downstream", data["module"]], f"{path}: module", trust_plugins)  # they register the kinds
-    task: FinetuneTask = build(_SCHEMA, from_dict(data["task"], str(path)))
+    task: FinetuneTask = build(_SCHEMA, from_dict(completed(data["task"]), str(path)))
     named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}
     present: dict[str, Any] = {field: file for field, file in named.items() if file.is_file()}
     return replace(task, **present), data["task_id"]

@@ -190,7 +190,10 @@ class Synthesize(SoundTask):
         """Return the task with the values its teacher took from rows.  Raises UserError if their shapes differ."""
         teacher, _ = self._read_teacher()
         voice = replace(teacher.voice, flows=self.voice.flows, flow=self.voice.flow)
-        shape = to_dict({"features": self.features, "voice": self.voice})
+        # A teacher may be older than these keys; what it learned from decides.
+        newer = {name: getattr(teacher.features, name) for name in ("normalize_seconds", "remove_dc_offset")}
+        features = replace(self.features, **newer)
+        shape = to_dict({"features": features, "voice": self.voice})
         teachers = to_dict({"features": teacher.features, "voice": voice})
         for key, (own, its) in differences(shape, teachers, "task").items():
             raise UserError(f"{key}: is {own}, and the teacher, {self.teacher}, has learned with {its}; set it so")
@@ -200,7 +203,8 @@ class Synthesize(SoundTask):
                 "tokens at most; set it so"
             )
         derived, whose = ("mean", "deviation", "pace", "loudness"), f"the teacher, {self.teacher},"
-        return self.with_values_of(teacher, derived, whose)._with_dictionary_of(teacher, whose)
+        task = replace(self, features=features).with_values_of(teacher, derived, whose)
+        return task._with_dictionary_of(teacher, whose)
 
     def keeping_head_of(self, before: FinetuneTask, whose: str) -> Synthesize:
         assert isinstance(before, Synthesize)

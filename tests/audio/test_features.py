@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.audio.augment import AugmentConfig, mask_spectrum, perturb_speed
+from ernie.audio.augment import AugmentConfig, change_volume, mask_spectrum, perturb_speed
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, features, mel_bank
 from ernie.errors import UserError
 
@@ -22,6 +22,9 @@ def noise(samples: int, seed: int = 0) -> np.ndarray:
 
 def tone(frequency: float, seconds: float = 0.5, rate: int = 8000) -> np.ndarray:
     return (0.5 * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+TRAINED = Statistics.of(features(FeatureConfig(normalize="none"), np.concatenate([0.1 * noise(4000), noise(4000)])))
 
 
 def in_pieces(stream: FeatureStream, pieces: list[np.ndarray]) -> np.ndarray:
@@ -39,10 +42,22 @@ def in_pieces(stream: FeatureStream, pieces: list[np.ndarray]) -> np.ndarray:
     st.sampled_from([(0.025, 0.010), (0.02, 0.02), (0.016, 0.005)]),
     st.lists(st.integers(0, 700), min_size=1, max_size=12),
     st.integers(0, 10**6),
+    st.sampled_from([0.0, 0.05, 10.0]),
+    st.booleans(),
 )
-def test_features_of_pieces_equal_those_of_the_whole_bit_for_bit(kind, normalize, window, sizes, seed) -> None:
-    config = FeatureConfig(kind=kind, normalize=normalize, window=window[0], hop=window[1], bins=20)
-    samples = noise(sum(sizes), seed)
+def test_features_of_pieces_equal_those_of_the_whole_bit_for_bit(
+    kind, normalize, window, sizes, seed, seconds, removes
+) -> None:
+    config = FeatureConfig(
+        kind=kind,
+        normalize=normalize,
+        window=window[0],
+        hop=window[1],
+        bins=20,
+        normalize_seconds=seconds,
+        remove_dc_offset=removes,
+    )
+    samples = noise(sum(sizes), seed) * np.where(np.arange(sum(sizes)) // 300 % 3, 1, 0)  # with silences
     statistics = Statistics.of(features(replace(config, normalize="none"), noise(4000, 1)))
     pieces = np.split(samples, np.cumsum(sizes)[:-1])
     whole = features(config, samples, statistics)
@@ -51,13 +66,14 @@ def test_features_of_pieces_equal_those_of_the_whole_bit_for_bit(kind, normalize
 
 
 def test_a_state_is_restored_from_its_arrays() -> None:
-    config = FeatureConfig(normalize="streaming")
-    stream, samples = FeatureStream(config), noise(3000)
-    state, early = stream.push(FeatureState(), samples[:1234])
-    restored = FeatureState.of_arrays(state.arrays())
-    np.testing.assert_array_equal(
-        np.concatenate([early, stream.push(restored, samples[1234:])[1]]), features(config, samples)
-    )
+    for seconds in (0.0, 0.1):
+        config = FeatureConfig(normalize="streaming", normalize_seconds=seconds)
+        stream, samples = FeatureStream(config, TRAINED), noise(3000)
+        state, early = stream.push(FeatureState(), samples[:1234])
+        restored = FeatureState.of_arrays(state.arrays())
+        np.testing.assert_array_equal(
+            np.concatenate([early, stream.push(restored, samples[1234:])[1]]), features(config, samples, TRAINED)
+        )
 
 
 @pytest.mark.parametrize("frequency", [300.0, 1000.0, 2500.0])
@@ -92,7 +108,7 @@ def test_utterance_and_global_normalization_give_mean_zero_and_deviation_one() -
 
 def test_streaming_normalization_ends_with_the_statistics_of_the_whole() -> None:
     raw = features(FeatureConfig(normalize="none"), noise(8000))
-    normalized = features(FeatureConfig(normalize="streaming"), noise(8000))
+    normalized = features(FeatureConfig(normalize="streaming", normalize_seconds=0), noise(8000))
     np.testing.assert_allclose(normalized[-1], (raw[-1] - raw.mean(0)) / raw.std(0), rtol=1e-3, atol=1e-3)
 
 
@@ -101,7 +117,7 @@ def test_constant_features_are_scaled_alike_by_global_and_streaming_normalizatio
     count = 10**7
     known = Statistics(count, count * (raw_FM[0] - 0.5), count * (raw_FM[0] - 0.5) ** 2)
     global_FM = features(FeatureConfig(), noise(200), known)
-    _, streaming_FM = FeatureStream(FeatureConfig(normalize="streaming")).push(
+    _, streaming_FM = FeatureStream(FeatureConfig(normalize="streaming", normalize_seconds=0)).push(
         FeatureState(statistics=known), noise(200)
     )
     for found_FM in (global_FM, streaming_FM):
@@ -157,3 +173,64 @@ def test_speed_changes_length_and_pitch_alike() -> None:
     assert min(lengths) >= 4000 / 1.1 - 2
     assert max(lengths) <= 4000 / 0.9 + 2
     assert len(lengths) > 5
+
+
+@pytest.mark.parametrize("kind", ["log_mel", "linear"])
+@pytest.mark.parametrize("offset", [0.01, 0.05, 0.1, -0.3])
+def test_an_offset_of_all_samples_changes_no_feature(kind, offset: float) -> None:
+    config, samples = FeatureConfig(kind=kind, normalize="none"), noise(4000) + tone(440)
+    plain_FM = features(config, samples)
+    np.testing.assert_allclose(features(config, samples + np.float32(offset)), plain_FM, atol=5e-3)
+    kept = replace(config, remove_dc_offset=False)
+    assert np.abs(features(kept, samples + np.float32(offset)) - features(kept, samples))[:, 0].max() > 0.05
+
+
+@pytest.mark.parametrize("seconds", [1, 5, 60])
+@pytest.mark.parametrize("amplitude", [0.0, 1e-5])
+def test_silence_before_speech_does_not_change_streaming_features(seconds: int, amplitude: float) -> None:
+    config, samples = FeatureConfig(normalize="streaming"), noise(8000)
+    quiet = amplitude * noise(8000 * seconds, 1)
+    alone_FM = features(config, samples, TRAINED)
+    after_FM = features(config, np.concatenate([quiet, samples]), TRAINED)[-len(alone_FM) :]
+    np.testing.assert_allclose(after_FM[3:], alone_FM[3:], atol=0.02)
+    silence_FM = features(config, quiet, TRAINED)
+    global_FM = features(replace(config, normalize="global"), quiet, TRAINED)
+    np.testing.assert_allclose(silence_FM, global_FM, atol=1e-5)  # silence is not amplified
+
+
+def test_room_noise_before_speech_moves_streaming_features_by_half_of_its_distance_at_most() -> None:
+    config = FeatureConfig(normalize="streaming")
+    mean, deviation = TRAINED.mean_and_deviation()
+    room = 0.1 * noise(60 * 8000, 1)
+    found_FM = features(config, np.concatenate([room, noise(8000)]), TRAINED)[-90:]
+    global_FM = features(replace(config, normalize="global"), noise(8000), TRAINED)[-90:]
+    room_M = features(replace(config, normalize="none"), room).mean(0)
+    assert (np.abs(found_FM - global_FM).mean(0) < 0.75 * np.abs((room_M - mean) / deviation) + 0.3).all()
+
+
+def test_streaming_statistics_follow_a_louder_voice_and_forget_it() -> None:
+    config = FeatureConfig(normalize="streaming", normalize_seconds=1.0)
+    loud, usual = 4 * noise(10 * 8000, 2), noise(10 * 8000, 3)
+    found_FM = features(config, np.concatenate([loud, usual]), TRAINED)
+    alone_FM = features(config, usual, TRAINED)
+    global_FM = features(replace(config, normalize="global"), loud, TRAINED)
+    assert found_FM[900:990].mean() < 0.75 * global_FM[900:990].mean()  # it has got used to the loudness
+    np.testing.assert_allclose(found_FM[-1], alone_FM[-1], atol=0.05)
+
+
+def test_streaming_normalization_over_a_time_needs_the_statistics_of_the_training_set() -> None:
+    with pytest.raises(ValueError, match="normalize: streaming needs the statistics of the training set"):
+        FeatureStream(FeatureConfig(normalize="streaming"))
+    FeatureStream(FeatureConfig(normalize="streaming", normalize_seconds=0))
+
+
+def test_volume_changes_by_decibels_within_the_range() -> None:
+    rng, config = np.random.default_rng(0), AugmentConfig(volume=(-20, 6))
+    gains = [change_volume(np.ones(3, np.float32), config, rng)[0] for _ in range(200)]
+    assert 0.1 <= min(gains) < 0.12
+    assert 1.7 < max(gains) <= 2.0
+    assert change_volume(noise(5), AugmentConfig(), rng) is not None
+    np.testing.assert_array_equal(change_volume(noise(5), AugmentConfig(), rng), noise(5))
+    for wrong in ((6, -20), (-100, 0), (0, 61)):
+        with pytest.raises(UserError, match="volume: expected the lowest and the highest change, from -60 to 60 dB"):
+            AugmentConfig(volume=wrong)

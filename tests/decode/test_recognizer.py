@@ -37,7 +37,7 @@ from ernie.model.initialization import initialize
 from ernie.model.recurrent import RecurrentEncoder
 from ernie.model.speech import SpeechHead
 
-CONFIG = FeatureConfig(bins=12, normalize="streaming")
+CONFIG = FeatureConfig(bins=12, normalize="streaming", normalize_seconds=0)
 BLANK, VOCABULARY = 0, 12
 CHUNK, BEFORE = 3, 2
 BEGIN, END = 1, 2  # the first token of a decoder, and the one that ends a segment
