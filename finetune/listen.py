@@ -9,8 +9,8 @@ from typing import BinaryIO, TextIO
 import numpy as np
 
 from ernie.audio.convert import Loudness, Resampler
-from ernie.audio.files import require_file
-from ernie.audio.wave import is_sound_file, read_wave
+from ernie.audio.files import local_path, require_file
+from ernie.audio.wave import Selection, is_sound_file, read_wave
 from ernie.data.labeled.row import Row
 from ernie.decode.recognizer import StreamState
 from ernie.decode.stream import Stream
@@ -21,6 +21,7 @@ from ernie.text.scripts import words_in
 from finetune.model import FinetunedModel
 from finetune.recognizer import SpeechRecognizer, SpeechRecognizerState, transcribe_task
 from finetune.rows import LeftOut
+from tasks.downstream.transcribe import Transcribe
 
 _PIECE = 0.1  # seconds of audio that are read at a time
 _SEPARATOR = "  "  # between words with times
@@ -32,13 +33,15 @@ def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: Te
     A file that cannot be transcribed is noted and its line left empty.  Raises UserError for missing files at once, and
     for such files at the end.
     """
-    for name in names:
-        require_file(name)
+    files = [local_path(name) for name in names]
+    for file in files:
+        require_file(file)
     task = transcribe_task(model)
+    selection = Selection(channel=_channel_of_files(task))
     rate, left_out = task.features.rate, LeftOut("could not be transcribed", "file")
-    for name in names:
+    for name, file in zip(names, files, strict=True):
         try:
-            wave = read_wave(name, rate)
+            wave = read_wave(file, rate, name, selection)
             began = time.perf_counter()
             with about(name):
                 row = Row({task.audio: {"array": wave.samples, "sampling_rate": rate}})
@@ -61,6 +64,16 @@ def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: Te
             print(f"note: {name}: the sound {remark}", file=log)
         _log_speed(log, name, wave.seconds, seconds_spent)
     left_out.raise_if_any()
+
+
+def _channel_of_files(task: Transcribe) -> str:
+    try:
+        return task.channel_of(Row({}))
+    except UserError:
+        raise UserError(
+            f"the model takes the channel from the column '{task.channel}', which files lack; give --channel mix, "
+            "left, right, or a number"
+        ) from None
 
 
 def _stream_state(state: SpeechRecognizerState) -> StreamState:

@@ -72,7 +72,10 @@ class Selection:
     def too_long(self, seconds: float) -> UserError:
         """Return the error for a sound of so many seconds, which are too few."""
         until = "" if self.duration is None else f" and duration {self.duration:g} s"
-        return UserError(f"has {seconds:.3f} s, and offset {self.offset:g} s{until} lie beyond its end")
+        return UserError(
+            f"has {seconds:.3f} s, and offset {self.offset:g} s{until} lie beyond its end; if the columns of these "
+            "names say something else, name others, or none, in task.offset and task.duration"
+        )
 
 
 def read_wave(
@@ -193,7 +196,7 @@ def _joined(source: _Source, rate: int, selection: Selection, remarks: list[str]
         if selection.is_whole:
             continue
         ended = None if left.duration is None else left.duration - max(0.0, sound.seconds - left.offset)
-        if ended is not None and ended <= 0:
+        if ended is not None and ended < 1e-4:
             return
         left = replace(left, offset=max(0.0, left.offset - sound.seconds), duration=ended)
     missing = 0.0 if left.duration is None else left.duration
@@ -206,7 +209,7 @@ class _Sound:
 
     def __init__(self, source: _Source, part: Part, rate: int, selection: Selection):
         self._source, self._part, self._rate, self._selection = source, part, rate, selection
-        self._frames = 0  # read or skipped so far
+        self._frames, self._count = 0, 0  # read or skipped, and read
         self.remarks: list[str] = []
         self.seconds = 0.0  # of all that was read or skipped, or of the whole if the selection lies beyond its end
 
@@ -223,7 +226,8 @@ class _Sound:
             if not self._frames:
                 raise UserError("holds no samples")
             yield converter.rest()
-        self.remarks += converter.remarks
+        if self._count:
+            self.remarks += converter.remarks
 
     def _blocks(self, sound: Any) -> Iterator[np.ndarray]:
         """Yield the selected samples (S, C) of an open file, whatever count its header has."""
@@ -247,7 +251,7 @@ class _Sound:
             last = len(block_SC) if len(block_SC) < size else _BLOCK
             count += len(block_SC)
             yield block_SC
-        self._frames = skipped + count
+        self._frames, self._count = skipped + count, count
         self.seconds = self._frames / sound.samplerate
         if wanted is None or count < wanted:
             self._remark_on_length(sound)
@@ -277,7 +281,10 @@ class _Sound:
 
 
 def as_wave(cell: Mapping[str, Any], rate: int, name: str, selection: Selection | None = None) -> Wave:
-    """Convert the cell {array: (S,), sampling_rate: ...} of a row to a wave; raises as `read_wave` does."""
+    """Convert the cell {array: (S,), sampling_rate: ...} of a row to a wave; raises as `read_wave` does.
+
+    An array has one channel, which is read whatever the selection says.
+    """
     found_rate = cell.get("sampling_rate")
     if isinstance(found_rate, np.integer) or (isinstance(found_rate, float) and found_rate.is_integer()):
         found_rate = int(found_rate)
@@ -300,7 +307,7 @@ def _converted(samples: np.ndarray, found_rate: int, rate: int, selection: Selec
     )
     if not len(chosen):
         raise UserError("holds no samples")
-    converter = Converter(found_rate, rate, selection.channel)
+    converter = Converter(found_rate, rate)
     converted = np.concatenate([converter.add(chosen[:, None]), converter.rest()])
     if not len(converted):
         raise UserError(f"is shorter than a sample at {rate:,} a second")

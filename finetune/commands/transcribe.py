@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", type=Path, metavar="FILE", help="ARPA file that ranks them (task.language)")
     parser.add_argument("--alpha", type=float, metavar="A", help="the weight of its log probabilities (task.alpha)")
     parser.add_argument("--beta", type=float, metavar="B", help="what each token adds (task.beta)")
+    parser.add_argument("--channel", metavar="C", help="mix, left, right or a number from 1 on (task.channel)")
     parser.add_argument("--rate", type=int, metavar="HZ", help="of standard input (default: the model's)")
     add_precision(parser)
     add_quiet(parser, "print only the transcripts")

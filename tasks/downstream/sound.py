@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import SEEK_END, BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ernie.audio.features import FeatureConfig, Statistics, features
-from ernie.audio.wave import Wave, as_wave, read_wave
+from ernie.audio.files import local_path, require_file
+from ernie.audio.wave import Selection, Wave, as_wave, read_wave
 from ernie.data import order
 from ernie.data.labeled.read import raise_faults
-from ernie.data.labeled.row import Fault, Row
+from ernie.data.labeled.row import Fault, Row, is_empty
 from ernie.errors import UserError
 from ernie.text.blank import is_blank
 from tasks.downstream.base import FinetuneTask
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _SAMPLE = 1000  # sounds, chosen at random, for the statistics of features: those of a hundred hours would take minutes
 _HASHED = 4096  # bytes at each of three places of a file, to detect whether it has changed
+_CHANNELS = {"mix": "mix", "left": "1", "right": "2"}
+_TO_THE_END = -1  # as the end of a segment in Kaldi
 _DIGITS = 6  # of the feature statistics, which would otherwise depend on the order of the rows
 
 
@@ -34,12 +37,19 @@ class SoundTask(FinetuneTask):
     """A kind whose rows have a sound in the column `audio`.
 
     Its cells hold the name of a file, a file's bytes as the `datasets` library keeps them, {bytes: ..., path: ...}, or
-    samples with their rate, {array: [...], sampling_rate: 16000}; a path beside samples is ignored.  `features`
-    configures the features of a sound; `mean` and `deviation` are their statistics, by default computed on the training
-    sounds, or on a subset if there are many.
+    samples with their rate, {array: [...], sampling_rate: 16000}; a path beside samples is ignored.
+
+    `offset`, `duration` and `end` are columns with seconds: a row that has them is about that part of its sound only.
+    `channel` says what is read of several channels: `mix`, their mean, `left`, `right`, a number counted from 1, or the
+    column that says so.  `features` configures the features of a sound; `mean` and `deviation` are their statistics, by
+    default computed on the training sounds, or on a subset if there are many.
     """
 
     audio: str = "audio"
+    offset: str = "offset"
+    duration: str = "duration"
+    end: str = ""
+    channel: str | int = "mix"
     features: FeatureConfig = field(default_factory=FeatureConfig)
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
@@ -55,6 +65,11 @@ class SoundTask(FinetuneTask):
         if len(self.mean) != len(self.deviation):
             raise UserError("mean and deviation: give both, or neither, and they are those of the rows to learn from")
 
+    @classmethod
+    def completed(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
+        features = saved.get("features") or {}
+        return {**saved, "features": {"normalize_seconds": 0.0, "remove_dc_offset": False, **features}}
+
     def check_layout(self, layout: ParallelConfig) -> None:
         if layout.pipeline > 1 or layout.sequence:
             raise UserError(
@@ -63,7 +78,7 @@ class SoundTask(FinetuneTask):
             )
 
     def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
-        if self.features.normalize != "global" or self.mean:
+        if not self.features.needs_statistics or self.mean:
             return self
         unnormalized, statistics = replace(self.features, normalize="none"), None
         faults: list[Fault] = []
@@ -92,15 +107,69 @@ class SoundTask(FinetuneTask):
     def wave(self, row: Row) -> Wave:
         """Return the sound of a row.  Raises UserError if it cannot be read."""
         cell, column = row.cell(self.audio), f"column '{self.audio}'"
+        selection = self._selection(row)
         if isinstance(cell, Mapping) and isinstance(held := cell.get("bytes"), bytes):
-            return read_wave(BytesIO(held), self.features.rate, cell.get("path") or column)
+            return read_wave(BytesIO(held), self.features.rate, cell.get("path") or column, selection)
         file = self._file(row)
-        return as_wave(cell, self.features.rate, column) if file is None else read_wave(file, self.features.rate)
+        if file is None:
+            return as_wave(cell, self.features.rate, column, selection)
+        require_file(file, pipes=False)
+        return read_wave(file, self.features.rate, selection=selection)
+
+    def _selection(self, row: Row) -> Selection:
+        """Return what is read of a row's sound.  Raises UserError for cells that do not say so."""
+        offset = self._seconds(row, "offset")
+        duration, end = self._seconds(row, "duration"), self._seconds(row, "end")
+        if end is not None and end != _TO_THE_END:
+            duration = end - (offset or 0.0)
+            if duration <= 0:
+                raise UserError(f"column '{self.end}': the end, {end:g} s, is not after the offset, {offset or 0:g} s")
+        return Selection(offset or 0.0, duration, self.channel_of(row))
+
+    def _seconds(self, row: Row, field: str) -> float | None:
+        """Return the seconds in the column that a field names; None if the row has none."""
+        column = getattr(self, field)
+        cell = row.get(column)
+        if not column or is_empty(cell):
+            return None
+        try:
+            return float(cell)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"column '{column}': expected seconds, found {cell!r:.60}; if it says something else, name another "
+                f"column, or none, in task.{field}"
+            ) from None
+
+    def channel_of(self, row: Row) -> str:
+        """Return the channel that is read of a row's sound: `mix`, or a number.
+
+        Raises UserError if that is no channel.
+        """
+        channel = str(self.channel)
+        if _CHANNELS.get(channel, channel).isdecimal() or channel in _CHANNELS:
+            return self._channel(channel, "channel")
+        return self._channel(row.text(channel).strip().lower(), f"column '{channel}'")
+
+    def _channel(self, given: str, where: str) -> str:
+        channel = _CHANNELS.get(given, given)
+        if channel != "mix" and not (channel.isdecimal() and int(channel)):
+            raise UserError(f"{where}: expected mix, left, right, or a number from 1 on, found {given!r:.60}")
+        return channel
+
+    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
+        unread = [row for row in rows if {"start", "end"} <= row.keys()]
+        if not unread or self.end or "start" in (self.offset, self.duration):
+            return super().remarks_on(rows)
+        return [
+            *super().remarks_on(rows),
+            f"the columns start and end, first at {unread[0].place}, are not read; if they are seconds of the sounds, "
+            "task.offset=start and task.end=end read these parts only",
+        ]
 
     def file_fingerprint(self, row: Row) -> bytes:
         try:
             path = self._file(row)
-            if path is None:
+            if path is None or not path.is_file():  # opening a pipe would wait for it
                 return b""
             with path.open("rb") as file:
                 size = file.seek(0, SEEK_END)
@@ -125,10 +194,8 @@ class SoundTask(FinetuneTask):
             cell = row.text(self.audio)
             if is_blank(cell):
                 raise UserError(f"column '{self.audio}': the name of the sound file is empty")
-        path = Path(cell)
         # In most data sets names are relative to the file that has them.
-        beside = Path(row.place.file).parent / path if row.place.file else path
-        return beside if os.path.exists(beside) else path  # noqa: PTH110 - never raises
+        return local_path(cell, Path(row.place.file).parent if row.place.file else "")
 
     def samples(self, row: Row) -> np.ndarray:
         """Return the samples (s,) of the sound of a row; raises as `wave` does."""

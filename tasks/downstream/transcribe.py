@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ernie.audio.augment import AugmentConfig, mask_spectrum, perturb_speed
+from ernie.audio.augment import AugmentConfig, change_volume, mask_spectrum, perturb_speed
 from ernie.audio.features import features
 from ernie.audio.lengths import STRIDE, min_vectors, vector_count
 from ernie.audio.recurrent import RecurrentConfig
@@ -99,7 +99,7 @@ class Transcribe(SoundTask):
     usual: ClassVar = 2
     files: ClassVar = ("language",)
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
-    decoding_fields: ClassVar = ("beam", "language", "alpha", "beta", "scoring")
+    decoding_fields: ClassVar = ("beam", "language", "alpha", "beta", "scoring", "channel")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -296,10 +296,11 @@ class Transcribe(SoundTask):
         )
 
     def _perturbed(self, sound: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Perturb the speed of a sound, unless it would become too short for its labels, or too long."""
+        """Perturb the volume of a sound, and its speed unless it would become too short for its labels, or too long."""
         changed = perturb_speed(sound, self.features.rate, self.augment, rng)
         count = vector_count(self.features.frames(len(changed)))
-        return changed if min_vectors(labels) <= count <= self.max_len else sound
+        kept = changed if min_vectors(labels) <= count <= self.max_len else sound
+        return change_volume(kept, self.augment, rng)
 
     def mask(self, layout: Layout) -> Mask | None:
         """Return the attention mask of the encoder."""
