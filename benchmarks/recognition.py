@@ -10,7 +10,10 @@ time and in each layer to as much before it, and also transcribes the test sound
 1.28 s before it, which over three layers is longer than five digits; `recurrent` has gated units in both directions,
 and `recurrent in chunks` forward only, both with a first epoch from the shortest to the longest sounds (Deep Speech 2);
 `attention` has a decoder that reads the segments cut by CTC (SMLTA), `abstractions` encodes each of them with the
-abstractions of the four tokens before it (SMLTA2), `global` has a decoder that attends to the whole sound. `attention`
+abstractions of the four tokens before it (SMLTA2), `global` has a decoder that attends to the whole sound. `streaming`
+is `chunks` normalized by statistics that follow the sound, `streaming as before` without the training set's and without
+forgetting, and `offset kept` is `chunks` whose windows keep their mean. These four also transcribe the test sounds with
+an offset added to all samples, and, some of them, after silence: zeros, or noise that is barely heard. `attention`
 is also decoded without any sound given to its decoder; it and `chunks` also with a beam of 8. `--left-out` trains on no
 recording of a speaker, and tests on all of theirs. The last checkpoint of a run is taken: strings of dev are made of
 recordings that are trained on, too, so that they cannot tell which is best. Finished work is kept, so that an
@@ -21,7 +24,9 @@ Set before the first run: at most 10 % of the words are wrong on unseen recordin
 first run of `attention`: no more than with CTC in chunks, and in strings of 8 to 12 at most 1.5 times as many as in
 strings of 2 to 5. Set before the first run of `global`: in strings of 8 to 12 at least 3 times as many as in strings of
 2 to 5; and before `attention` was decoded without the sound: at least twice as many as with it. Set before the first
-run of `abstractions`: no more than `attention` has; and before the first beam: no more than without.
+run of `abstractions`: no more than `attention` has; and before the first beam: no more than without. Set before the
+first run of `streaming`: with an offset of 0.01 to 0.1 and after 1 to 60 s of silence, in `chunks` and `streaming`, at
+most half a percentage point more than without, and not one word in a minute of zeros.
 """
 
 from __future__ import annotations
@@ -63,6 +68,12 @@ ARMS: dict[str, dict[str, Any]] = {
     "chunks that see far": {**CHUNKS, "before": 4},
     "recurrent": {"encoder": "whole", "recurrent": {"layers": 2, "units": 128}},
     "recurrent in chunks": {**CHUNKS, "recurrent": {"layers": 3, "units": 128}},
+    "offset kept": {**CHUNKS, "features": {"remove_dc_offset": False}},
+    "streaming": {**CHUNKS, "features": {"normalize": "streaming"}},
+    "streaming as before": {
+        **CHUNKS,
+        "features": {"normalize": "streaming", "normalize_seconds": 0, "remove_dc_offset": False},
+    },
     "attention": {**CHUNKS, "decoder": "attention"},
     "abstractions": {**CHUNKS, "decoder": "attention", "abstractions": 4},
     "global": {**CHUNKS, "decoder": "global", "max_len": 511},  # one position is left for the mark before all tokens
@@ -71,6 +82,9 @@ TESTED = range(5)  # numbers of the test recordings
 BEAM = 8
 STRINGS = {"train": 2400, "dev": 120, "test": 300, "long": 100}
 ALLOWED, LONGER, LOST, DEAF = 0.10, 1.5, 3.0, 2.0
+OFFSETS, SILENCES, HISS, NO_WORSE = (0.01, 0.05, 0.1), (1, 5, 60), 1e-4, 0.005
+AFTER_SILENCE = 40  # test sounds that are transcribed after silence
+DISTURBED = ("chunks", "offset kept", "streaming", "streaming as before")
 
 
 def main() -> None:
@@ -98,7 +112,8 @@ def main() -> None:
     def record(arm: str, seed: int) -> dict[str, float]:
         run = output / name / f"{slug(arm)}-{seed}"
         fine_tune(fresh, strings, run, arm, arguments.epochs, seed)
-        return error_rates(run, strings)
+        disturbed = disturbed_rates(FinetunedModel.load(run), strings) if arm in DISTURBED else {}
+        return error_rates(run, strings) | disturbed
 
     for seed in arguments.seeds:
         for arm in arguments.arms:
@@ -194,6 +209,31 @@ def error_rates(run: Path, strings: Path) -> dict[str, float]:
     return results
 
 
+def disturbed_rates(model: FinetunedModel, strings: Path) -> dict[str, float]:
+    """The word error rates with an offset added and after silence, and the number of words in a minute of zeros."""
+    files, texts = zip(*read_table(strings / "test.tsv"), strict=True)
+    waves = [read_wave(file, RATE).samples for file in files]
+    rng = np.random.default_rng(0)
+
+    def transcripts(sounds: list[np.ndarray]) -> list[str]:
+        rows = [{"audio": {"array": sound, "sampling_rate": RATE}} for sound in sounds]
+        return [answer["transcript"] for answer in model.predict(rows)]
+
+    results = {}
+    for offset in OFFSETS:
+        results[f"test, offset {offset}"] = wer(texts, transcripts([wave + np.float32(offset) for wave in waves]))
+    few, some = list(texts[:AFTER_SILENCE]), waves[:AFTER_SILENCE]
+    results["some"] = wer(few, transcripts(some))
+    for seconds in SILENCES:
+        for name, loudness in (("silence", 0.0), ("hiss", HISS)):
+            quiet = (loudness * rng.standard_normal(seconds * RATE)).astype(np.float32)
+            results[f"some, after {seconds} s of {name}"] = wer(
+                few, transcripts([np.concatenate([quiet, wave]) for wave in some])
+            )
+    (written,) = transcripts([np.zeros(60 * RATE, np.float32)])
+    return results | {"words in a minute of silence": len(written.split())}
+
+
 @contextmanager
 def deaf(model: FinetunedModel) -> Iterator[None]:
     """Cut the decoder off from the sound: zero the values it attends to; the segments cut by CTC stay the same."""
@@ -242,6 +282,22 @@ def table(found: dict[str, list[dict[str, float]]]) -> str:
         if all(key in seed for seed in seeds for key in keys):
             medians = [statistics.median(seed[key] for seed in seeds) for key in keys]
             lines.append(f"| {arm} | {medians[0]:.2f} | {medians[1]:.3f} |")
+    lines += ["", "| disturbed | without | " + " | ".join(f"offset {offset}" for offset in OFFSETS) + " |"]
+    lines += ["|---|---|" + "---|" * len(OFFSETS)]
+    for arm in DISTURBED:
+        if arm in found and all("some" in seed for seed in found[arm]):
+            keys = ["test", *(f"test, offset {offset}" for offset in OFFSETS)]
+            cells = [f"{statistics.median(seed[key] for seed in found[arm]):.1%}" for key in keys]
+            lines.append(f"| {arm} | {' | '.join(cells)} |")
+    after = [f"{seconds} s of {name}" for name in ("silence", "hiss") for seconds in SILENCES]
+    lines += ["", f"| after | nothing | {' | '.join(after)} | words in a minute of silence |"]
+    lines += ["|---|---|" + "---|" * (len(after) + 1)]
+    for arm in DISTURBED:
+        if arm in found and all("some" in seed for seed in found[arm]):
+            keys = ["some", *(f"some, after {how}" for how in after)]
+            cells = [f"{statistics.median(seed[key] for seed in found[arm]):.1%}" for key in keys]
+            words = statistics.median(seed["words in a minute of silence"] for seed in found[arm])
+            lines.append(f"| {arm} | {' | '.join(cells)} | {words:g} |")
     return "\n".join([*lines, "", *verdicts(found)])
 
 
@@ -275,6 +331,17 @@ def verdicts(found: dict[str, list[dict[str, float]]]) -> Iterator[str]:
     for arm, beside in (("attention", "chunks"), ("abstractions", "attention")):
         if {arm, beside} <= set(found):
             yield verdict(f"{arm}: no more than {beside}", median(arm, "test") <= median(beside, "test"))
+    for arm in ("chunks", "streaming"):
+        if arm in found and all("some" in seed for seed in found[arm]):
+            for base, keys in (
+                ("test", [f"test, offset {offset}" for offset in OFFSETS]),
+                ("some", [f"some, after {s} s of {name}" for s in SILENCES for name in ("silence", "hiss")]),
+            ):
+                worst = max(keys, key=partial(median, arm))
+                more = median(arm, worst) - median(arm, base)
+                yield verdict(f"{arm}: {100 * more:+.1f} points at worst ({worst})", more <= NO_WORSE)
+            words = median(arm, "words in a minute of silence")
+            yield verdict(f"{arm}: {words:g} words in a minute of silence", words == 0)
     if "global" in found:
         longer = times("global", "long")
         yield verdict(f"global: {longer:.1f} times as many in long strings", longer >= LOST)

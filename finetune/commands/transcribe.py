@@ -49,6 +49,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError("-: standard input is one sound; give it alone")
     if arguments.rate is not None and arguments.sounds != ["-"]:
         raise UserError("--rate: files say themselves which rate they have; it is for standard input, -")
+    if arguments.channel is not None and arguments.sounds == ["-"]:
+        raise UserError("--channel: standard input has one channel; it is for files")
     if arguments.rate is not None:
         check_rate(arguments.rate, "--rate")
     require_paddle()

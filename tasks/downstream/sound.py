@@ -67,7 +67,9 @@ class SoundTask(FinetuneTask):
 
     @classmethod
     def completed(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
-        features = saved.get("features") or {}
+        features = saved.get("features", {})
+        if not isinstance(features, Mapping):  # reported when the task is built
+            return dict(saved)
         return {**saved, "features": {"normalize_seconds": 0.0, "remove_dc_offset": False, **features}}
 
     def check_layout(self, layout: ParallelConfig) -> None:
@@ -129,7 +131,7 @@ class SoundTask(FinetuneTask):
     def _seconds(self, row: Row, field: str) -> float | None:
         """Return the seconds in the column that a field names; None if the row has none."""
         column = getattr(self, field)
-        cell = row.get(column)
+        cell: Any = row.get(column)
         if not column or is_empty(cell):
             return None
         try:

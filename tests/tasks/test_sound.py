@@ -1,0 +1,254 @@
+"""Which sound a row is about: its file, the part of it, the channel; and the features that older runs keep."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toys import SYNTHESIZE, TOKENIZER, TOYS
+
+from ernie.audio.augment import AugmentConfig
+from ernie.audio.features import FeatureConfig
+from ernie.config import to_dict
+from ernie.data.batch import pack
+from ernie.data.labeled.read import Split, read_split
+from ernie.data.labeled.row import Row, RowOptions
+from ernie.data.raw import Place
+from ernie.errors import UserError
+from finetune.prepare import prepare
+from tasks.downstream.saved import read_task, write_task
+from tasks.downstream.sound import SoundTask
+
+soundfile = pytest.importorskip("soundfile")
+pytest.importorskip("soxr")
+TASK = TOYS["transcribe"].task
+assert isinstance(TASK, SoundTask)
+
+
+def noise(seconds: float, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 0.1, round(8000 * seconds))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sound of four seconds in several formats."""
+    place = tmp_path_factory.mktemp("sounds")
+    for name in ("a.wav", "a.flac", "a.ogg"):
+        soundfile.write(place / name, noise(4.0), 8000)
+    return place
+
+
+def heard(folder: Path, cells: dict[str, Any], task: Any = TASK) -> np.ndarray:
+    return task.wave(Row(cells, Place(str(folder / "rows.tsv"), 3))).samples
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.ogg"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_row_may_be_about_a_part_of_a_sound(folder: Path, name: str, wrapped: bool) -> None:
+    cell = {"bytes": (folder / name).read_bytes()} if wrapped else name
+    whole = heard(folder, {"audio": cell})
+    for cells, first, last in (
+        ({"offset": 1.5, "duration": 0.25}, 12_000, 14_000),
+        ({"offset": "1.5", "duration": "0.25"}, 12_000, 14_000),  # as text, as in a .tsv file
+        ({"offset": 3.5}, 28_000, 32_000),
+        ({"duration": 0.5}, 0, 4_000),
+        ({"offset": 3.9, "duration": 0.12}, 31_200, 32_000),  # durations are rounded
+        ({"offset": "", "duration": None}, 0, 32_000),
+    ):
+        np.testing.assert_array_equal(heard(folder, {"audio": cell, **cells}), whole[first:last])
+
+
+def test_samples_in_a_row_have_parts_too(folder: Path) -> None:
+    array = {"array": noise(4.0), "sampling_rate": 8000}
+    found = heard(folder, {"audio": array, "offset": 1, "duration": 0.5})
+    np.testing.assert_array_equal(found, noise(4.0)[8000:12_000].astype(np.float32))
+    with pytest.raises(UserError, match=r"column 'audio': has 4\.000 s, and offset 5 s"):
+        heard(folder, {"audio": array, "offset": 5})
+
+
+def test_segments_may_have_begins_and_ends_under_any_name(folder: Path) -> None:
+    task = replace(TASK, offset="start", end="stop", duration="")
+    cells = {"audio": "a.wav", "start": 1.0, "stop": 1.5, "duration": 99}
+    np.testing.assert_array_equal(heard(folder, cells, task), heard(folder, {"audio": "a.wav"})[8000:12_000])
+    assert len(heard(folder, {**cells, "stop": -1}, task)) == 24_000  # to the end, as in Kaldi
+    with pytest.raises(UserError, match=r"column 'stop': the end, 0\.5 s, is not after the offset, 1 s"):
+        heard(folder, {**cells, "stop": 0.5}, task)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (
+            {"offset": 3.5, "duration": 1},
+            r"a\.wav: has 4\.000 s, and offset 3\.5 s and duration 1 s lie beyond its end",
+        ),
+        ({"offset": 4}, r"a\.wav: has 4\.000 s, and offset 4 s lie"),
+        ({"duration": 4000}, r"duration 4000 s lie beyond its end; .* name others, or none, in task\.offset"),
+        ({"offset": -1}, "offset: expected seconds from 0 on, found -1"),
+        ({"duration": 0}, "duration: expected more than 0 seconds, found 0"),
+        ({"offset": "nan"}, "offset: expected seconds from 0 on, found nan"),
+        ({"duration": "00:03"}, r"column 'duration': expected seconds, found '00:03'; .* task\.duration"),
+    ],
+)
+def test_parts_that_a_sound_does_not_have_are_refused(folder: Path, cells: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        heard(folder, {"audio": "a.wav", **cells})
+
+
+def test_a_wrong_segment_is_named_with_its_file_and_line(folder: Path) -> None:
+    (folder / "rows.tsv").write_text("audio\toffset\tduration\ttext\na.wav\t0\t0.3\tblue\na.wav\t3.8\t0.5\tblue\n")
+    split = read_split("train", [str(folder / "rows.tsv")], RowOptions())
+    task = replace(TASK, max_len=200)
+    with pytest.raises(UserError, match=r"rows\.tsv:3: .*a\.wav: has 4\.000 s, and offset 3\.8 s and duration 0\.5 s"):
+        prepare(task, split, TOKENIZER)
+    prepared = prepare(task, Split("train", split.rows[:1]), TOKENIZER)
+    (sample,) = prepared.examples[0].samples
+    assert sample.sound is not None
+    assert len(sample.sound()) == 2400
+
+
+def test_columns_that_look_like_segments_and_are_not_read_are_reported(folder: Path) -> None:
+    row = Row({"audio": "a.wav", "text": "blue", "start": 1, "end": 2}, Place(str(folder / "rows.tsv"), 2))
+    task = replace(TASK, max_len=200)
+    remarks = prepare(task, Split("train", [row]), TOKENIZER).remarks
+    assert any("the columns start and end, first at" in line and "task.end=end" in line for line in remarks)
+    told = replace(task, offset="start", end="end")
+    assert not prepare(told, Split("train", [row]), TOKENIZER).remarks
+
+
+def test_one_channel_may_be_read(tmp_path: Path) -> None:
+    left, right = noise(1.0, 1), noise(1.0, 2)
+    soundfile.write(tmp_path / "both.wav", np.stack([left, right], 1), 8000, "FLOAT")
+    row = {"audio": "both.wav", "side": "right"}
+    for channel, expected in (("left", left), ("right", right), (2, right), ("1", left), ("side", right)):
+        wave = replace(TASK, channel=channel).wave(Row(row, Place(str(tmp_path / "rows.tsv"), 2)))
+        np.testing.assert_allclose(wave.samples, expected, atol=1e-6)
+        assert wave.remarks == (f"is channel {1 if expected is left else 2} of 2",)
+    np.testing.assert_allclose(heard(tmp_path, row), (left + right) / 2, atol=1e-6)
+    for channel, message in (
+        (3, "has 2 channels, and channel 3 was asked for"),
+        (0, "channel: expected mix, left, right, or a number from 1 on, found '0'"),
+        ("seite", "there is no column 'seite'"),
+        ("audio", r"column 'audio': expected mix, left, right, or a number from 1 on, found 'both\.wav'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            heard(tmp_path, row, replace(TASK, channel=channel))
+
+
+def test_channels_that_cancel_or_differ_are_reported(tmp_path: Path) -> None:
+    a, b = noise(1.0, 1), noise(1.0, 2)
+    for channels, remark in (
+        ((a, -a), "has channels that cancel each other out; choose one, such as channel: left"),
+        ((a, b), "has channels that differ strongly; choose one, such as channel: left, unless all matter"),
+        ((a, 0 * a), "has channels that differ strongly; choose one, such as channel: left, unless all matter"),
+        ((a, a + 0.2 * b), None),
+    ):
+        soundfile.write(tmp_path / "both.wav", np.stack(channels, 1), 8000, "FLOAT")
+        wave = TASK.wave(Row({"audio": str(tmp_path / "both.wav")}))
+        assert wave.remarks[1:2] == (() if remark is None else (remark,))
+
+
+def test_names_may_be_urls_percent_encoded_at_home_or_have_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "my sounds").mkdir()
+    soundfile.write(tmp_path / "my sounds" / "é 1.wav", noise(0.5), 8000)
+    soundfile.write(tmp_path / "100%25.wav", noise(0.25), 8000)
+    for name in (
+        "~/my sounds/é 1.wav",
+        (tmp_path / "my sounds" / "é 1.wav").as_uri(),
+        "file://localhost" + (tmp_path / "my sounds" / "é 1.wav").as_uri().removeprefix("file://"),
+        "my%20sounds/%C3%A9%201.wav",
+        " my sounds/é 1.wav ",
+    ):
+        assert len(heard(tmp_path, {"audio": name})) == 4000, name
+        assert TASK.file_fingerprint(Row({"audio": name}, Place(str(tmp_path / "rows.tsv"), 1))) != b""
+    assert len(heard(tmp_path, {"audio": "100%25.wav"})) == 2000  # the name as it is comes first
+    with pytest.raises(UserError, match=r"/no\.wav: there is no such file"):
+        heard(tmp_path, {"audio": "file:///no.wav"})
+
+
+def test_rows_do_not_name_pipes_or_devices(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe.wav")
+    for name, message in (("pipe.wav", "is a pipe, and a file is expected"), ("/dev/zero", "is a device")):
+        with pytest.raises(UserError, match=message):
+            heard(tmp_path, {"audio": name})
+        assert TASK.file_fingerprint(Row({"audio": str(tmp_path / name)})) == b""
+
+
+def test_models_that_were_saved_before_keep_their_features(tmp_path: Path) -> None:
+    task = replace(TASK, features=FeatureConfig(bins=20, normalize="streaming"))
+    write_task(tmp_path, task, 0)
+    assert read_task(tmp_path)[0] == task
+    saved = json.loads((tmp_path / "task.json").read_text())
+    for key in ("normalize_seconds", "remove_dc_offset"):
+        del saved["task"]["features"][key]
+    (tmp_path / "task.json").write_text(json.dumps(saved))
+    before = read_task(tmp_path)[0]
+    assert before.features == replace(task.features, normalize_seconds=0.0, remove_dc_offset=False)
+    assert before.adapted_to(TOYS["transcribe"].rows(3)) == before  # it needs no statistics
+    # A run that goes on from it with the same settings takes them from there.
+    assert replace(task, max_len=99).keeping_head_of(before, "the head").features == before.features
+    own = replace(task, features=replace(task.features, bins=30))
+    with pytest.raises(UserError, match=r"^task\.features\.bins: is 30, and the head has learned with 20"):
+        own.keeping_head_of(before, "the head")
+
+
+def test_saved_configurations_keep_their_features_too(tmp_path: Path) -> None:
+    from finetune.config import load
+
+    (tmp_path / "config.yaml").write_text(
+        "task: {kind: transcribe, features: {bins: 20}}\ndata: {train: a.tsv, dev: b.tsv}\n"
+    )
+    for saved in (False, True):
+        features = load(tmp_path / "config.yaml", saved=saved).task.features
+        assert features.remove_dc_offset is not saved
+        assert features.normalize_seconds == (0.0 if saved else 10.0)
+
+
+@pytest.mark.parametrize("normalize", ["global", "streaming"])
+def test_statistics_of_the_training_sounds_are_taken_for_streaming_too(normalize: str) -> None:
+    task = replace(TASK, features=FeatureConfig(bins=20, normalize=normalize))
+    adapted = task.adapted_to(TOYS["transcribe"].rows(5))
+    assert len(adapted.mean) == len(adapted.deviation) == 20
+    (sample,) = adapted.training_example(TOYS["transcribe"].rows(1)[0], TOKENIZER).samples
+    assert np.isfinite(adapted.augmented(pack([sample]), training=False).frames.features).all()
+
+
+def test_volume_is_changed_in_training_the_same_way_in_every_run() -> None:
+    features = FeatureConfig(bins=20, normalize="none")
+    plain, loud = (
+        replace(TASK, features=features, augment=AugmentConfig(volume=volume)) for volume in ((0, 0), (12, 12))
+    )
+    samples = [plain.training_example(row, TOKENIZER).samples[0] for row in TOYS["transcribe"].rows(3)]
+    batches = [pack(samples, np.array([(epoch, i, 0) for i in range(3)])) for epoch in (0, 1)]
+    before = plain.augmented(batches[0], training=True).frames.features
+    after = loud.augmented(batches[0], training=True).frames.features
+    assert np.median(after - before) == pytest.approx(np.log(10) * 1.2, abs=1e-3)
+    np.testing.assert_array_equal(
+        loud.augmented(batches[0], training=False).frames.features,
+        plain.augmented(batches[0], training=False).frames.features,
+    )
+    drawn = replace(plain, augment=AugmentConfig(volume=(-20, 6)))
+    first, second = (drawn.augmented(batch, training=True).frames.features for batch in batches)
+    np.testing.assert_array_equal(first, drawn.augmented(batches[0], training=True).frames.features)
+    assert (first != second).any()
+
+
+def test_voices_take_their_features_from_a_teacher_that_is_older(tmp_path: Path) -> None:
+    write_task(tmp_path, SYNTHESIZE, 0)
+    saved = json.loads((tmp_path / "task.json").read_text())
+    for key in ("normalize_seconds", "remove_dc_offset"):
+        del saved["task"]["features"][key]
+    (tmp_path / "task.json").write_text(json.dumps(saved))
+    flow = replace(SYNTHESIZE, vocoder="flow", teacher=tmp_path)
+    adapted = flow.adapted_to([])
+    assert adapted.features == replace(SYNTHESIZE.features, normalize_seconds=0.0, remove_dc_offset=False)
+    assert to_dict(adapted)["features"]["bins"] == 20
