@@ -87,7 +87,7 @@ def prepare_all(
 
 def read_splits(data: DataConfig) -> dict[str, Split]:
     """Read the rows of all splits.  Raises UserError that lists the unusable rows of all of them."""
-    splits = _map_splits(data.splits(), lambda name, sources: read_split(name, sources, data.options(name)))
+    splits = _map_splits(data.splits(), lambda name, sources: _read_split(data, name, sources))
     columns = {column for split in splits.values() for row in split.rows for column in row}
     for name in splits:
         options = data.options(name)
@@ -97,6 +97,19 @@ def read_splits(data: DataConfig) -> dict[str, Split]:
                 if column not in columns:
                     raise UserError(f"{where}.{key}: no row has a column '{column}'.{nearest(column, columns)}")
     return splits
+
+
+def _read_split(data: DataConfig, name: str, sources: Sequence[str]) -> Split:
+    try:
+        return read_split(name, sources, data.options(name))
+    except UserError as error:
+        lacking = any(f"there is no column '{column}'" in str(error) for column in data.rename.values())
+        if name in data.per_split or not lacking:
+            raise
+        raise UserError(
+            f"{error}\n(data.rename holds for every split; if the files of {name} have other columns, "
+            f"data.per_split.{name} says how they are read)"
+        ) from None
 
 
 def _map_splits(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str, R]:

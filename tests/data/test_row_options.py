@@ -66,3 +66,17 @@ def test_incomplete_rows_are_skipped_and_counted_only_on_request(tmp_path: Path)
         read_split("train", [str(file)], RowOptions())
     split = read_split("train", [str(file)], RowOptions(faulty="skip"))
     assert (len(split.rows), split.skipped) == (2, 1)
+
+
+def test_a_renaming_that_another_split_needs_not_says_so(tmp_path: Path) -> None:
+    from finetune.config import DataConfig
+    from finetune.prepare import read_splits
+
+    for name, column in (("train", "sentence"), ("dev", "text")):
+        (tmp_path / f"{name}.tsv").write_text(f"{column}\tlabel\nfine\tgood\n")
+    sources = {"train": str(tmp_path / "train.tsv"), "dev": str(tmp_path / "dev.tsv")}
+    with pytest.raises(UserError, match=r"dev\.tsv:1: there is no column 'sentence'") as raised:
+        read_splits(DataConfig(**sources, rename={"text": "sentence"}))
+    assert "data.rename holds for every split" in str(raised.value)
+    assert "data.per_split.dev says how they are read" in str(raised.value)
+    read_splits(DataConfig(**sources, rename={"text": "sentence"}, per_split={"dev": RowOptions()}))
