@@ -282,23 +282,24 @@ def table(found: dict[str, list[dict[str, float]]]) -> str:
         if all(key in seed for seed in seeds for key in keys):
             medians = [statistics.median(seed[key] for seed in seeds) for key in keys]
             lines.append(f"| {arm} | {medians[0]:.2f} | {medians[1]:.3f} |")
-    lines += ["", "| disturbed | without | " + " | ".join(f"offset {offset}" for offset in OFFSETS) + " |"]
-    lines += ["|---|---|" + "---|" * len(OFFSETS)]
-    for arm in DISTURBED:
-        if arm in found and all("some" in seed for seed in found[arm]):
-            keys = ["test", *(f"test, offset {offset}" for offset in OFFSETS)]
-            cells = [f"{statistics.median(seed[key] for seed in found[arm]):.1%}" for key in keys]
-            lines.append(f"| {arm} | {' | '.join(cells)} |")
-    after = [f"{seconds} s of {name}" for name in ("silence", "hiss") for seconds in SILENCES]
-    lines += ["", f"| after | nothing | {' | '.join(after)} | words in a minute of silence |"]
-    lines += ["|---|---|" + "---|" * (len(after) + 1)]
-    for arm in DISTURBED:
-        if arm in found and all("some" in seed for seed in found[arm]):
-            keys = ["some", *(f"some, after {how}" for how in after)]
-            cells = [f"{statistics.median(seed[key] for seed in found[arm]):.1%}" for key in keys]
-            words = statistics.median(seed["words in a minute of silence"] for seed in found[arm])
-            lines.append(f"| {arm} | {' | '.join(cells)} | {words:g} |")
+    lines += disturbed_tables(found)
     return "\n".join([*lines, "", *verdicts(found)])
+
+
+def disturbed_tables(found: dict[str, list[dict[str, float]]]) -> list[str]:
+    """The lines of two tables: median word error rates with an offset added, and after silence."""
+    arms = [arm for arm in DISTURBED if arm in found and all("some" in seed for seed in found[arm])]
+    offsets = [f"offset {offset}" for offset in OFFSETS]
+    quiet = [f"after {seconds} s of {name}" for name in ("silence", "hiss") for seconds in SILENCES]
+    lines: list[str] = []
+    for base, conditions in (("test", offsets), ("some", quiet)):
+        lines += ["", f"| word error rate | undisturbed | {' | '.join(conditions)} |"]
+        lines.append("|---|---|" + "---|" * len(conditions))
+        for arm in arms:
+            keys = [base, *(f"{base}, {condition}" for condition in conditions)]
+            medians = [statistics.median(seed[key] for seed in found[arm]) for key in keys]
+            lines.append(f"| {arm} | {' | '.join(f'{value:.1%}' for value in medians)} |")
+    return lines if arms else []
 
 
 def verdicts(found: dict[str, list[dict[str, float]]]) -> Iterator[str]:

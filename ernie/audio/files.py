@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from ernie.audio.container import SOUND_FILES
 from ernie.errors import UserError
 
 # The first bytes of files that people take for sound files, and what they are.
@@ -94,14 +93,14 @@ def _kind(head: bytes, path: Path) -> str:
             return what + (_CONVERT.format(name=path.name) if what.endswith("convert it") else "")
     if head.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         return "it is a web page, perhaps of an error while it was downloaded"
-    if head.startswith(SOUND_FILES) or (head[0] == 0xFF and head[1:2] >= b"\xe2"):  # the latter is MP3
-        return ""
-    return "its first bytes are those of no format of sound that is known here"
+    return ""
 
 
 def _sentence(error: Exception) -> str:
     """Return what a library says, without its names of C structures."""
     said = getattr(error, "error_string", "") or str(error)
+    if "not recognised" in said:
+        return "its first bytes are those of no format of sound that is known here"
     if "SF_INFO" in said or "psf_" in said or not said:
         return "its header is damaged or incomplete"
     return said.rstrip(".")

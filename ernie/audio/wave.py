@@ -24,6 +24,20 @@ from ernie.errors import UserError, about
 _MAX_BYTES = 4  # in an integer sample: NumPy makes wider ones of a list
 _CLIPPED_IN = {"PCM_S8": 0.992, "PCM_U8": 0.992, "ALAW": 0.984, "ULAW": 0.980}  # formats with a lower full scale
 _UNKNOWN_FRAMES = (1 << 63) - 1  # reported by libsndfile for a FLAC file whose header names no length
+# Formats whose headers are not compared with their files, bytes that these take at most, and those of a sample.
+_UNMEASURED = ("NIST", "VOC", "SVX", "HTK", "AVR", "MAT4", "MAT5", "MPC2K", "WVE")
+_HEADER = 4096
+_WIDTHS = {
+    "PCM_S8": 1,
+    "PCM_U8": 1,
+    "ALAW": 1,
+    "ULAW": 1,
+    "PCM_16": 2,
+    "PCM_24": 3,
+    "PCM_32": 4,
+    "FLOAT": 4,
+    "DOUBLE": 8,
+}
 _BLOCK = 4096  # samples read at a time: the maximum loss before a damaged position
 _MOST_SAMPLES = 1 << 28  # held at once, a gigabyte: 9 hours at 8,000 a second
 _MOST_PIPED = 1 << 31  # bytes of a pipe, which are stored until they have been read
@@ -278,6 +292,10 @@ class _Sound:
             self.remarks.append("is longer than its header says, and was read to the end of its file")
         elif (self._part.is_cut or self._frames < named) and not self.remarks:
             self.remarks.append("is cut off: its file ends too early")
+        elif sound.format in _UNMEASURED and sound.subtype in _WIDTHS:
+            read = self._frames * sound.channels * _WIDTHS[sound.subtype]
+            if self._part.end - self._part.begin > 1.05 * read + _HEADER:
+                self.remarks.append("may be longer than its header says: its file holds more than was read")
 
 
 def as_wave(cell: Mapping[str, Any], rate: int, name: str, selection: Selection | None = None) -> Wave:

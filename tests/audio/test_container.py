@@ -151,6 +151,19 @@ def test_a_flac_header_that_says_too_little_does_not_end_the_sound() -> None:
     assert remarks == (LONGER,)
 
 
+@pytest.mark.parametrize("kind", ["NIST", "SVX", "AVR", "MAT4", "MAT5", "MPC2K", "WVE"])
+def test_a_rare_format_whose_header_says_too_little_is_read_or_noted(kind: str) -> None:
+    data = written(kind)
+    counts = [b"14000", *((14_000).to_bytes(4, order) for order in ("big", "little"))]
+    (old,) = [count for count in counts if count in data]
+    less = b" 1000" if old == b"14000" else (1000).to_bytes(4, "big" if old < b"\1" else "little")
+    samples, remarks = heard(data.replace(old, less))
+    noted = remarks == ("may be longer than its header says: its file holds more than was read",)
+    assert noted or len(samples) == 14_000
+    assert noted == (kind == "MAT4")
+    assert heard(data)[1] == ()
+
+
 CHAINS = [("OGG", "VORBIS"), ("OGG", "OPUS"), ("FLAC", None), ("MP3", None), ("WAV", None), ("WAV", "IMA_ADPCM")]
 CHAINS += [("AIFF", None), ("AU", None), ("W64", None), ("RF64", None)]
 
