@@ -146,22 +146,22 @@ class _TimedWriter:
     def __init__(self, model: FinetunedModel, out: TextIO):
         self._seconds, self._out = transcribe_task(model).seconds, out
         self._words = Words(model.tokenizer.decode)
-        self._vectors: list[int] = []  # of all tokens so far
+        self._begins: list[int] = []  # of all tokens so far, in frames
         self._written = 0
         # Whether the last word may continue: some scripts have neither spaces nor characters that stand alone.
         self._in_word = False
 
     def write(self, state: SpeechRecognizerState, new: str, done: bool = False) -> None:
-        for spike in _stream_state(state).since(len(self._vectors)):
+        for spike in _stream_state(state).since(len(self._begins)):
             self._words.add(spike.token)
-            self._vectors.append(spike.vector)
+            self._begins.append(spike.begin)
         words = words_in(new)
         if words and self._in_word and not new[0].isspace() and not has_no_spaces(new[0]):
             self._out.write(words.pop(0))
         for word in words:
             firsts = self._words.firsts
             # Words that were committed as two stay two, even if a later token joins them.
-            second = self._seconds(self._vectors[firsts[min(self._written, len(firsts) - 1)]])
+            second = self._seconds(self._begins[firsts[min(self._written, len(firsts) - 1)]])
             self._out.write((_SEPARATOR if self._written else "") + _timed(second, word))
             self._written += 1
         if new:

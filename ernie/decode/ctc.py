@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,17 @@ _BLOCK = 64  # vectors of a whole sound that hypotheses are extended by before w
 
 
 class Spike(NamedTuple):
-    """A token, the vector at which it is first predicted, and its probability there."""
+    """A token, the vector at which it is first predicted, and its probability there.
+
+    It begins at the frame `begin`, and the sound of the token before it ends at the frame `quiet`; -1 if not computed
+    (see `ernie.decode.edges`).
+    """
 
     token: int
     vector: int
     probability: float
+    begin: int = -1
+    quiet: int = -1
 
 
 def greedy(scores_TV: np.ndarray, blank: int, last: int | None = None, first: int = 0) -> list[Spike]:
@@ -46,7 +52,8 @@ class Hypothesis(NamedTuple):
     """A hypothesis of the beam: its tokens, and the vectors at which they were first predicted.
 
     `log_blank` and `log_nonblank` are the log-probabilities of all alignments that end in a blank, and in the last
-    token; `lm_score` is the weighted score of the language model plus the reward for each token.
+    token; `lm_score` is the weighted score of the language model plus the reward for each token.  `probabilities` are
+    the acoustic ones of the tokens, at their vectors.
     """
 
     tokens: tuple[int, ...] = ()
@@ -54,6 +61,25 @@ class Hypothesis(NamedTuple):
     log_blank: float = 0.0
     log_nonblank: float = -np.inf
     lm_score: float = 0.0
+    probabilities: tuple[float, ...] = ()
+
+    @property
+    def spikes(self) -> list[Spike]:
+        """Its tokens."""
+        probabilities = self.probabilities or (1.0,) * len(self.tokens)
+        return [Spike(*each) for each in zip(self.tokens, self.vectors, probabilities, strict=True)]
+
+    def without(self, count: int) -> Hypothesis:
+        """Return it without its first tokens."""
+        return self._replace(
+            tokens=self.tokens[count:], vectors=self.vectors[count:], probabilities=self.probabilities[count:]
+        )
+
+    @classmethod
+    def of_json(cls, fields: Sequence[Any]) -> Hypothesis:
+        """Restore it from a list of its fields."""
+        values: list[Any] = [tuple(field) if isinstance(field, list) else field for field in fields]
+        return cls(*values)
 
     @property
     def acoustic_score(self) -> float:
@@ -97,22 +123,25 @@ class Beam:
         return tuple(hypotheses)
 
     def decode(self, scores_TV: np.ndarray) -> list[tuple[int, int]]:
-        """Return the best tokens of a whole sound, and the vectors at which they were first predicted.
+        """Return the best tokens of a whole sound, and the vectors at which they were first predicted."""
+        return [spike[:2] for spike in self.spikes(scores_TV)]
+
+    def spikes(self, scores_TV: np.ndarray) -> list[Spike]:
+        """Return the best tokens of a whole sound.
 
         Tokens that all hypotheses share are set aside on the way: a step takes as long in an hour as in a minute.
         """
         hypotheses: tuple[Hypothesis, ...] = (Hypothesis(),)
-        decoded: list[tuple[int, int]] = []
+        decoded: list[Spike] = []
         for first in range(0, len(scores_TV), _BLOCK):
             hypotheses = self.extend(hypotheses, scores_TV[first : first + _BLOCK], first)
             likeliest = hypotheses[0]
             hypotheses, dropped = self.trim(hypotheses, stable_length(hypotheses))
-            decoded += zip(likeliest.tokens[:dropped], likeliest.vectors[:dropped], strict=True)
-        best = self.best(hypotheses)
-        decoded += zip(best.tokens, best.vectors, strict=True)
+            decoded += likeliest.spikes[:dropped]
+        decoded += self.best(hypotheses).spikes
         # The hypothesis that was the best when a token was set aside may have had it later than the one that is now.
-        latest = accumulate((at for _, at in decoded), max)
-        return [(token, at) for (token, _), at in zip(decoded, latest, strict=True)]
+        latest = accumulate((spike.vector for spike in decoded), max)
+        return [spike._replace(vector=at) for spike, at in zip(decoded, latest, strict=True)]
 
     def best(self, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
         """Return the best hypothesis of a sound that is over, ranked with `end_score` if there is one."""
@@ -141,7 +170,9 @@ class Beam:
                 lm_score = (
                     merged[tokens].lm_score if tokens in merged else each.lm_score + self.bonus(each.tokens, token)
                 )
-                _merge(merged, Hypothesis(tokens, (*each.vectors, vector), -np.inf, log_nonblank, lm_score))
+                probabilities = (*each.probabilities, float(np.exp(log_V[token])))
+                new = Hypothesis(tokens, (*each.vectors, vector), -np.inf, log_nonblank, lm_score, probabilities)
+                _merge(merged, new)
         best = sorted(merged.values(), key=lambda each: (-each.score, each.tokens))[: self.width]
         settled = bisect_left(best[0].vectors, vector - self.patience)
         return [each for each in best if each.tokens[:settled] == best[0].tokens[:settled]]
@@ -158,8 +189,7 @@ class Beam:
     def trim(self, hypotheses: Sequence[Hypothesis], stable: int) -> tuple[tuple[Hypothesis, ...], int]:
         """Drop those of the first `stable` tokens that no later score depends on, and return how many were dropped."""
         dropped = max(0, stable - max(1, self.history))
-        trimmed = (each._replace(tokens=each.tokens[dropped:], vectors=each.vectors[dropped:]) for each in hypotheses)
-        return tuple(trimmed), dropped
+        return tuple(each.without(dropped) for each in hypotheses), dropped
 
 
 def stable_length(hypotheses: Sequence[Hypothesis]) -> int:

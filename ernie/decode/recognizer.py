@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import paddle
@@ -19,6 +20,7 @@ from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Sta
 from ernie.audio.lengths import STRIDE, vector_count
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Beam, Hypothesis, Spike, greedy, stable_length
+from ernie.decode.edges import Edges
 from ernie.decode.stream import check_pieces, check_streams, common_model, strip_prefix, with_prefix
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState
 from ernie.errors import UserError
@@ -38,7 +40,7 @@ class StreamState:
     `count` vectors went through the encoder, and `last` is the CTC prediction at the last of them, a token or the
     blank.  `spikes` are the committed tokens but for the first, `forgotten` ones.  `decoder_state` is that of a segment
     decoder, `hypotheses` are those of a beam; without the first `trimmed` tokens, the committed ones are a prefix of
-    every hypothesis.
+    every hypothesis.  `edges` tell where in the sound tokens begin and end.
     """
 
     feature_state: FeatureState
@@ -51,6 +53,7 @@ class StreamState:
     hypotheses: tuple[Hypothesis, ...] = ()
     trimmed: int = 0
     forgotten: int = 0
+    edges: Edges = field(default_factory=Edges)
 
     @property
     def committed(self) -> int:
@@ -78,7 +81,7 @@ class StreamState:
         """Return the whole state as arrays by name."""
         fields = {name: getattr(self, name) for name in ("count", "last", "spikes", "ended", "forgotten")}
         fields |= {"readings": self.hypotheses, "past": self.trimmed}
-        own = {"told": np.array(json.dumps(fields)), "frames": self.frames}
+        own = {"told": np.array(json.dumps(fields)), "frames": self.frames} | self.edges.arrays()
         own |= with_prefix("sound", self.feature_state.arrays())
         return own if self.decoder_state is None else own | with_prefix("writing", self.decoder_state.arrays())
 
@@ -92,10 +95,9 @@ class StreamState:
             arrays["frames"],
             spikes=tuple(Spike(*spike) for spike in fields.pop("spikes")),
             decoder_state=SegmentDecoderState.of_arrays(decoder_arrays) if decoder_arrays else None,
-            hypotheses=tuple(
-                Hypothesis(tuple(tokens), tuple(vectors), *rest) for tokens, vectors, *rest in fields.pop("readings")
-            ),
+            hypotheses=tuple(map(Hypothesis.of_json, fields.pop("readings"))),
             trimmed=fields.pop("past", 0),
+            edges=Edges.of_arrays(arrays),
             **fields,
         )
 
@@ -147,6 +149,13 @@ class RecognitionState:
         stream_states = tuple(StreamState.of_arrays(strip_prefix(str(number), arrays)) for number in numbers)
         cache = KeyValueCache.of_arrays(strip_prefix("memory", arrays))
         return cls(stream_states, cache, str(arrays.get("model", "")))
+
+
+class Recognized(NamedTuple):
+    """What is said in a whole sound: its tokens, and the frame at which the last of them ends."""
+
+    spikes: list[Spike]
+    end: int
 
 
 class TokenRecognizer:
@@ -221,16 +230,19 @@ class TokenRecognizer:
         self._check(state)
         return self._advance(state, [replace(stream, ended=True) for stream in state.stream_states])
 
-    def recognize(self, sounds: Sequence[np.ndarray]) -> list[list[Spike]]:
-        """Return the tokens of whole sounds (S,), which are the same as of streams, in every precision."""
+    def recognize(self, sounds: Sequence[np.ndarray]) -> list[Recognized]:
+        """Return what is said in whole sounds (S,), which is the same as of streams, in every precision."""
         state = self.begin(len(sounds))
         spikes: list[list[Spike]] = [[] for _ in sounds]
         step = round(_PIECE * self._rate)
         for start in range(0, max(map(len, sounds)), step):
             state, new = self.push(state.forget(list(map(len, spikes))), [own[start : start + step] for own in sounds])
             spikes = [before + after for before, after in zip(spikes, new, strict=True)]
-        _, new = self.finish(state)
-        return [before + after for before, after in zip(spikes, new, strict=True)]
+        state, new = self.finish(state)
+        return [
+            Recognized(before + after, stream.edges.end)
+            for before, after, stream in zip(spikes, new, state.stream_states, strict=True)
+        ]
 
     def _advance(
         self, state: RecognitionState, stream_states: list[StreamState]
@@ -243,7 +255,9 @@ class TokenRecognizer:
             empty_TD = paddle.zeros([0, self._ernie.config.hidden_size])
             for n, stream in enumerate(stream_states):
                 if stream.ended:
-                    stream_states[n] = self._finished(self._decode(stream, empty_TD, [], True))
+                    stream_states[n] = _placed(
+                        self._finished(self._decode(stream, empty_TD, [], True)), stream.committed
+                    )
         new = [list(stream.since(count)) for stream, count in zip(stream_states, before, strict=True)]
         return RecognitionState(tuple(stream_states), cache, state.model), new
 
@@ -260,24 +274,30 @@ class TokenRecognizer:
         for n in streams:
             old, count = stream_states[n], counts[n]
             scores_TV = logits_TV[layout.offsets[n] : layout.offsets[n + 1]]
+            repeated = STRIDE * (old.count > 0)
+            edges = old.edges.heard(old.frames[repeated : repeated + STRIDE * count])
             # Keep the last vector's frames, which are in the receptive field of the next one.
             frames = old.frames[STRIDE * (count - (old.count == 0)) :].copy()  # a view would keep all frames alive
             last = int(scores_TV[-1].argmax())
-            stream = replace(old, frames=frames, count=old.count + count, last=last)
-            if self._beam is not None:
-                hypotheses = self._beam.extend(old.hypotheses, scores_TV, old.count)
-                committed = _committed(replace(stream, hypotheses=hypotheses), stable := stable_length(hypotheses))
-                hypotheses, trimmed = self._beam.trim(hypotheses, stable)
-                stream_states[n] = replace(committed, hypotheses=hypotheses, trimmed=old.trimmed + trimmed)
-                continue
-            spikes = greedy(scores_TV, self._head.blank, old.last, old.count)
-            if self._decoder is None:
-                stream_states[n] = replace(stream, spikes=(*old.spikes, *spikes)) if spikes else stream
-            else:
-                own_TD = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
-                stream_states[n] = self._decode(stream, own_TD, [spike.vector for spike in spikes], False)
+            stream = replace(old, frames=frames, count=old.count + count, last=last, edges=edges)
+            hidden_of_n = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
+            stream_states[n] = _placed(self._extended(stream, old, scores_TV, hidden_of_n), old.committed)
         # The cache of a recurrent encoder is a single state, which has a fixed size.
         return cache if self._head.recurrent is not None else cache.last(self._before * self._chunk)
+
+    def _extended(
+        self, stream: StreamState, old: StreamState, scores_TV: np.ndarray, hidden_TD: paddle.Tensor
+    ) -> StreamState:
+        """Return a stream with the tokens of new vectors; `old` is its state before them."""
+        if self._beam is not None:
+            hypotheses = self._beam.extend(old.hypotheses, scores_TV, old.count)
+            committed = _committed(replace(stream, hypotheses=hypotheses), stable := stable_length(hypotheses))
+            hypotheses, trimmed = self._beam.trim(hypotheses, stable)
+            return replace(committed, hypotheses=hypotheses, trimmed=old.trimmed + trimmed)
+        spikes = greedy(scores_TV, self._head.blank, old.last, old.count)
+        if self._decoder is not None:
+            return self._decode(stream, hidden_TD, [spike.vector for spike in spikes], False)
+        return replace(stream, spikes=(*old.spikes, *spikes)) if spikes else stream
 
     def _decode(self, stream: StreamState, hidden_TD: paddle.Tensor, spikes: Sequence[int], ended: bool) -> StreamState:
         """Push more vectors (T, D) of a stream into the segment decoder, if there is one."""
@@ -317,7 +337,17 @@ def _committed(stream: StreamState, count: int) -> StreamState:
     best, done = stream.hypotheses[0], stream.committed - stream.trimmed
     if count <= done:
         return stream
-    new = zip(best.tokens[done:count], best.vectors[done:count], strict=True)
     # Earlier tokens may have been committed at later vectors, from a hypothesis that is no longer the best.
     last = stream.spikes[-1].vector if stream.spikes else 0
-    return replace(stream, spikes=(*stream.spikes, *(Spike(token, max(last, vector), 1.0) for token, vector in new)))
+    new = [spike._replace(vector=max(last, spike.vector)) for spike in best.spikes[done:count]]
+    return replace(stream, spikes=(*stream.spikes, *new))
+
+
+def _placed(stream: StreamState, count: int) -> StreamState:
+    """Find where in the sound the tokens after the first `count` committed ones begin."""
+    edges, spikes = stream.edges, []
+    for spike in stream.since(count):
+        edges, placed = edges.placed(spike)
+        spikes.append(placed)
+    kept = stream.spikes[: len(stream.spikes) - len(spikes)]
+    return replace(stream, spikes=(*kept, *spikes), edges=edges) if spikes else stream

@@ -1,12 +1,28 @@
-"""The token that each word of a text begins with."""
+"""The words of recognized tokens, with the time at which each of them begins and ends."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from ernie.decode.ctc import Spike
 from ernie.text.scripts import words_in
 
 AGAIN = 64  # tokens decoded again for each new one, at least; at most twice as many
+
+
+class Word(NamedTuple):
+    """A word, the frames at which it begins and ends, and how sure the model is of it, between 0 and 1.
+
+    The confidence is the geometric mean of the probabilities of its tokens.
+    """
+
+    text: str
+    begin: int
+    end: int
+    confidence: float
+    tokens: tuple[int, ...] = ()
 
 
 class Words:
@@ -41,3 +57,22 @@ def words_of(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> t
         words.add(token)
     text = decode(tokens)
     return text, words.firsts[: len(words_in(text))]
+
+
+def timed_words(spikes: Sequence[Spike], end: int, decode: Callable[[Sequence[int]], str]) -> tuple[str, list[Word]]:
+    """Return the text of tokens, and its words; `end` is the frame at which the last of them ends."""
+    text, firsts = words_of([spike.token for spike in spikes], decode)
+    lasts = [*firsts[1:], len(spikes)]
+    words = []
+    for word, first, last in zip(words_in(text), firsts, lasts, strict=True):
+        own = spikes[first : max(last, first + 1)]
+        finish = end if last == len(spikes) else spikes[last].quiet
+        words.append(word_of(word, own, finish))
+    return text, words
+
+
+def word_of(text: str, spikes: Sequence[Spike], end: int) -> Word:
+    """Return the word that these tokens, at least one, write."""
+    confidence = math.exp(sum(math.log(max(spike.probability, 1e-9)) for spike in spikes) / len(spikes))
+    begin = spikes[0].begin
+    return Word(text, begin, max(begin, end), confidence, tuple(spike.token for spike in spikes))

@@ -25,23 +25,24 @@ from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
-from ernie.decode.ctc import Beam, greedy
+from ernie.decode.ctc import Beam, Spike, greedy
+from ernie.decode.edges import placed
 from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.decode.segmentation import Segmentation
-from ernie.decode.words import words_of
+from ernie.decode.words import timed_words
 from ernie.errors import Remark, UserError
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import Answer, Example, Measure, finetune_task
+from tasks.downstream.base import Answer, Example, Measure, finetune_task, rounded
 from tasks.downstream.measures import cer, wer
 from tasks.downstream.sound import SoundTask
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
 
-    from ernie.decode.recognizer import TokenRecognizer
+    from ernie.decode.recognizer import Recognized, TokenRecognizer
     from ernie.decode.truncated_attention import SegmentDecoder
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
@@ -145,9 +146,10 @@ class Transcribe(SoundTask):
         """The time between two vectors in seconds."""
         return STRIDE * self.features.hop_samples / self.features.rate
 
-    def seconds(self, vector: int) -> float:
-        """Return the time of a vector in a sound, in seconds."""
-        return round(vector * self.vector_seconds, 3)
+    def seconds(self, frame: int) -> float:
+        """Return the time of the middle of a frame in a sound, in seconds."""
+        samples = frame * self.features.hop_samples + self.features.window_samples / 2
+        return round(samples / self.features.rate, 3)
 
     @property
     def token_window(self) -> int | None:
@@ -363,13 +365,19 @@ class Transcribe(SoundTask):
         if self.hears_chunks:
             # As streams are: another order of the same sums would change a word now and then.
             sounds = pack([example.samples[0] for example in examples]).sounds
-            recognized = [[spike[:2] for spike in own] for own in self.recognizer(ernie, head).recognize(sounds)]
+            recognized = self.recognizer(ernie, head).recognize(sounds)
         else:
             recognized = self._recognize_whole(ernie, head, examples, task_id)
-        for emitted in recognized:
-            text, word_starts = words_of([token for token, _ in emitted], tokenizer.decode)
-            seconds = [self.seconds(emitted[first][1]) for first in word_starts]
-            answers.append({"transcript": text, "seconds": seconds})
+        for own in recognized:
+            text, words = timed_words(own.spikes, own.end, tokenizer.decode)
+            answers.append(
+                {
+                    "transcript": text,
+                    "seconds": [self.seconds(word.begin) for word in words],
+                    "ends": [self.seconds(word.end) for word in words],
+                    "confidences": [rounded(word.confidence) for word in words],
+                }
+            )
         return answers
 
     @property
@@ -379,9 +387,10 @@ class Transcribe(SoundTask):
 
     def _recognize_whole(
         self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int
-    ) -> list[list[tuple[int, int]]]:
-        """Return the decoded tokens of each sound, and their vectors, by a model that reads whole sounds."""
+    ) -> list[Recognized]:
+        """Return what is said in each sound, by a model that reads whole sounds."""
         from ernie.data.batch import pack
+        from ernie.decode.recognizer import Recognized
         from ernie.kernels.precision import to_numpy
         from ernie.model.inference import finite, tokenizer_of
 
@@ -391,26 +400,31 @@ class Transcribe(SoundTask):
         hidden_TD = self.encode(ernie, head, batch, task_id)
         logits_TV = finite(to_numpy(head(hidden_TD)))
         logits_TV[:, _excluded_from_ctc(tokenizer)] = -np.inf
-        bounds = pairwise(batch.layout.offsets.tolist())
-        return [decode(logits_TV[start:stop], hidden_TD[start:stop]) for start, stop in bounds]
+        assert batch.frames is not None
+        sounds = np.split(batch.frames.features, batch.frames.layout.offsets[1:-1])
+        recognized = []
+        for frames_FM, (start, stop) in zip(sounds, pairwise(batch.layout.offsets.tolist()), strict=True):
+            spikes, end = placed(decode(logits_TV[start:stop], hidden_TD[start:stop]), frames_FM)
+            recognized.append(Recognized(spikes, end))
+        return recognized
 
-    def _token_decoder(self, tokenizer: Tokenizer, head: Any) -> Callable[[np.ndarray, Tensor], list[tuple[int, int]]]:
-        """Return a function from scores (T, V) and vectors (T, D) to the decoded tokens and their vectors."""
+    def _token_decoder(self, tokenizer: Tokenizer, head: Any) -> Callable[[np.ndarray, Tensor], list[Spike]]:
+        """Return a function from scores (T, V) and vectors (T, D) to the decoded tokens."""
         from ernie.decode.global_attention import UtteranceDecoder
 
         segment_decoder, blank = self.segment_decoder(head, tokenizer), head.blank
         if self.decoder == "global":
             utterance_decoder = UtteranceDecoder(head.writer, blank, *_special_tokens(tokenizer))
-            return lambda scores_TV, hidden_TD: [spike[:2] for spike in utterance_decoder.decode(scores_TV, hidden_TD)]
+            return utterance_decoder.decode
         beam = self._beam(tokenizer, blank)
 
-        def decode(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[tuple[int, int]]:
+        def decode(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[Spike]:
             if self.beam > 1 and segment_decoder is None:
-                return beam.decode(scores_TV)
+                return beam.spikes(scores_TV)
             spikes = greedy(scores_TV, blank)
             if segment_decoder is not None:
                 spikes = segment_decoder.decode(hidden_TD, [spike.vector for spike in spikes])
-            return [(spike.token, spike.vector) for spike in spikes]
+            return spikes
 
         return decode
 

@@ -145,6 +145,16 @@ def test_live_audio_gets_the_same_times_as_a_file(tmp_path: Path, size: int) -> 
     assert re.fullmatch(r"\d\.\d\d blue  \d\.\d\d red  \d\.\d\d green\n", out.getvalue())
 
 
+def test_words_begin_and_end_where_they_were_put_in_the_sound() -> None:
+    words = (*WORDS, *WORDS)
+    (answer,) = trained_recognizer().predict([{"audio": {"array": speech(words), "sampling_rate": 8000}}])
+    assert answer["transcript"] == " ".join(words)
+    # Each tone lasts 0.1 s, and is quiet for the first and the last sixth of it.
+    assert answer["seconds"] == pytest.approx([0.1 * n for n in range(6)], abs=0.035)
+    assert answer["ends"] == pytest.approx([0.1 * n for n in range(1, 7)], abs=0.035)
+    assert all(0.4 < confidence <= 1 for confidence in answer["confidences"])
+
+
 @pytest.mark.parametrize(
     ("sound", "note"),
     [(np.zeros(8000), "silent"), (np.sign(speech()), "clipped"), (speech(), "")],
