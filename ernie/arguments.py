@@ -45,6 +45,10 @@ def output_path(text: str) -> Path:
     """Return the path that --output names; an error if it is empty, as from a shell variable that is not set."""
     if not text:  # Path("") is the current folder
         raise argparse.ArgumentTypeError("is empty; expected a path")
+    try:
+        str(Path(text).absolute()).encode()
+    except UnicodeEncodeError:  # cards and reports, which are UTF-8, name the folder when all the work is done
+        raise argparse.ArgumentTypeError(f"{text}: is not UTF-8, or lies in a folder that is not; rename it") from None
     return Path(text)
 
 

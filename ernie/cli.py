@@ -1,8 +1,9 @@
 """The command `ernie`.  Its sub-commands are entry points of the group `ernie.commands`.
 
 An entry point's name is the sub-command ("data-build" for the two words `data build`) and its value a module with
-`SUMMARY` (one line), `add_arguments(parser)` and `main(arguments) -> int | None`.  The module is imported only when its
-sub-command or that one's `--help` is run, so that `ernie --help` is fast.
+`SUMMARY` (one line), `add_arguments(parser)`, `main(arguments) -> int | None`, and `WRITES_DATA = True` if its standard
+output is data rather than a message to people.  The module is imported only when its sub-command or that one's `--help`
+is run, so that `ernie --help` is fast.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from ernie.atomic import disk_full, final_name
 from ernie.errors import Remark, UserError, nearest
 from ernie.registry import import_plugins
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal
+from ernie.terminal import escaping, pass_data
 from ernie.train.origin import running
 
 GROUP = "ernie.commands"
+_OUT_OF_MEMORY = ("ResourceExhausted", "bad_alloc")  # in errors of Paddle
 # The order of our own commands in the help; those of other distributions follow, sorted by name.
 _ORDER = (
     *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "report", "verify", "convert"),
@@ -37,6 +40,11 @@ _ORDER = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit status: 0 success, 1 failure, 2 an error that the user can fix."""
+    with escaping():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if sys.stdout is None:
         print("ernie: error: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
@@ -59,12 +67,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if signals:  # inside Paddle's C++ the KeyboardInterrupt becomes another error
             return _ended(signals[-1])
-        if not isinstance(error, OSError) or (error.filename is None and error.errno is None):
+        if not (sentence := _sentence(error)):
             raise
-        name = f"{final_name(str(error.filename))}: " if error.filename else ""
-        full = "the disk is full. Free some space and run the same command again"
-        print(f"ernie: error: {name}{full if disk_full(error) else error.strerror or error}", file=sys.stderr)
+        print(f"ernie: error: {sentence}", file=sys.stderr)
         return 2
+
+
+def _sentence(error: Exception) -> str:
+    """Return what the user can do about an error of the system or of a limit, "" for any other error."""
+    if isinstance(error, RecursionError):
+        return "something that was read is nested too deeply"
+    if isinstance(error, MemoryError) or any(sign in str(error) for sign in _OUT_OF_MEMORY):
+        details = " ".join(str(error).split())[:200]
+        return f"memory ran out{f' ({details})' if details else ''}: what was asked for does not fit into this machine"
+    if isinstance(error, UnicodeEncodeError):
+        text = error.object[error.start : error.end][:20]
+        if error.encoding.replace("-", "").lower() != "utf8":
+            return f"standard output takes only {error.encoding}, not {text!a}: set PYTHONIOENCODING=utf-8"
+        return f"{text!a}: is not UTF-8, perhaps in the name of a file or folder; rename it"
+    if not isinstance(error, OSError) or (error.filename is None and error.errno is None):
+        return ""
+    name = f"{final_name(str(error.filename))}: " if error.filename else ""
+    full = "the disk is full. Free some space and run the same command again"
+    return f"{name}{full if disk_full(error) else error.strerror or error}"
 
 
 def _ended(number: int) -> int:
@@ -148,6 +173,8 @@ def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
     module.add_arguments(parser)
     arguments = parser.parse_args(words)
     arguments.words = [*name.split(), *words]  # for commands that launch themselves on several processes
+    if getattr(module, "WRITES_DATA", False):
+        pass_data()
     with running(["ernie", *arguments.words]):
         import_plugins(getattr(arguments, "plugin", []), "--plugin")
         return module.main(arguments) or 0

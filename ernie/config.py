@@ -24,6 +24,7 @@ __all__ = [
     "build",
     "build_fields",
     "check_least",
+    "check_most",
     "check_seed",
     "differences",
     "dump",
@@ -77,6 +78,13 @@ def check_least(config: object, **least: float) -> None:
     for name, value in least.items():
         if getattr(config, name) < value:
             raise UserError(f"{name}: expected at least {value}, found {getattr(config, name)}")
+
+
+def check_most(config: object, **most: int) -> None:
+    """Raise UserError for the first field of a configuration that is above its maximum."""
+    for name, value in most.items():
+        if getattr(config, name) > value:
+            raise UserError(f"{name}: expected at most {value:,}, found {getattr(config, name):,}")
 
 
 def check_seed(seed: int) -> None:

@@ -54,9 +54,24 @@ class Value:
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader with YAML 1.2's scalars, not PyYAML's of 1.1: `yes` and `on` are strings, `5e-5` is a number."""
+    """A loader with YAML 1.2's scalars, not PyYAML's of 1.1: `yes` and `on` are strings, `5e-5` is a number.
+
+    It counts values, those of an alias as often as it stands: a few nested aliases can stand for billions of values.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self._name, self._values = name, 0
+
+    def count(self) -> None:
+        """Count a value.  Raises ConfigError if there are too many."""
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            raise ConfigError([f"{self._name}: has more than {_MOST_VALUES:,} values, aliases written out"])
 
 
+_MOST_VALUES, _MOST_BYTES, _DEEPEST = 100_000, 4 << 20, 100
+_SUFFIXES = (".yaml", ".yml", ".json")  # of files that may be included
 _Loader.yaml_implicit_resolvers = {}
 _SCALARS = (
     ("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF"),
@@ -118,7 +133,7 @@ def _read(path: Path, including: tuple[Path, ...], part: str) -> Value:
         chain = " -> ".join(str(step) for step in (*including, resolved))
         raise ConfigError([f"{path}: include: the files include each other in a circle: {chain}"])
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _text(path)
     except FileNotFoundError:
         raise ConfigError([f"{path}: there is no such file"]) from None
     except IsADirectoryError:
@@ -128,8 +143,9 @@ def _read(path: Path, including: tuple[Path, ...], part: str) -> Value:
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
     tree = _parse(text, str(path))
-    if not isinstance(tree.data, dict):
-        raise ConfigError([f"{tree.where}: expected a mapping of keys, found {described(tree)}"])
+    if not isinstance(tree.data, dict):  # its content is not shown: it may be any file that a stranger's link leads to
+        what = "a list" if isinstance(tree.data, list) else "a single value"
+        raise ConfigError([f"{tree.where}: expected a mapping of keys, found {what}"])
     include = tree.data.pop("include", None)
     if include is None:
         return tree
@@ -141,6 +157,8 @@ def _read(path: Path, including: tuple[Path, ...], part: str) -> Value:
     base = Value({}, str(path))
     for name in included:
         target = path.parent / name
+        if target.is_file() and target.suffix.lower() not in _SUFFIXES:
+            raise ConfigError([f"{include.where}: include: {name} is no YAML file: its name does not end in .yaml"])
         found = target if target.is_file() else shipped(name, part)
         if found is None:
             hint = nearest(name, names(part)) if part and not name.endswith(".yaml") else ""
@@ -149,10 +167,23 @@ def _read(path: Path, including: tuple[Path, ...], part: str) -> Value:
     return _merge(base, tree)
 
 
+def _text(path: Path) -> str:
+    """Read a file of limited size; a device or an endless pipe would never end."""
+    pipe = str(path).startswith(("/dev/fd/", "/proc/self/fd/")) or str(path) == "/dev/stdin"  # of a shell's <(...)
+    if path.exists() and not path.is_file() and not path.is_dir() and not pipe:
+        raise ConfigError([f"{path}: is a device or a pipe, expected a YAML file"])
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ConfigError([f"{path}: has more than {_MOST_BYTES >> 20} MiB; expected a configuration"])
+    return content.decode("utf-8")
+
+
 def _parse(text: str, name: str) -> Value:
     mistakes: list[str] = []
     try:
-        loader = _Loader(text)
+        _check_size(text, name)
+        loader = _Loader(text, name)
         node = loader.get_single_node()
         if node is None:
             return Value({}, f"{name}:1")
@@ -177,8 +208,23 @@ def _parse(text: str, name: str) -> Value:
     return value
 
 
-def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistakes: list[str]) -> Value:
+def _check_size(text: str, name: str) -> None:
+    """Raise ConfigError for too many values, before PyYAML makes them: libyaml counts them a hundred times as fast."""
+    count = 0
+    try:
+        for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            count += isinstance(event, yaml.NodeEvent)
+            if count > _MOST_VALUES:
+                raise ConfigError([f"{name}: has more than {_MOST_VALUES:,} values"])
+    except (yaml.YAMLError, RecursionError):
+        pass  # reported, with its line, by who reads the values
+
+
+def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistakes: list[str], depth: int = 0) -> Value:
     where = f"{name}:{node.start_mark.line + 1}"
+    loader.count()
+    if depth > _DEEPEST:
+        raise RecursionError
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Value] = {}
         for key_node, value_node in node.value:
@@ -189,12 +235,14 @@ def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistake
                 continue
             key = str(key_node.value)
             path = f"{key_path}.{key}" if key_path else key
-            value = replace(_convert(loader, value_node, name, path, mistakes), where=place)
+            value = replace(_convert(loader, value_node, name, path, mistakes, depth + 1), where=place)
             if mapping.setdefault(key, value) is not value:
                 mistakes.append(f"{place}: {path}: this key stands twice (first at {mapping[key].where})")
         return Value(mapping, where)
     if isinstance(node, yaml.SequenceNode):
-        items = [_convert(loader, item, name, f"{key_path}[{i}]", mistakes) for i, item in enumerate(node.value)]
+        items = [
+            _convert(loader, item, name, f"{key_path}[{i}]", mistakes, depth + 1) for i, item in enumerate(node.value)
+        ]
         return Value(items, where)
     try:
         return Value(loader.construct_object(node), where, str(node.value))

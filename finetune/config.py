@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
@@ -9,17 +10,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tasks.downstream  # noqa: F401 - registers the task kinds
-from ernie.config import Value, build, build_fields, check_least, check_seed, from_dict, read
+from ernie.config import Value, build, build_fields, check_least, check_most, check_seed, from_dict, read
 from ernie.data.labeled.row import RowOptions
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_asked, import_plugins
+from ernie.report.words import plural
 from ernie.train.settings import AdamConfig, RateConfig
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.saved import completed
 
 SPLITS = ("train", "dev", "test")
+_MOST_TRIALS = 100_000
 Sources = str | tuple[str, ...]
 
 
@@ -114,6 +117,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_least(self, epochs=1, batch=1, micro_tokens=8, evaluations=0)
+        check_most(self, epochs=1_000_000, evaluations=1_000_000)
         check_least(self, batch_tokens=0, clip=0, patience=0, task_id=0)
         if not 0 < self.layer_decay <= 1:
             raise UserError(f"layer_decay: expected a factor above 0 and at most 1, found {self.layer_decay}")
@@ -183,6 +187,12 @@ class FinetuneConfig:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
         check_seed(self.seed + self.seeds - 1)
         check_seed(self.seed)
+        points = math.prod(len(values) or 1 for values in (self.grid.peak, self.grid.batch, self.grid.epochs))
+        if points * self.seeds > _MOST_TRIALS:
+            raise UserError(
+                f"seeds: {self.seeds:,} for each of {plural(points, 'point')} of the grid are {points * self.seeds:,} "
+                f"fine-tunings; expected at most {_MOST_TRIALS:,}"
+            )
         with about("grid"):
             list(self.trials())
         for model, splits in self.published.items():

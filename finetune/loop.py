@@ -27,6 +27,7 @@ from ernie.model.speech import SpeechFrontend
 from ernie.model.translation import TranslationHead
 from ernie.model.weights import arrays, check_finite, load_weights, set_weights
 from ernie.parallel.world import World
+from ernie.report.words import plural
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from finetune.checkpoint import Evaluation, TrialCheckpoints, TrialState, read_trial_state, set_model, set_trainer
@@ -35,6 +36,7 @@ from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from tasks.downstream.base import Example, FinetuneTask
 
+_MOST_VISITS = 4_000_000_000  # rows times epochs: their numbers are planned before training
 _ERROR_RATES = ("wer", "cer")
 
 Progress = Callable[[int, StepReport, float], None]  # step number, step report, tokens per second so far
@@ -244,6 +246,11 @@ class Step(NamedTuple):
 
 def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -> list[Step]:
     """Return all steps of a fine-tuning: every row once per epoch, in an order determined by (seed, epoch)."""
+    if (visits := config.epochs * len(examples)) > _MOST_VISITS:
+        raise UserError(
+            f"train.epochs: {config.epochs:,} of {plural(len(examples), 'row')} are {visits:,} rows to plan; expected "
+            f"at most {_MOST_VISITS:,}"
+        )
     steps = []
     for epoch in range(config.epochs):
         rows = _epoch_batches(examples, config, seed, epoch)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import tasks.objectives  # noqa: F401 - registers the tasks
-from ernie.config import Value, build, check_least, check_seed, read
+from ernie.config import Value, build, check_least, check_most, check_seed, read
 from ernie.data.stream import MIXED
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, PrecisionChoice
@@ -22,6 +22,7 @@ from ernie.train.settings import AdamConfig, RateConfig
 from pretrain.schedule import ScheduleConfig
 from tasks.base import DEFAULT_MAX_LEN, PretrainTask, pretrain_tasks
 
+MOST_MICRO_BATCHES = 100_000
 SHORTEST_MAX_LEN = 8  # a pair of sentences does not fit into less
 
 
@@ -106,6 +107,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_least(self, max_len=SHORTEST_MAX_LEN, mixed=0, workers=0, lanes=1)
+        check_most(self, workers=10_000, lanes=MOST_MICRO_BATCHES)
         if not 0 < self.share <= 1:
             raise UserError(f"share: expected more than 0 and at most 1, found {self.share:g}")
         if self.batch_tokens < self.max_len:
@@ -136,6 +138,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_least(self, micro_batches=1, clip=0, patience=1)
+        check_most(self, micro_batches=MOST_MICRO_BATCHES)
 
 
 @dataclass(frozen=True)

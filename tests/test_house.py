@@ -28,6 +28,7 @@ LAYERS = (
         "saved",
         "shipped",
         "protobuf",
+        "terminal",
     ),
     ("report",),
     ("text", "audio"),

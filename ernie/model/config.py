@@ -10,10 +10,12 @@ from typing import Literal, get_args
 
 from ernie.config import build, from_dict
 from ernie.errors import UserError, nearest
+from ernie.runtime import total_memory
 from ernie.saved import read_json
 
 Activation = Literal["gelu", "relu"]
 
+_MOST_WEIGHTS = 10**13  # 40 TB
 _MAX_SIZE = 2**31 - 1  # the largest tensor dimension that Paddle supports
 
 
@@ -48,6 +50,11 @@ class EncoderConfig:
         for name in ("vocab_size", "hidden_size", "intermediate_size", "max_positions", "segments", "task_vocab_size"):
             if getattr(self, name) > _MAX_SIZE:
                 raise UserError(f"{name}: expected at most {_MAX_SIZE}, found {getattr(self, name)}")
+        if self.weights > _MOST_WEIGHTS:
+            raise UserError(
+                f"layers: {self.layers:,} of width {self.hidden_size:,}, with {self.vocab_size:,} tokens, are "
+                f"{4 * self.weights / 1e12:,.0f} TB of weights; expected at most {4 * _MOST_WEIGHTS / 1e12:,.0f} TB"
+            )
         if self.activation not in get_args(Activation):
             raise UserError(
                 f"activation: expected one of {', '.join(get_args(Activation))}, found {self.activation!r:.60}"
@@ -66,6 +73,13 @@ class EncoderConfig:
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name}: expected a probability from 0 to below 1, found {getattr(self, name)}")
 
+    @property
+    def weights(self) -> int:
+        """The number of weights in matrices: those of the layers and of the embeddings."""
+        layer = self.hidden_size * (4 * self.hidden_size + 2 * self.intermediate_size)
+        embedded = self.vocab_size + self.max_positions + self.segments + self.task_vocab_size
+        return self.layers * layer + embedded * self.hidden_size
+
     @classmethod
     def preset(cls, name: str) -> EncoderConfig:
         """Return the preset called `name`, see PRESETS.  Raises UserError for an unknown name."""
@@ -82,6 +96,16 @@ class EncoderConfig:
     def write(self, path: Path) -> None:
         """Write the configuration as JSON."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+
+def check_memory(config: EncoderConfig) -> None:
+    """Raise UserError if the weights do not fit into the memory of this machine, before any is allocated."""
+    memory = total_memory()
+    if memory and 4 * config.weights > memory:
+        raise UserError(
+            f"layers: {config.layers:,} of width {config.hidden_size:,}, with {config.vocab_size:,} tokens, are "
+            f"{4 * config.weights / 1e9:,.0f} GB of weights, and this machine has {memory / 1e9:,.0f} GB of memory"
+        )
 
 
 def _small(hidden_size: int, layers: int, heads: int) -> EncoderConfig:

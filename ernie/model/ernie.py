@@ -17,7 +17,7 @@ from ernie.config import differences
 from ernie.data.batch import Packed
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
-from ernie.model.config import EncoderConfig
+from ernie.model.config import EncoderConfig, check_memory
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import Encoder
 from ernie.model.fill_mask import Filled, fill_mask
@@ -63,6 +63,7 @@ class ErnieModel(nn.Layer):
         if not isinstance(config, EncoderConfig):
             expected = f"expected an EncoderConfig, found {config!r:.60}"
             raise UserError(f"ErnieModel: {expected}; ErnieModel.from_pretrained(path) loads a model")
+        check_memory(config)
         super().__init__()
         self.config = config
         with nullcontext() if initialize else LazyGuard():

@@ -17,6 +17,7 @@ from typing import Any
 from ernie.arguments import add_decoding, add_plugin, add_precision, add_quiet
 
 SUMMARY = "score a fine-tuned model on labeled rows"
+WRITES_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,6 +26,7 @@ from ernie.data.labeled.row import Format, Row, RowOptions
 from ernie.errors import UserError, about
 
 SUMMARY = "predict with a fine-tuned model"
+WRITES_DATA = True
 _OUT = Path("standard output")
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from ernie.arguments import add_plugin, add_precision, add_quiet, output_path
 
 SUMMARY = "speak texts"
+WRITES_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

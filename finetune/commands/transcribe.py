@@ -19,6 +19,7 @@ from pathlib import Path
 from ernie.arguments import add_plugin, add_precision, add_quiet
 
 SUMMARY = "transcribe audio files or live audio"
+WRITES_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

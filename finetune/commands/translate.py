@@ -19,6 +19,7 @@ from pathlib import Path
 from ernie.arguments import add_plugin, add_precision
 
 SUMMARY = "translate standard input as it comes in"
+WRITES_DATA = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
