@@ -36,6 +36,7 @@ _WORD, _CHUNK = rf"(?:[^\W\d_{SPACE}]+|(?:[\W\d_](?<!{SPACE}))+)", f"[^{SPACE}]+
 _WORDS, _CHUNKS = (re.compile(f"{SPACE}?{unit}|{SPACE}") for unit in (_WORD, _CHUNK))
 _WORDS_MARKED_AFTER, _CHUNKS_MARKED_AFTER = (re.compile(f"{unit}{SPACE}?|{SPACE}") for unit in (_WORD, _CHUNK))
 _ACCENTS = [*map(chr, range(0x300, 0x370)), "\u3099", "\u309a"]  # accents, and those of kana
+_AT_SPACE = re.compile(r"(?<=\w)(?= \w)")
 _LETTER, _MARK = re.compile(rf"[^\W\d_{SPACE}]"), re.compile(rf"[\W\d_](?<!{SPACE})")
 
 
@@ -129,10 +130,18 @@ class SentencePiece(Tokenizer):
         starts = [*origins[: ends[-1]], len(text)]
         return [text[starts[i] : starts[j]].strip() for i, j in pairwise(ends)]
 
-    def encode(self, text: str) -> Encoding:
+    @property
+    def breaks(self) -> re.Pattern[str] | None:
+        if self._units in (_WORDS, _CHUNKS) and self._engine.Normalize(" a  b ") == f"{SPACE}a{SPACE}b":
+            return _AT_SPACE
+        return None
+
+    def encode_whole(self, text: str) -> Encoding:
         if not isinstance(text, str) or not is_encodable(text):
             raise invalid_text(text)
         marked, origins = self._engine.Normalize(text, with_offsets=True)
+        if text.startswith(" ") and marked.startswith(SPACE) and origins[0]:
+            origins[0] -= 1  # the mark before the first word stands for the space there
         # The last token ends where the text does, not counting trailing spaces, which the normalizer removes.
         last = origins[len(marked) - 1] if marked else -1
         origins = np.asarray([*origins[: len(marked)], min(len(text), max(last + 1, len(text.rstrip())))], np.int64)

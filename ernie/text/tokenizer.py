@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from ernie.atomic import make_folder
 from ernie.errors import UserError
 from ernie.text.batch import make_batch
 
+_LONG = 100_000  # characters; longer texts are encoded in parts of about this size
 SETTINGS_FILE = "tokenizer_config.json"  # this name and the key `do_lower_case` match published checkpoints
 
 
@@ -64,12 +66,31 @@ class Tokenizer(ABC):
         """
         return []
 
-    @abstractmethod
     def encode(self, text: str) -> Encoding:
         """Return the token ids of `text` with character offsets, which stay correct around unknown tokens.
 
         Raises UserError for anything but a string, and for a string with a lone surrogate.
         """
+        if not isinstance(text, str) or len(text) <= _LONG or self.breaks is None:
+            return self.encode_whole(text)
+        # The libraries underneath take some hundred bytes for each character of what they encode at once.
+        parts, start = [], 0
+        while start < len(text):
+            found = self.breaks.search(text, start + _LONG)
+            stop = found.start() if found else len(text)
+            part = self.encode_whole(text[start:stop])
+            parts.append(Encoding(part.ids, part.offsets + start))
+            start = stop
+        return Encoding(np.concatenate([part.ids for part in parts]), np.concatenate([part.offsets for part in parts]))
+
+    @abstractmethod
+    def encode_whole(self, text: str) -> Encoding:
+        """Implement `encode` for a text, or for a part of a long one that begins or ends at one of the `breaks`."""
+
+    @property
+    def breaks(self) -> re.Pattern[str] | None:
+        """Where a text can be cut into parts that are encoded as within the text; None if that is nowhere certain."""
+        return None
 
     @abstractmethod
     def readable(self, ids: list[int]) -> str:

@@ -44,6 +44,8 @@ _PUNCTUATION = (
 # A unit: one Chinese character, one punctuation mark, or a run of other non-space characters.
 _UNIT = re.compile(rf"[{_CJK}{_PUNCTUATION}]|[^\s{_CJK}{_PUNCTUATION}]+")
 _UNIT_OF_WORDS = re.compile(rf"[{_PUNCTUATION}]|[^\s{_PUNCTUATION}]+")  # where Chinese characters stay in words
+_AT_SPACE = re.compile(r"(?=[ \t\n])")
+_AT_CHARACTER = re.compile(rf"(?=[ \t\n])|(?<=[{_CJK}])(?=[{_CJK}])")
 _ADDED = "\0"  # begins the unit of an added token; cleaning leaves no other unit with it
 # An apostrophe that BERT split a word at: before an English ending, or after an elided French or Italian word.
 _ELISION = re.compile(
@@ -156,7 +158,7 @@ class WordPiece(Tokenizer):
     def surface(self, units: Sequence[str]) -> list[str]:
         return super().surface(units) if self._cutter is None else [unit.removeprefix(_ADDED) for unit in units]
 
-    def encode(self, text: str) -> Encoding:
+    def encode_whole(self, text: str) -> Encoding:
         try:
             encoded = self._whole.encode(text, add_special_tokens=False)
         except TypeError:
@@ -165,6 +167,12 @@ class WordPiece(Tokenizer):
         if self.strips_accents and not text.isascii():
             _extend_over_accents(text, offsets)
         return Encoding(np.array(encoded.ids, np.int64), offsets)
+
+    @property
+    def breaks(self) -> re.Pattern[str] | None:
+        if any(token.lstrip or token.rstrip or set(token.content) & set(" \t\n") for token in self.added.values()):
+            return None
+        return _AT_CHARACTER if self.tokenize_chinese_chars and not self.added else _AT_SPACE
 
     def readable(self, ids: list[int]) -> str:
         text = self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._silent_ids])

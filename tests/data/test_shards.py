@@ -42,7 +42,7 @@ class Numbers(Tokenizer):
     def pieces(self, unit: str) -> list[int]:
         return [int(unit)]
 
-    def encode(self, text: str) -> Encoding:
+    def encode_whole(self, text: str) -> Encoding:
         ids = np.array([int(unit) for unit in text.split()], dtype=np.int64)
         return Encoding(ids, np.zeros((len(ids), 2), np.int64))
 

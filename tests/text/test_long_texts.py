@@ -1,0 +1,75 @@
+"""A long text is encoded in parts, with the tokens and offsets of the whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ernie.text.tokenizer
+from ernie.errors import UserError
+from ernie.text.added import Added
+from ernie.text.subword import SentencePiece
+from ernie.text.tokenizer import Tokenizer
+from ernie.text.train import train_sentencepiece, train_wordpiece
+from ernie.text.wordpiece import WordPiece
+
+TEXTS = ["The cat sat on the mat (again), with 12,345.67 other things.", "我们今天去北京，你好世界。", "naïve é"] * 20
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
+    def folder() -> Path:
+        return tmp_path_factory.mktemp("tokenizer")
+
+    words = train_wordpiece(TEXTS, vocab_size=120, lowercase=True, folder=folder())
+    added = {7: Added(words.tokens[7], single_word=True), 8: Added(words.tokens[8], normalized=True)}
+    return [
+        words,
+        WordPiece(words.tokens, False, False, False),
+        WordPiece(words.tokens, added=added),
+        WordPiece(words.tokens, added={7: Added(words.tokens[7], lstrip=True, rstrip=True)}),
+        *(
+            train_sentencepiece(TEXTS, vocab_size=50, lowercase=lowercase, folder=folder(), model_type=kind)
+            for lowercase in (True, False)
+            for kind in ("unigram", "bpe")
+        ),
+    ]
+
+
+LETTERS = "the cat mat,.(1)é ïÉ  \t\n我们今天，。\u0301\u3099\xa0\u200b\u3000½ﬁ_☃"
+
+
+@settings(max_examples=400, deadline=None)
+@given(text=st.text(st.sampled_from(LETTERS), max_size=60), size=st.integers(1, 12))
+def test_the_parts_of_a_text_have_the_tokens_and_offsets_of_the_whole(
+    tokenizers: list[Tokenizer], text: str, size: int
+) -> None:
+    for tokenizer in tokenizers:
+        whole = tokenizer.encode_whole(text)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ernie.text.tokenizer, "_LONG", size)
+            found = tokenizer.encode(text)
+        assert found.ids.tolist() == whole.ids.tolist()
+        np.testing.assert_array_equal(found.offsets, whole.offsets)
+
+
+def test_long_texts_are_encoded_in_parts(tokenizers: list[Tokenizer], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "The cat sat. " * 40_000
+    for tokenizer in (tokenizers[0], tokenizers[4]):
+        sizes: list[int] = []
+        encode = tokenizer.encode_whole
+        monkeypatch.setattr(tokenizer, "encode_whole", lambda part, e=encode, s=sizes: s.append(len(part)) or e(part))
+        ids = tokenizer.encode(text).ids
+        assert max(sizes) < 110_000
+        assert len(sizes) == 6 if isinstance(tokenizer, SentencePiece) else len(sizes) >= 5
+        assert len(ids) == 40_000 * len(encode("The cat sat. ").ids)
+
+
+def test_a_lone_surrogate_far_into_a_text_is_an_error(tokenizers: list[Tokenizer]) -> None:
+    for tokenizer in tokenizers:
+        with pytest.raises(UserError, match="surrogate"):
+            tokenizer.encode("cat " * 40_000 + "\ud800")
