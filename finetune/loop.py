@@ -25,7 +25,7 @@ from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
 from ernie.model.speech import SpeechFrontend
 from ernie.model.translation import TranslationHead
-from ernie.model.weights import arrays, check_finite, load_weights, set_weights
+from ernie.model.weights import arrays, check_finite, set_weights
 from ernie.parallel.world import World
 from ernie.report.words import plural
 from ernie.train.loss_scale import LossScale
@@ -35,6 +35,7 @@ from finetune.config import TrainConfig
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.saved import read_head
 
 _MOST_VISITS = 4_000_000_000  # rows times epochs: their numbers are planned before training
 _ERROR_RATES = ("wer", "cer")
@@ -186,7 +187,7 @@ def _build_model(
     model = FinetunedModel(ernie, task, config.task_id)
     task.initialize(ernie, model.head)
     if head is not None:
-        load_weights(model.head, head)
+        set_weights(model.head, read_head(head), str(head))
     if config.dropout is not None:
         _set_dropout(model, config.dropout)
     if replicas > 1 and any(isinstance(layer, nn.BatchNorm1D) for layer in model.sublayers()):

@@ -23,16 +23,19 @@ from ernie.errors import Remark, UserError, about, check_iterable
 from ernie.kernels.mask import Mask
 from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
+from ernie.model.heads import SequenceHead
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.initialization import initialize
 from ernie.model.losses import Loss, checked
+from ernie.model.published.load import NO_POOLER, LoadedCheckpoint, read
+from ernie.model.published.task_head import head_notes
 from ernie.model.save import save
-from ernie.model.weights import load_weights, save_weights
+from ernie.model.weights import save_weights, set_weights
 from ernie.text.tokenizer import Tokenizer
 from finetune.rows import FaultyRow, in_groups, read_column
 from tasks.downstream.base import Answer, Example, FinetuneTask
 from tasks.downstream.calling import calling, named
-from tasks.downstream.saved import HEAD_FILE, model_of, read_task, write_task
+from tasks.downstream.saved import HEAD_FILE, head_file, model_of, read_head, read_task, write_task
 
 BATCH_TOKENS = 2048  # per prediction batch: suits the caches of a CPU
 
@@ -155,15 +158,27 @@ class FinetunedModel(nn.Layer):
     def load(cls, path: str | Path, trust_plugins: Sequence[str] | bool = ()) -> FinetunedModel:
         """Load the folder of a run (or its `model`), ready to predict.
 
-        A run may ask for code from outside the library; `trust_plugins` names the modules of it that may be imported,
-        or is True for all.  Raises UserError for other modules, and for a folder that is neither.
+        The folder may also be that of a published model with a head of one of our kinds.  A run may ask for code from
+        outside the library; `trust_plugins` names the modules of it that may be imported, or is True for all.  Raises
+        UserError for other modules, and for a folder that is neither.
         """
         folder = model_of(Path(path))
         task, task_id = read_task(folder, trust_plugins)
-        model = cls(ErnieModel.from_pretrained(folder), task, task_id)
-        load_weights(model.head, folder / HEAD_FILE)
+        reading, weights = read(folder, ErnieModel), head_file(folder)
+        model = cls(reading.model, task, task_id)
+        _warn_of_parts(reading, model, folder)
+        set_weights(model.head, read_head(weights), str(weights))
         model.eval()
         return model
+
+
+def _warn_of_parts(reading: LoadedCheckpoint, model: FinetunedModel, folder: Path) -> None:
+    """Warn of what is unusual about a model's files.  Raises UserError if they lack what its head needs."""
+    if not reading.pooler and isinstance(model.head, SequenceHead):
+        raise UserError(f"{folder}: lacks the pooler, which a head of the kind {model.task.variant_name} reads")
+    for note in (*reading.notes, *head_notes(folder)):
+        if note != NO_POOLER:  # that a head on tokens does not read
+            warnings.warn(f"{folder}: {note}", Remark, stacklevel=3)  # points at the caller of FinetunedModel.load
 
 
 def _without_labels(example: Example) -> Example:

@@ -13,7 +13,7 @@ from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from finetune.config import FinetuneConfig
 from tasks.downstream.base import FinetuneTask
-from tasks.downstream.saved import HEAD_FILE, find_model, kind_of, read_task
+from tasks.downstream.saved import find_model, head_file, kind_of, read_task
 
 
 def read_encoder(path: str | Path, seed: int = 0) -> ErnieModel:
@@ -66,7 +66,7 @@ def kept_head(config: FinetuneConfig) -> Path | None:
             f"train.task_id: is {config.train.task_id}, and the head of {config.model} has learned with {task_id}; "
             "set it so"
         )
-    return folder / HEAD_FILE
+    return head_file(folder)
 
 
 def starting_task(config: FinetuneConfig) -> FinetuneTask:

@@ -1,8 +1,9 @@
 """Convert an encoder between this library's, Hugging Face's and PaddleNLP's formats, and certify the result.
 
 SRC is a run or a model folder of this library's, a Hugging Face or PaddleNLP folder, an official ERNIE release or an
-original BERT checkpoint; or the name of a model on the Hugging Face hub.  The certificate, also written into DST,
-gives the largest difference of each layer's outputs.  Nothing is written when one is too large.
+original BERT checkpoint; or NAME or NAME@REVISION of a model on the Hugging Face hub.  The head of a fine-tuned model
+goes along, with its labels.  The certificate, also written into DST, gives the largest difference of each layer's
+outputs.  Nothing is written when one is too large.
 
   ernie convert bert-base-uncased/ bert/ --to ernie
   ernie convert runs/first published/ --to hf
@@ -21,7 +22,7 @@ SUMMARY = "convert an encoder from or to Hugging Face's and PaddleNLP's formats,
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("source", metavar="SRC", help="a folder, or a name on the hub")
+    parser.add_argument("source", metavar="SRC", help="a folder, or NAME[@REVISION] on the hub")
     parser.add_argument("target", type=Path, metavar="DST", help="the folder to write, which must not exist")
     parser.add_argument("--to", required=True, choices=("ernie", "hf", "paddlenlp"), help="the format of DST")
     parser.add_argument(

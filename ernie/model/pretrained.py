@@ -14,6 +14,7 @@ from ernie.text.tokenizer import Tokenizer
 
 CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = "config.json", "model.safetensors", "tokenizer"
 MASKED_HEAD_FILE = "masked_head.safetensors"
+HEAD_FILE = "head.safetensors"  # of a fine-tuned model
 TASK_FILE = "task.json"  # marks the folder of a fine-tuned model, which has a head besides its encoder
 # Any of them marks a model folder: ours and Hugging Face's, older PaddleNLP's, official ERNIE's, original BERT's.
 _CONFIG_FILES = (CONFIG_FILE, "model_config.json", "ernie_config.json", "bert_config.json")

@@ -9,21 +9,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_exists
-from ernie.model.pretrained import TASK_FILE
+from ernie.model.pretrained import HEAD_FILE, TASK_FILE
+from ernie.model.published.folder import weights_file
+from ernie.model.published.task_head import published_task, read_published_head
 from ernie.registry import import_asked
 from ernie.saved import read_json
 from tasks.downstream.base import FinetuneTask, finetune_tasks
 
-HEAD_FILE = "head.safetensors"
 TRIALS_FOLDER = "trials"  # in the folder of a run, from its start
 _SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
 
 
 def find_model(path: Path) -> Path | None:
-    """Return the folder of the model in a run's folder, or that folder itself; None if there is none."""
-    return next((place for place in (path, path / "model") if (place / TASK_FILE).is_file()), None)
+    """Return the folder of the model in a run's folder, or that folder itself; None if there is none.
+
+    The folder may be of another library, if its head is of one of our kinds.
+    """
+    own = next((place for place in (path, path / "model") if (place / TASK_FILE).is_file()), None)
+    return path if own is None and published_task(path) is not None else own
 
 
 def model_of(path: Path) -> Path:
@@ -40,6 +47,20 @@ def check_finished(path: Path) -> None:
     """Raise UserError for the folder of a run that has no model yet."""
     if find_model(path) is None and (path / TRIALS_FOLDER).is_dir():
         raise UserError(f"{path}: the run in it is not finished; the same 'ernie finetune' command resumes it")
+
+
+def head_file(folder: Path) -> Path:
+    """Return the file with the weights of a model's head."""
+    return folder / HEAD_FILE if (folder / TASK_FILE).is_file() else weights_file(folder)
+
+
+def read_head(file: Path) -> dict[str, np.ndarray]:
+    """Read the weights of a head from a file that `head_file` returned.  Raises UserError if it lacks them."""
+    from ernie.model.weights import read_arrays
+
+    if file.name == HEAD_FILE:
+        return read_arrays(file)
+    return read_published_head(file.parent, str(kind_of(file.parent)))
 
 
 def write_task(folder: Path, task: FinetuneTask, task_id: int) -> list[str]:
@@ -66,9 +87,17 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
 def kind_of(folder: Path) -> str | None:
     """Return the kind of a model's task, without importing it; None if that cannot be read."""
     try:
-        return read_json(folder / TASK_FILE, {"task": (dict,)}, "")["task"].get("kind")
+        return _read_data(folder)["task"].get("kind")
     except UserError:
         return None
+
+
+def _read_data(folder: Path) -> dict[str, Any]:
+    """Return the content of a model's task file or, for a model of another library, what stands for it."""
+    if not (folder / TASK_FILE).is_file() and (found := published_task(folder)) is not None:
+        return found[0]
+    keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
+    return read_json(folder / TASK_FILE, keys, f"{folder} is damaged; copy it again.")
 
 
 def read_task(folder: Path, trust_plugins: Sequence[str] | bool = ()) -> tuple[FinetuneTask, int]:
@@ -77,8 +106,7 @@ def read_task(folder: Path, trust_plugins: Sequence[str] | bool = ()) -> tuple[F
     A kind from outside the library is imported only if the user trusts its module: see `import_asked`.
     """
     path = folder / TASK_FILE
-    keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
-    data = read_json(path, keys, f"{folder} is damaged; copy it again.")
+    data = _read_data(folder)
     import_asked(["tasks.downstream", data["module"]], f"{path}: module", trust_plugins)  # they register the kinds
     task: FinetuneTask = build(_SCHEMA, from_dict(completed(data["task"]), str(path)))
     named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}

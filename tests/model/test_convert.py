@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import checkpoints
 import numpy as np
@@ -244,13 +245,13 @@ def test_any_change_of_a_weight_fails_the_conversion(
 ) -> None:
     write(make(), tmp_path / "ours", "ernie")
 
-    def write_changed(model: ErnieModel, folder: Path, to: Target, *, pooler: bool) -> list[str]:
+    def write_changed(model: ErnieModel, folder: Path, to: Target, **given: Any) -> list[str]:
         parameters = dict(model.named_parameters())
         parameters |= {f"masked_head.{name}": value for name, value in model.masked_head.named_parameters()}
         before = parameters[part].numpy()
         parameters[part].set_value(np.nextafter(before, np.float32(9)))
         try:
-            return write(model, folder, to, pooler=pooler)
+            return write(model, folder, to, **given)
         finally:
             parameters[part].set_value(before)
 

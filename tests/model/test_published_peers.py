@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,29 @@ def test_the_tokenizer_that_we_write_splits_text_like_the_original(tmp_path: Pat
     text = "Unaffable naïveté, 3.14 — 北京!"
     ours, theirs = (transformers.AutoTokenizer.from_pretrained(path)(text) for path in (tmp_path / "hf", source))
     assert ours["input_ids"] == theirs["input_ids"]
+
+
+HEADS = {
+    "ForSequenceClassification": {"id2label": {0: "a", 1: "b", 2: "c"}},
+    "ForTokenClassification": {"id2label": {0: "O", 1: "B-X", 2: "I-X"}},
+    "ForQuestionAnswering": {},
+    "ForMultipleChoice": {},
+}
+
+
+@pytest.mark.parametrize("family", ["Bert", "Ernie"])
+@pytest.mark.parametrize("head", HEADS)
+def test_a_finetuned_model_of_transformers_has_the_same_logits_here(family: str, head: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**{**SETTINGS, "model_type": family.lower(), **HEADS[head]})
+    getattr(transformers, family + head)(config).eval().save_pretrained(tmp_path / "hf")
+    # A tagger and a reader have no pooler, which transformers' own encoder then initializes at random.
+    ours, back = tmp_path / "ours", tmp_path / "back"
+    for source, target, to in ((tmp_path / "hf", ours, "ernie"), (ours, back, "hf")):
+        certificate = convert(source, target, to, ErnieModel)
+        assert certificate.independent and certificate.passed
+        assert certificate.checks[-1].differences["logits"] < 1e-5
+        assert "run by transformers" in certificate.checks[-1].against
+    written = json.loads((back / "config.json").read_text())["architectures"][0]
+    _, report = getattr(transformers, written).from_pretrained(back, output_loading_info=True)
+    assert not any(report.values())

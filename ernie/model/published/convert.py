@@ -18,7 +18,8 @@ from ernie.model.published.folder import Kind
 from ernie.model.published.frameworks import framework, framework_states
 from ernie.model.published.load import LoadedCheckpoint, read, without_pooler
 from ernie.model.published.names import HEAD
-from ernie.model.published.probe import FILLED, POOLER, Probe, States, states_of
+from ernie.model.published.probe import FILLED, LOGITS, POOLER, Probe, States, layer_name, states_of
+from ernie.model.published.task_head import TaskHead, head_class, head_notes, read_task_head, same_heads, unwritten
 from ernie.model.published.write import Target, padding_id, write
 from ernie.model.weights import arrays
 
@@ -38,15 +39,18 @@ def convert(
 ) -> Certificate:
     """Convert `source` to the format `to` and compare the outputs; write `target` only if the comparison passes.
 
-    With `task` the model is written as a BERT for that one of its tasks, see `fold_task`.  The folder appears complete
-    or not at all.  Raises UserError when `source` cannot be read or holds NaN or infinity, or when `target` exists.
+    With `task` the model is written as a BERT for that one of its tasks, see `fold_task`.  The head of a fine-tuned
+    model goes along; for other libraries its encoder is written for the task that it has learned with.  The folder
+    appears complete or not at all.  Raises UserError when `source` cannot be read or holds NaN or infinity, or when
+    `target` exists.
     """
     check_absent(target)
     loaded = read(source, model_class)
     check_finite(loaded.model, source)
+    plan = _plan(source, loaded, to, task)
     partial = partial_folder(target)
     try:
-        certificate = _write_certified(loaded, source, partial, to, tolerance, task)
+        certificate = _write_certified(plan, loaded, source, partial, to, tolerance)
         text = json.dumps(certificate.record(), indent=2)
         (partial / CERTIFICATE_FILE).write_text(text + "\n", encoding="utf-8")
         if certificate.passed:
@@ -56,26 +60,68 @@ def convert(
     return certificate
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What is written: the model, for one `task` (None: all), and the head of a fine-tuned model, with notes."""
+
+    model: ErnieModel
+    task: int | None
+    head: TaskHead | None
+    notes: list[str]
+    other_task: bool  # whether the masked-token head is written for another task than its own
+
+
+def _plan(source: Path, loaded: LoadedCheckpoint, to: Target, task: int | None) -> _Plan:
+    """Decide what is written.  A head elsewhere knows no task embeddings: its encoder is folded for its own task."""
+    head, model, notes = read_task_head(source), loaded.model, [*loaded.notes, *head_notes(source)]
+    learned = head.data["task_id"] if head is not None and model.config.task_vocab_size else None
+    if head is not None and task not in (None, learned):
+        raise UserError(f"--task {task}: {source} is a fine-tuned model, which has learned with task {learned}")
+    if head is not None and (obstacle := _obstacle(head, to, loaded.pooler)):
+        head, notes = None, [*notes, obstacle]
+    if head is not None and to != "ernie":
+        head, task = head.for_other_libraries(), learned
+    folded = model if task is None else fold_task(model, task)
+    if head is not None and task is not None:
+        head = replace(head, data={**head.data, "task_id": 0})
+    if head is not None and to != "ernie" and folded.masked_head is not None:
+        notes.append("its masked-token head is left out: the format has one head a model, here that of the task")
+        folded.masked_head = None
+    task_notes = [] if folded.masked_head is None else _task_notes(model, to, task)
+    return _Plan(folded, task, head, notes + task_notes, bool(task_notes))
+
+
+def _obstacle(head: TaskHead, to: Target, pooler: bool) -> str:
+    """Return a note on why a head is not written; "" if it is."""
+    if not pooler and not (head.format and head.format.per_token):
+        return f"its head of the kind {head.kind} is left out: it reads the pooler, which is missing"
+    if to != "ernie" and head.format is None:
+        return unwritten(head, to)
+    bad = [name for name, values in head.weights.items() if not np.isfinite(values).all()]
+    if bad:
+        raise UserError(f"the head's {bad[0]} holds NaN or infinity; a model that computes no numbers is not written")
+    return ""
+
+
 def _write_certified(
-    loaded: LoadedCheckpoint, source: Path, folder: Path, to: Target, tolerance: float, task: int | None
+    plan: _Plan, loaded: LoadedCheckpoint, source: Path, folder: Path, to: Target, tolerance: float
 ) -> Certificate:
-    """Write the checkpoint read from `source` to `folder`, and compare the two."""
+    """Write what was planned to `folder`, and compare it with the checkpoint read from `source`."""
+    model, task, head = plan.model, plan.task, plan.head
     probe = Probe.of(loaded.model.config, padding_id(loaded.model))
     if task is not None:
         probe = replace(probe, tasks=task * probe.mask)
-    model = loaded.model if task is None else fold_task(loaded.model, task)
-    task_notes = _task_notes(loaded.model, to, task)
-    comparison = _Comparison(
-        states_of(model, probe), probe, model.masked_head is not None, [*loaded.notes, *task_notes]
-    )
-    comparison.notes += write(model, folder, to, pooler=loaded.pooler)
-    written = read(folder, type(model)).model
+    comparison = _Comparison(_states(model, head, probe), probe, model.masked_head is not None, plan.notes)
+    comparison.notes += write(model, folder, to, pooler=loaded.pooler, task_head=head)
+    if head is not None and (loaded.kind, to) == ("ernie", "ernie"):
+        _copy_other_files(source, folder)
+    written, written_head = read(folder, type(model)).model, read_task_head(folder)
     # Each reader initializes a pooler that is not there at random: they differ.
     no_pooler = frozenset[str]() if loaded.pooler else frozenset((POOLER,))
-    skip = no_pooler | (frozenset((FILLED,)) if task_notes else frozenset[str]())
-    comparison.add("the written folder, read again by this library", states_of(written, probe), skip)
+    skip = no_pooler | (frozenset((FILLED,)) if plan.other_task else frozenset[str]())
+    comparison.add("the written folder, read again by this library", _states(written, written_head, probe), skip)
     if task is not None:
-        comparison.add(f"the source as it is, for task {task}", states_of(loaded.model, probe), skip)
+        comparison.add(f"the source as it is, for task {task}", _states(loaded.model, head, probe), skip)
     comparison.run("the source", source, loaded.kind, no_pooler)
     comparison.run("the written folder", folder, to, no_pooler)
     return Certificate(
@@ -83,11 +129,27 @@ def _write_certified(
         source_format=loaded.kind,
         target_format=to,
         tolerance=tolerance,
-        weights_identical=_identical(model, written, loaded.pooler),
+        weights_identical=_identical(model, written, loaded.pooler) and same_heads(head, written_head),
         checks=tuple(comparison.checks),
         independent=comparison.independent,
         notes=tuple(comparison.notes),
     )
+
+
+def _states(model: ErnieModel, head: TaskHead | None, probe: Probe) -> States:
+    """Compute the layers' outputs and, for the head of a fine-tuned model that is one linear layer, its logits."""
+    states = states_of(model, probe)
+    if head is None or head.format is None:
+        return states
+    last = layer_name(model.config.layers - 1)
+    return {**states, LOGITS: head.logits(states[last if head.format.per_token else POOLER])}
+
+
+def _copy_other_files(source: Path, folder: Path) -> None:
+    """Copy the files of a fine-tuned model that its task names."""
+    for path in source.iterdir():
+        if path.is_file() and not path.is_symlink() and not (folder / path.name).exists():
+            shutil.copyfile(path, folder / path.name)
 
 
 def check_finite(model: ErnieModel, source: Path) -> None:
@@ -133,7 +195,7 @@ class _Comparison:
         if name is None:
             return
         try:
-            theirs = framework_states(folder, kind, self.probe, self.head)
+            theirs = framework_states(folder, kind, self.probe, self.head, head_class(folder, kind))
         except Exception as error:  # third-party code: the certificate is then weaker, and says so
             self.notes.append(f"{name} cannot run {side}, which was not compared ({type(error).__name__}: {error})")
             return

@@ -24,6 +24,7 @@ _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 _TORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _PADDLE = "model_state.pdparams"
 _BUNDLE = "bert_model.ckpt"
+_OUTER = "head_class"  # our key for the class around the encoder's in PaddleNLP's older settings
 _TYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"},
     **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (8, 4, 2, 1)},
@@ -71,8 +72,15 @@ def read_settings(folder: Path, kind: Kind) -> tuple[Path, dict[str, Any]]:
     settings = read_object(path)
     nested = settings.get("init_args")  # PaddleNLP before 2.5 nests the encoder's settings in those of a head
     if isinstance(nested, list) and nested and isinstance(nested[0], dict):
-        settings = {**settings, **nested[0]}
+        settings = {**settings, **nested[0], _OUTER: settings.get("init_class")}
     return path, settings
+
+
+def class_names(settings: Mapping[str, Any]) -> list[str]:
+    """Return the classes that the settings name: transformers' `architectures`, PaddleNLP's `init_class`."""
+    classes = settings.get("architectures")
+    named = [settings.get("init_class"), settings.get(_OUTER), *(classes if isinstance(classes, list) else [classes])]
+    return [name for name in named if isinstance(name, str)]
 
 
 def read_weights(folder: Path) -> tuple[Path, Weights]:
@@ -87,13 +95,19 @@ def read_weights(folder: Path) -> tuple[Path, Weights]:
         _TORCH[0]: read_torch,
         _TORCH[1]: lambda path: _read_shards(path, read_torch),
     }
-    path = next(folder / name for name in readers if (folder / name).exists())
+    path = weights_file(folder)
     return path, readers[path.name](path)
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file of a published folder.  Raises UserError when it is damaged."""
-    return read_json(path, {}, "The folder is damaged; fetch it again.")
+def weights_file(folder: Path) -> Path:
+    """Return the file, or the folder, with the weights of a checkpoint: the first of those that exist."""
+    names = ("params", "saved_weights.pdparams", f"{_BUNDLE}.index", *_SAFETENSORS, _PADDLE, *_TORCH)
+    return next(folder / name for name in names if (folder / name).exists())
+
+
+def read_object(path: Path, keys: Mapping[str, tuple[type, ...]] | None = None) -> dict[str, Any]:
+    """Read the object in a JSON file of a folder, see `read_json`.  Raises UserError when it is damaged."""
+    return read_json(path, keys or {}, "The folder is damaged; fetch it again.")
 
 
 def _safetensors_format(folder: Path) -> Kind:

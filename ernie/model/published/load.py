@@ -22,6 +22,7 @@ from ernie.model.published.folder import Kind, Weights, detect_format, expected_
 from ernie.model.published.names import HEAD, Names
 from ernie.model.published.sentence_folder import read_sentence_config
 from ernie.model.published.shape import check_supported, layers_of, shape_of, wants_tasks
+from ernie.model.published.task_head import head_weights, published_task
 from ernie.model.published.vocabulary import read_tokenizer
 from ernie.model.weights import arrays, read_arrays, set_weights, shapes
 from ernie.report.words import plural
@@ -37,7 +38,7 @@ TABLES: dict[Kind, tuple[Names, ...]] = {
     "bert-tf": (names.TENSORFLOW,),
 }
 _POOLER = ("pooler.dense.weight", "pooler.dense.bias")
-_NO_POOLER = "has no pooler; the model's own is untrained"
+NO_POOLER = "has no pooler; the model's own is untrained"
 _OPTIONAL = ("embedding.task.weight", *_POOLER)
 _MAX_LISTED = 12
 _LAYER = re.compile(r"layers?[._](\d+)[._/]")  # the number of a layer in all formats
@@ -47,13 +48,15 @@ _LAYER = re.compile(r"layers?[._](\d+)[._/]")  # the number of a layer in all fo
 class LoadedCheckpoint:
     """A loaded model, its original format, and notes about missing, unused or unusual parts, one sentence each.
 
-    `pooler` is False when the source has none: the model's own is then randomly initialized.
+    `pooler` is False when the source has none: the model's own is then randomly initialized.  `head_note` says that a
+    head beside the encoder was not loaded, "" if there is none.
     """
 
     model: ErnieModel
     kind: Kind
     notes: tuple[str, ...] = ()
     pooler: bool = True
+    head_note: str = ""
 
 
 def load(folder: Path, model_class: type[ErnieModel]) -> ErnieModel:
@@ -62,7 +65,7 @@ def load(folder: Path, model_class: type[ErnieModel]) -> ErnieModel:
     Raises UserError when the folder's format is unknown, or its weights are not those of a BERT or ERNIE encoder.
     """
     reading = read(folder, model_class)
-    for note in reading.notes:
+    for note in filter(None, (*reading.notes, reading.head_note)):
         warnings.warn(f"{folder}: {note}", Remark, stacklevel=3)  # points at the caller of ErnieModel.from_pretrained
     return reading.model
 
@@ -88,7 +91,10 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     ours = {name: _convert(weights[theirs], table.is_transposed(name)) for name, theirs in found.items()}
     _check_complete(wanted, ours, file)
     config, notes = shape_of(settings, ours, kind, path)
-    unused = [name for current, name in original_names.items() if current not in {*wanted.values(), *table.copies}]
+    task = published_task(folder)
+    head = None if task is None else head_weights(folder, task[0]["task"]["kind"], weights)
+    known = {*wanted.values(), *table.copies}
+    unused = [name for now, name in original_names.items() if now not in known and name not in (head or ())]
     tasks = settings.get("task_type_vocab_size") if settings.get("use_task_id", True) else None
     notes += _unused(unused, config.layers) + _missing(ours, tasks)
     encoder_weights = {name: array for name, array in ours.items() if not name.startswith(HEAD)}
@@ -107,7 +113,10 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     model.tokenizer, tokenizer_notes = read_tokenizer(folder, config.vocab_size)
     model.sentence_config, sentence_notes = read_sentence_config(folder, config.max_positions, config.hidden_size)
     model.eval()
-    return LoadedCheckpoint(model, kind, (*notes, *tokenizer_notes, *sentence_notes), pooler)
+    head_note = (
+        "" if head is None else f"its head ({', '.join(head)}) is no part of the encoder; FinetunedModel.load reads it"
+    )
+    return LoadedCheckpoint(model, kind, (*notes, *tokenizer_notes, *sentence_notes), pooler, head_note)
 
 
 def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
@@ -129,7 +138,7 @@ def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     model.sentence_config, notes = read_sentence_config(folder, config.max_positions, config.hidden_size)
     model.eval()
     check_model(folder)  # last: what is wrong in a file that cannot be read is said better
-    return LoadedCheckpoint(model, "ernie", (*(() if pooler else (_NO_POOLER,)), *notes), pooler)
+    return LoadedCheckpoint(model, "ernie", (*(() if pooler else (NO_POOLER,)), *notes), pooler)
 
 
 def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str, dict[str, str]]:
@@ -172,7 +181,7 @@ def _check_complete(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], f
 def _missing(ours: Mapping[str, np.ndarray], tasks: int | None) -> list[str]:
     notes = []
     if not _has_pooler(ours):
-        notes.append(_NO_POOLER)
+        notes.append(NO_POOLER)
     if tasks and "embedding.task.weight" not in ours:
         notes.append("has no task embeddings, though its settings speak of them; the model has none")
     return notes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ernie.errors import UserError
 
 # Prefixes of all names in a file: of models within others, and of those that torch has wrapped.
-_WRAPPERS = r"(?:module|model|_orig_mod|auto_model|encoder|backbone|\d+)\."
+WRAPPERS = r"(?:module|model|_orig_mod|auto_model|encoder|backbone|\d+)\."
 HEAD = "masked_head."  # prefix of the masked-token head's parameters in mappings shared with the encoder's
 
 
@@ -65,7 +65,7 @@ class Names:
         Raises UserError if two parts of a file hold an encoder.
         """
         token = self.encoder["embedding.token"] + self.embedding
-        known = re.compile(rf"((?:{_WRAPPERS})*)(?:{'|'.join(map(re.escape, self.prefixes))}){re.escape(token)}")
+        known = re.compile(rf"((?:{WRAPPERS})*)(?:{'|'.join(map(re.escape, self.prefixes))}){re.escape(token)}")
         given = list(names)
         wrappers = {match[1] for name in given if (match := known.fullmatch(name))}
         if len(wrappers) > 1:

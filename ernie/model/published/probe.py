@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 States = Mapping[str, np.ndarray]  # a layer's name -> its output, (tokens, width) without padding
 EMBEDDINGS, POOLER, MASKED, FILLED = "embeddings", "pooler", "masked tokens", "filled masks"
+LOGITS = "logits"  # of a fine-tuned model's head
 
 
 def layer_name(i: int) -> str:

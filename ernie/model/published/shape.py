@@ -16,7 +16,7 @@ import numpy as np
 
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
-from ernie.model.published.folder import Kind
+from ernie.model.published.folder import Kind, class_names
 
 PADDLENLP_ERNIE_EPSILON = 1e-12  # hard-coded there; settings are ignored
 # The frameworks' defaults.
@@ -132,22 +132,17 @@ def is_paddlenlp_ernie(settings: Mapping[str, Any]) -> bool:
     return not any(name.lower().startswith("bert") for name in names)
 
 
-def class_names(settings: Mapping[str, Any]) -> list[str]:
-    """Return the classes that the settings name: transformers' `architectures`, PaddleNLP's `init_class`."""
-    classes = settings.get("architectures")
-    named = [settings.get("init_class"), *(classes if isinstance(classes, list) else [classes])]
-    return [name for name in named if isinstance(name, str)]
+def _foreign_classes(settings: Mapping[str, Any]) -> list[str]:
+    """Return the classes of other networks than BERT and ERNIE.
 
-
-def _is_foreign(name: str, has_type: bool) -> bool:
-    """Whether a class is of another network than BERT and ERNIE.
-
-    Where the settings have a model_type, that says what the network is, and a class of an unknown name, such as a
-    user's own, is none of another.  PaddleNLP's older settings have none.
+    Where a model_type or another class says what the network is, a class of an unknown name, such as a user's own, is
+    none of another.  PaddleNLP's older settings have no model_type.
     """
-    match = _CLASS.fullmatch(name)
-    family = match[1].lower() if match else ""
-    return family not in ("bert", "ernie") and (not has_type or family in _FOREIGN)
+    matches = {name: _CLASS.fullmatch(name) for name in class_names(settings)}
+    families = {name: match[1].lower() for name, match in matches.items() if match}
+    known = "model_type" in settings or any(family in ("bert", "ernie") for family in families.values())
+    others = {name: family for name, family in families.items() if family not in ("bert", "ernie")}
+    return [name for name, family in others.items() if not known or family in _FOREIGN]
 
 
 def check_supported(settings: Mapping[str, Any], path: Path) -> None:
@@ -155,8 +150,7 @@ def check_supported(settings: Mapping[str, Any], path: Path) -> None:
     model_type = settings.get("model_type", "bert")
     if model_type not in ("bert", "ernie"):
         raise UserError(f"{path}: model_type is {model_type}; encoders of the types bert and ernie can be read")
-    foreign = [name for name in class_names(settings) if _is_foreign(name, "model_type" in settings)]
-    if foreign:
+    if foreign := _foreign_classes(settings):
         raise UserError(
             f"{path}: is of the class {foreign[0]}, whose network is another one; encoders of the types bert and ernie "
             "can be read"
@@ -169,8 +163,10 @@ def check_supported(settings: Mapping[str, Any], path: Path) -> None:
         raise UserError(f"{path}: emb_size is {emb_size}, hidden_size {settings.get('hidden_size')}: they must agree")
 
 
-def settings_for(config: EncoderConfig, to: Kind, head: bool, padding: int) -> dict[str, Any]:
-    """Return the `config.json` of an encoder for Hugging Face or PaddleNLP; `padding` is the padding token's id.
+def settings_for(config: EncoderConfig, to: Kind, suffix: str, padding: int) -> dict[str, Any]:
+    """Return the `config.json` of an encoder for Hugging Face or PaddleNLP.
+
+    `suffix` is the class's name without the network's, `padding` the padding token's id.
 
     The model is a BERT, which all versions support, unless it has task embeddings, which only ERNIE supports.
     PaddleNLP uses a LayerNorm epsilon of 1e-12 for ERNIE whatever the settings say, and that of the settings for BERT.
@@ -179,7 +175,7 @@ def settings_for(config: EncoderConfig, to: Kind, head: bool, padding: int) -> d
     if to == "paddlenlp" and config.layer_norm_epsilon == PADDLENLP_ERNIE_EPSILON:
         family = "Ernie"
     settings = {
-        "architectures": [f"{family}ForMaskedLM" if head else f"{family}Model"],
+        "architectures": [f"{family}{suffix}"],
         "model_type": family.lower(),
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,

@@ -17,6 +17,7 @@ from ernie.model.published import names
 from ernie.model.published.load import without_pooler
 from ernie.model.published.names import HEAD, Names
 from ernie.model.published.shape import PADDLENLP_ERNIE_EPSILON, settings_for
+from ernie.model.published.task_head import TaskHead
 from ernie.model.weights import arrays, check_finite, save_arrays
 from ernie.text.tokenizer import SETTINGS_FILE
 from ernie.text.wordpiece import WordPiece
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 Target = Literal["ernie", "hf", "paddlenlp"]
 
 
-def write(model: ErnieModel, folder: Path, to: Target, *, pooler: bool = True) -> list[str]:
+def write(
+    model: ErnieModel, folder: Path, to: Target, *, pooler: bool = True, task_head: TaskHead | None = None
+) -> list[str]:
     """Write configuration, weights and tokenizer into `folder`, which is created if needed.
 
-    Without `pooler` it is left out, as that of a source without one is random.  Returns a note, one sentence each, for
-    everything that the target format cannot represent.
+    Without `pooler` it is left out, as that of a source without one is random.  `task_head` is the head of a fine-tuned
+    model.  Returns a note, one sentence each, for everything that the target format cannot represent.
     """
     own = arrays(model) if pooler else without_pooler(arrays(model))
     if to == "ernie":
@@ -39,16 +42,21 @@ def write(model: ErnieModel, folder: Path, to: Target, *, pooler: bool = True) -
         if not pooler:
             save_arrays(own, folder / WEIGHTS_FILE)
             write_checksums(folder, [WEIGHTS_FILE])
+        if task_head is not None:
+            task_head.write(folder)
         return []
     make_folder(folder)
-    settings = settings_for(model.config, to, model.masked_head is not None, padding_id(model))
+    settings = settings_for(model.config, to, _class_suffix(model, task_head), padding_id(model))
+    settings |= {} if task_head is None else task_head.settings()
     _write_json(folder / "config.json", settings)
+    prefix = "" if settings["architectures"][0].endswith("Model") else f"{settings['model_type']}."
+    head_weights = {} if task_head is None else task_head.renamed(to)
     if to == "hf":
-        weights = rename_weights(model, own, names.HUGGING_FACE, settings["model_type"])
+        weights = rename_weights(model, own, names.HUGGING_FACE, prefix) | head_weights
         # transformers requires this metadata, which says that the tensors are in PyTorch's layout.
         save_arrays(weights, folder / "model.safetensors", {"format": "pt"})
     else:
-        weights = rename_weights(model, own, names.PADDLENLP, settings["model_type"])
+        weights = rename_weights(model, own, names.PADDLENLP, prefix) | head_weights
         check_finite(weights)
         tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}
         paddle.save(tensors, str(folder / "model_state.pdparams"))
@@ -56,6 +64,13 @@ def write(model: ErnieModel, folder: Path, to: Target, *, pooler: bool = True) -
     if model.sentence_config is not None and not model.sentence_config.unsupported:
         model.sentence_config.write(folder, model.config.hidden_size)
     return notes
+
+
+def _class_suffix(model: ErnieModel, task_head: TaskHead | None) -> str:
+    if task_head is None:
+        return "Model" if model.masked_head is None else "ForMaskedLM"
+    assert task_head.format is not None
+    return task_head.format.suffix
 
 
 def padding_id(model: ErnieModel) -> int:
@@ -74,14 +89,13 @@ def _epsilon_notes(config: EncoderConfig, settings: dict[str, Any], to: Target) 
     ]
 
 
-def rename_weights(model: ErnieModel, own: dict[str, np.ndarray], table: Names, family: str) -> dict[str, np.ndarray]:
+def rename_weights(model: ErnieModel, own: dict[str, np.ndarray], table: Names, prefix: str) -> dict[str, np.ndarray]:
     """Return a model's `own` weights, and those of its head, with a format's names and orientation.
 
-    Encoder names are prefixed with `family` if there is also a head, as in published checkpoints.
+    Encoder names get the `prefix`, as in published checkpoints with a head.
     """
     if model.masked_head is not None:
         own = own | {HEAD + name: values for name, values in arrays(model.masked_head).items()}
-    prefix = "" if model.masked_head is None else f"{family}."
     theirs = table.of_encoder(model.config.layers, prefix) | table.of_head()
     weights = {theirs[name]: np.ascontiguousarray(v.T if table.is_transposed(name) else v) for name, v in own.items()}
     if model.masked_head is not None:

@@ -1,0 +1,335 @@
+"""Heads of fine-tuned models to other libraries' formats and back: the same answers, with the same labels."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import checkpoints
+import numpy as np
+import paddle
+import pytest
+from checkpoints import SETTINGS, TASK, forward, weights, write_json, write_vocabulary
+from helpers import numbered
+from safetensors.numpy import load_file, save_file
+from toys import TOYS, tiny_encoder
+
+from ernie.cli import main
+from ernie.errors import Remark, UserError
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.model.published.convert import convert
+from finetune.model import FinetunedModel
+from tasks.downstream.base import Answer, FinetuneTask
+from tasks.downstream.choose import Choose
+from tasks.downstream.classify import Classify
+from tasks.downstream.extract import Extract
+from tasks.downstream.multilabel import MultiLabel
+from tasks.downstream.rank import Rank
+from tasks.downstream.regress import Regress
+from tasks.downstream.tag import Tag
+
+SHAPE = EncoderConfig(40, 16, 2, 4, 24, max_positions=21, segments=3, task_vocab_size=5, layer_norm_epsilon=1e-5)
+LABELS = ("good", "bad", "odd")
+TASKS: dict[str, FinetuneTask] = {
+    "classify": Classify(max_len=16, labels=LABELS, text="review", all_labels=True),
+    "multilabel": MultiLabel(max_len=16, labels=LABELS, threshold=0.4, all_labels=True),
+    "regress": Regress(max_len=16, scale=(7.5, 3.25), limits=(-90, 90)),
+    "rank": Rank(max_len=16),
+    "tag": Tag(max_len=16, labels=("O", "B-X", "I-X", "B-Y", "I-Y")),
+    "extract": Extract(max_len=20, stride=2, max_question=4, max_answer=3),
+    "choose": Choose(max_len=16),
+}
+CLASSES = {
+    "classify": "BertForSequenceClassification",
+    "multilabel": "BertForSequenceClassification",
+    "regress": "BertForSequenceClassification",
+    "rank": "BertForSequenceClassification",
+    "tag": "BertForTokenClassification",
+    "extract": "BertForQuestionAnswering",
+    "choose": "BertForMultipleChoice",
+}
+ROWS: dict[str, Any] = {
+    "classify": [{"review": "w7 w8 w9"}, {"review": "w12"}],
+    "rank": [{"query": "w7", "text": "w8 w9"}, {"query": "w7", "text": "w10"}],
+    "tag": [{"token": ["w7", "w8", "w9"]}, {"token": ["w12"]}],
+    "extract": [{"question": "w7", "context": " ".join(f"w{i}" for i in range(8, 30))}],
+    "choose": [{"text": "w7 w8", "choices": ["w9", "w10", "w11"]}],
+}
+kinds = pytest.mark.parametrize("kind", TASKS)
+
+
+def finetuned(task: FinetuneTask, config: EncoderConfig = SHAPE, task_id: int = 3) -> FinetunedModel:
+    """A fine-tuned model with random weights, large enough that their answers differ."""
+    paddle.seed(1)
+    ernie = ErnieModel(config)
+    ernie.tokenizer = numbered(config.vocab_size)
+    model = FinetunedModel(ernie, task, task_id if config.task_vocab_size else 0)
+    for parameter in model.parameters():
+        parameter.set_value(parameter + 0.4 * paddle.randn(parameter.shape))
+    model.eval()
+    return model
+
+
+def answers(model: FinetunedModel | Path, kind: str) -> list[Answer]:
+    loaded = FinetunedModel.load(model) if isinstance(model, Path) else model
+    return list(loaded.predict(ROWS.get(kind, [{"text": "w7 w8 w9"}, {"text": "w12"}])))
+
+
+def same(found: Any, expected: Any) -> None:
+    """Answers are equal, up to rounding of their numbers."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            same(found[key], expected[key])
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("to", ["hf", "paddlenlp", "ernie"])
+@kinds
+def test_a_converted_model_gives_the_same_answers(kind: str, to: Any, tmp_path: Path) -> None:
+    model = finetuned(TASKS[kind])
+    model.save(tmp_path / "run")
+    certificate = convert(tmp_path / "run", tmp_path / "there", to, ErnieModel)
+    assert certificate.passed and certificate.notes == ()
+    assert all("logits" in check.differences for check in certificate.checks)
+    expected = answers(model, kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Remark)
+        same(answers(tmp_path / "there", kind), expected)
+    assert convert(tmp_path / "there", tmp_path / "back", "ernie", ErnieModel).passed
+    same(answers(tmp_path / "back", kind), expected)
+    read_back, given = FinetunedModel.load(tmp_path / "back").task, model.task
+    assert read_back == (replace(given, scale=(0.0, 1.0)) if kind == "regress" and to != "ernie" else given)
+
+
+@kinds
+def test_the_written_settings_name_the_class_and_the_labels(kind: str, tmp_path: Path) -> None:
+    finetuned(TASKS[kind]).save(tmp_path / "run")
+    convert(tmp_path / "run", tmp_path / "hf", "hf", ErnieModel)
+    settings = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert settings["architectures"] == [CLASSES[kind]]
+    labels = getattr(TASKS[kind], "labels", None)
+    if labels:
+        assert settings["id2label"] == {str(i): label for i, label in enumerate(labels)}
+        assert settings["label2id"] == {label: i for i, label in enumerate(labels)}
+    problems = {"multilabel": "multi_label_classification", "regress": "regression"}
+    assert settings.get("problem_type") in (problems.get(kind), "single_label_classification", None)
+    layer = "qa_outputs" if kind == "extract" else "classifier"
+    shape = load_file(tmp_path / "hf" / "model.safetensors")[f"{layer}.weight"].shape
+    assert shape == (len(labels) if labels else {"rank": 2, "extract": 2}.get(kind, 1), 16)
+
+
+def test_a_regressors_scale_is_part_of_the_written_weights(tmp_path: Path) -> None:
+    model = finetuned(TASKS["regress"], replace(SHAPE, task_vocab_size=0))
+    model.save(tmp_path / "run")
+    convert(tmp_path / "run", tmp_path / "hf", "hf", ErnieModel)
+    written = load_file(tmp_path / "hf" / "model.safetensors")
+    np.testing.assert_allclose(written["classifier.weight"], model.head.out.weight.numpy().T * 3.25, rtol=1e-6)
+    np.testing.assert_allclose(written["classifier.bias"], model.head.out.bias.numpy() * 3.25 + 7.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["translate", "transcribe"])
+def test_a_head_without_a_class_elsewhere_is_named_and_counted(kind: str, tmp_path: Path) -> None:
+    model = FinetunedModel(tiny_encoder(), TOYS[kind].task)
+    model.save(tmp_path / "run")
+    certificate = convert(tmp_path / "run", tmp_path / "hf", "hf", ErnieModel)
+    numbers = sum(value.size for value in load_file(tmp_path / "run" / "head.safetensors").values())
+    assert f"its head of the kind {kind} ({numbers:,} numbers) is not written: the format hf" in certificate.notes[0]
+    assert certificate.passed
+
+
+def test_a_copy_in_our_own_format_keeps_a_head_of_any_kind(tmp_path: Path) -> None:
+    model = FinetunedModel(tiny_encoder(), TOYS["translate"].task)
+    model.save(tmp_path / "run")
+    assert convert(tmp_path / "run", tmp_path / "copy", "ernie", ErnieModel).passed
+    model.eval()
+    rows = TOYS["translate"].rows(2)
+    assert list(FinetunedModel.load(tmp_path / "copy").predict(rows)) == list(model.predict(rows))
+
+
+def test_a_finetuned_model_is_written_for_its_own_task_only(tmp_path: Path) -> None:
+    finetuned(TASKS["classify"]).save(tmp_path / "run")
+    with pytest.raises(UserError, match=r"--task 1: .*run is a fine-tuned model, which has learned with task 3"):
+        convert(tmp_path / "run", tmp_path / "hf", "hf", ErnieModel, task=1)
+    assert convert(tmp_path / "run", tmp_path / "hf", "hf", ErnieModel, task=3).passed
+
+
+# ------------------------------------------------------------------------------- heads that other libraries trained
+
+
+def published(folder: Path, head: dict[str, np.ndarray], format: str = "hf", **settings: Any) -> Path:
+    """A published BERT with a head of its own."""
+    folder.mkdir(exist_ok=True)
+    kept = {name: value for name, value in weights().items() if not name.startswith("cls.") and name != TASK}
+    made = {name.replace("ernie.", "bert."): value for name, value in kept.items()}
+    given = {**SETTINGS, "model_type": "bert", "use_task_id": False, **settings}
+    checkpoints.FORMATS[format](folder, {**made, **head}, {key: v for key, v in given.items() if v is not None})
+    write_vocabulary(folder)
+    return folder
+
+
+def random_head(layer: str, outputs: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    values = {f"{layer}.weight": rng.normal(size=(outputs, 16)), f"{layer}.bias": rng.normal(size=outputs)}
+    return {name: value.astype(np.float32) for name, value in values.items()}
+
+
+def numpy_logits(ids: list[int], head: dict[str, np.ndarray], *, pooled: bool) -> np.ndarray:
+    """The logits of BERT in NumPy for one row: of the sequence, or of each token."""
+    batch = {"input_ids": np.array([[2, *ids, 3]])}
+    batch |= {"token_type_ids": 0 * batch["input_ids"], "attention_mask": 0 * batch["input_ids"] + 1}
+    states = forward(weights(), {**SETTINGS, "use_task_id": False}, batch)
+    matrix, bias = head.values()
+    return (states[-2] if pooled else states[2])[0] @ matrix.T + bias
+
+
+@pytest.mark.parametrize("format", ["hf", "hf .bin", "paddlenlp"])
+def test_a_published_classifier_predicts_with_the_labels_of_its_settings(format: str, tmp_path: Path) -> None:
+    head = random_head("classifier", 3)
+    named = {"architectures": ["BertForSequenceClassification"], "id2label": dict(enumerate(LABELS))}
+    model = FinetunedModel.load(published(tmp_path, head, format, **named))
+    (answer,) = model.predict(["w7 w8 w9"])
+    logits = numpy_logits([7, 8, 9], head, pooled=True)
+    assert answer["label"] == LABELS[int(logits.argmax())]
+    assert answer["probability"] == pytest.approx(np.exp(logits).max() / np.exp(logits).sum(), abs=1e-5)
+
+
+def test_older_settings_of_paddlenlp_name_the_class_around_the_encoder(tmp_path: Path) -> None:
+    head = random_head("classifier", 3)
+    published(tmp_path, head, "paddlenlp of old")
+    settings = json.loads((tmp_path / "model_config.json").read_text())
+    outer = {"init_class": "ErnieForSequenceClassification", "num_classes": 3}
+    write_json(tmp_path / "model_config.json", {**settings, **outer})
+    (answer,) = FinetunedModel.load(tmp_path).predict(["w7 w8 w9"])
+    assert answer["label"] == f"LABEL_{int(numpy_logits([7, 8, 9], head, pooled=True).argmax())}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"id2label": {"0": "a", "1": "b"}}, "classify"),
+        ({}, "classify"),
+        ({"id2label": {"0": "a", "1": "b"}, "problem_type": "multi_label_classification"}, "multilabel"),
+        ({"id2label": {"0": "LABEL_0"}}, "regress"),
+        ({"num_labels": 1}, "regress"),
+        ({"id2label": {"0": "LABEL_0"}, "problem_type": "regression"}, "regress"),
+    ],
+)
+def test_the_kind_follows_from_the_settings(settings: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    outputs = 1 if kind == "regress" else 2
+    head = random_head("classifier", outputs)
+    given = {"architectures": ["BertForSequenceClassification"], **settings}
+    model = FinetunedModel.load(published(tmp_path, head, **given))
+    assert model.task.variant_name == kind
+    (answer,) = model.predict(["w7 w8"])
+    logits = numpy_logits([7, 8], head, pooled=True)
+    labels = list(settings.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"}).values())
+    expected: dict[str, Any] = {
+        "classify": {"label": labels[int(logits.argmax())]},
+        "multilabel": {"labels": [label for label, logit in zip(labels, logits, strict=False) if logit >= 0]},
+        "regress": {"value": pytest.approx(float(logits[0]), abs=1e-4)},
+    }
+    assert expected[kind].items() <= answer.items()
+
+
+def test_a_published_tagger_predicts_bio_tags_and_entities(tmp_path: Path) -> None:
+    head = random_head("classifier", 3)
+    named = {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-LOC", "2": "I-LOC"}}
+    model = FinetunedModel.load(published(tmp_path, head, **named))
+    words = ["w7", "w8", "w9", "w10"]
+    (answer,) = model.predict([{"token": words}])
+    best = numpy_logits([7, 8, 9, 10], head, pooled=False)[1:-1].argmax(-1)
+    kinds_found = ["" if i == 0 else "LOC" for i in best]
+    assert [tag[2:] for tag in answer["tags"]] == kinds_found
+
+
+def test_tags_of_another_scheme_are_given_as_they_are_with_a_note(tmp_path: Path) -> None:
+    named = {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "S-LOC", "2": "E-LOC"}}
+    folder = published(tmp_path, random_head("classifier", 3), **named)
+    with pytest.warns(Remark, match="its tags are of another scheme than BIO"):
+        model = FinetunedModel.load(folder)
+    (answer,) = model.predict([{"token": ["w7", "w8"]}])
+    assert set(answer["tags"]) <= {"O", "S-LOC", "E-LOC"}
+
+
+def test_a_published_reader_answers_questions(tmp_path: Path) -> None:
+    folder = published(tmp_path, random_head("qa_outputs", 2), architectures=["BertForQuestionAnswering"])
+    (answer,) = FinetunedModel.load(folder).predict([{"question": "w7", "context": "w8 w9 w10"}])
+    assert answer["answer"] in "w8 w9 w10"
+
+
+def test_converting_a_published_classifier_gives_a_model_of_ours(tmp_path: Path) -> None:
+    named = {"architectures": ["BertForSequenceClassification"], "id2label": dict(enumerate(LABELS))}
+    source = published(tmp_path / "source", random_head("classifier", 3), **named)
+    assert main(["convert", str(source), str(tmp_path / "ours"), "--to", "ernie"]) == 0
+    rows = ["w7 w8", "w30"]
+    found, expected = (list(FinetunedModel.load(tmp_path / name).predict(rows)) for name in ("ours", "source"))
+    assert found == expected
+
+
+def test_the_command_predicts_with_a_published_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = {"architectures": ["BertForSequenceClassification"], "id2label": dict(enumerate(LABELS))}
+    folder = published(tmp_path / "source", random_head("classifier", 3), **named)
+    (tmp_path / "rows.jsonl").write_text('{"text": "w7 w8"}\n')
+    assert main(["predict", str(folder), "--input", str(tmp_path / "rows.jsonl")]) == 0
+    assert json.loads(capsys.readouterr().out)["label"] in LABELS
+
+
+def test_an_encoder_loaded_from_a_classifier_says_that_its_head_is_left(tmp_path: Path) -> None:
+    folder = published(tmp_path, random_head("classifier", 2), architectures=["BertForSequenceClassification"])
+    with pytest.warns(Remark, match=r"its head \(classifier.weight, classifier.bias\) is no part of the encoder"):
+        ErnieModel.from_pretrained(folder)
+
+
+def test_a_head_that_cannot_be_read_is_reported_as_unused(tmp_path: Path) -> None:
+    head = random_head("cls.seq_relationship", 2)
+    folder = published(tmp_path, head, architectures=["BertForNextSentencePrediction"])
+    with pytest.warns(Remark, match=r"there is no place for cls\.seq_relationship\.bias"):
+        ErnieModel.from_pretrained(folder)
+    with pytest.raises(UserError, match="holds no fine-tuned model"):
+        FinetunedModel.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"id2label": {"0": "a", "2": "b"}}, "id2label: expected a label for each of the numbers 0 to 1"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, r"out.weight has the shape \[16, 2\], the model \[16, 3\]"),
+        ({"num_labels": "many"}, "num_labels: expected the number of labels, found 'many'"),
+        ({"finetune_task": {"kind": "classify", "color": 3}}, "color"),
+    ],
+)
+def test_wrong_settings_of_a_head_raise_a_user_error(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    given = {"architectures": ["BertForSequenceClassification"], **settings}
+    folder = published(tmp_path, random_head("classifier", 2), **given)
+    with pytest.raises(UserError, match=message):
+        FinetunedModel.load(folder)
+
+
+def test_a_sequence_head_without_its_pooler_is_refused(tmp_path: Path) -> None:
+    folder = published(tmp_path, random_head("classifier", 2), architectures=["BertForSequenceClassification"])
+    kept = load_file(folder / "model.safetensors")
+    save_file({name: value for name, value in kept.items() if "pooler" not in name}, folder / "model.safetensors")
+    with pytest.raises(UserError, match="lacks the pooler, which a head of the kind classify reads"):
+        FinetunedModel.load(folder)
+
+
+def test_settings_of_a_stranger_import_no_code(tmp_path: Path) -> None:
+    own = {"kind": "classify", "module": "antigravity"}
+    given = {"architectures": ["BertForSequenceClassification"], "finetune_task": own}
+    folder = published(tmp_path, random_head("classifier", 2), **given)
+    with pytest.raises(UserError, match="module"):
+        FinetunedModel.load(folder)
+    write_json(folder / "config.json", {**json.loads((folder / "config.json").read_text()), "finetune_task": 3})
+    assert FinetunedModel.load(folder).task.variant_name == "classify"
