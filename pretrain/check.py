@@ -47,9 +47,10 @@ _RARE = 0.5  # the share of documents without a sample above which that is worth
 def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
     """Check the corpus, the tasks and one step of each, yielding a line per finding.  Raises UserError for mistakes."""
     schedule = Schedule(config.schedule, config.train.micro_batches)
+    corpus.verify()
     yield (
         f"ok: {config.corpus}: {plural(len(corpus.train), 'document')} to learn from, {len(corpus.held_out):,} held "
-        f"out, {plural(corpus.tokenizer.vocab_size, 'token')} in the vocabulary"
+        f"out, {plural(corpus.tokenizer.vocab_size, 'token')} in the vocabulary; its checksums agree"
     )
     yield f"ok: {plural(len(schedule), 'step')} in {plural(len(schedule.table), 'stage')}"
     yield from (f"note: {remark}" for remark in config.remarks)

@@ -161,7 +161,7 @@ def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
 def _check_unchanged(config: PretrainConfig, corpus: Corpus, folder: Path) -> None:
     """Raise UserError unless a run was trained on this very corpus and these very files of labels."""
     record = read_origin(folder)
-    if corpus.fingerprint != record["corpus"]:
+    if not corpus.is_known_as(record["corpus"]):
         raise UserError(
             f"{config.corpus}: is not the corpus that the run in {folder} was trained on: another one, or rebuilt "
             "since; choose another --output"

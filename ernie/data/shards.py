@@ -28,6 +28,7 @@ SPLITS = ("train", "held_out")
 SUFFIXES = ("ids", "flags", "ends", "marks", "docs")
 # The document's end offsets in tokens and sentences of the shard; its source: index into sources.json, and line.
 DOC_COLUMNS = ("token_end", "sentence_end", "source", "line")
+_SOURCES = "sources.json"  # the names of the files that were read
 _BLOCK = 1 << 20  # documents that are counted at once, so that memory stays bounded
 
 
@@ -87,8 +88,12 @@ class Corpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the contents: equal for corpora with the same bytes, wherever they are stored."""
-        return hashlib.blake2b(json.dumps(self.index["files"]).encode(), digest_size=16).hexdigest()
+        """A hash of the contents: equal for corpora of the same texts, wherever these and the corpora are stored."""
+        return _digest({name: written for name, written in self.index["files"].items() if name != _SOURCES})
+
+    def is_known_as(self, fingerprint: str) -> bool:
+        """Whether a fingerprint is this corpus's, also one that was recorded when names of files were part of it."""
+        return fingerprint in (self.fingerprint, _digest(self.index["files"]))
 
     def verify(self) -> None:
         """Compare the SHA-256 of every file with the recorded one.  Raises UserError naming the first that differs."""
@@ -156,7 +161,7 @@ class Split(Sequence[Document]):
     @cached_property
     def sources(self) -> list[str]:
         """The names of the files that the documents of both splits were read from."""
-        path = self.folder.parent / "sources.json"
+        path = self.folder.parent / _SOURCES
         try:
             return build(list[str], from_dict(json.loads(path.read_text(encoding="utf-8")), str(path)))
         except (OSError, ValueError) as error:
@@ -244,6 +249,10 @@ def file_sha256(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _digest(files: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(files).encode(), digest_size=16).hexdigest()
 
 
 def _memory_map(path: Path, dtype: np.dtype[Any]) -> np.ndarray:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"
     )
     parser.add_argument(
-        "--language", choices=("auto", "en", "zh"), help="language of the text (default: auto-detected)"
+        "--language", choices=("auto", "en", "zh"), help="language of the text (default: detected for each document)"
     )
     add_output(parser, "folder to write the corpus to")
     add_overwrite(parser, "corpus")

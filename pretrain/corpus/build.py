@@ -24,6 +24,7 @@ from ernie.text.segment import default_segmenters
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules, text_hash
 from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.language import LANGUAGES
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
 from pretrain.corpus.workers import Shared, Workers
@@ -104,12 +105,24 @@ def _size(inputs: Sequence[Input]) -> int:
 def prepare(
     config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer, workers: Workers
 ) -> tuple[Encoder, str]:
-    """Return the encoder for the documents of `inputs`, its segmenters fitted, and the language."""
-    language = sample_language(inputs, config.read) if config.language == "auto" else config.language
-    segmenters = default_segmenters(language) if config.segmenters is None else config.segmenters
-    documents = sample(inputs, config.read, int(config.sample_mb * 1e6))
-    fitted = fit(segmenters, documents, language, workers.share(tokenizer), workers)
-    rules = Rules(language, config.min_sentences, config.min_tokens)
+    """Return the encoder for the documents of `inputs`, its segmenters fitted, and the language of most of the text.
+
+    Unless the recipe gives the language, segmenters of each are fitted on the sampled documents that are of it.
+    """
+    detect = config.language == "auto"
+    language = sample_language(inputs, config.read) if detect else config.language
+    rules = Rules(language, config.min_sentences, config.min_tokens, detect)
+    sampled: dict[str, list[RawDocument]] = {name: [] for name in (LANGUAGES if detect else [language])}
+    for document in sample(inputs, config.read, int(config.sample_mb * 1e6)):
+        sampled[rules.language_of(document)].append(document)
+    shared, fitted = workers.share(tokenizer), {}
+    for name in sorted(sampled, key=lambda name: name != language):
+        if config.segmenters is None:
+            fitted[name] = fit(default_segmenters(name), sampled[name], name, shared, workers)
+        elif sampled[name] or name == language:
+            fitted[name] = fit(config.segmenters, sampled[name], name, shared, workers)
+        else:  # those of one's own need not know what to learn from nothing
+            fitted[name] = fitted[language]
     return Encoder(tokenizer, fitted, rules), language
 
 

@@ -6,7 +6,7 @@ Legend: d documents of the chunk, s sentences, m units (words, punctuation), n t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -16,9 +16,10 @@ import numpy as np
 from ernie.data.document import Flag, Mark
 from ernie.data.raw import Dropped, RawDocument
 from ernie.data.shard_writer import Documents
-from ernie.text.segment.base import Kind, Segmenter, combine
+from ernie.text.segment.base import Kind, Segmenter, Words, combine, in_order, no_spans
 from ernie.text.sentences import split_sentences
 from ernie.text.tokenizer import Tokenizer
+from pretrain.corpus.language import document_language
 from pretrain.corpus.report import Counts
 from pretrain.corpus.units import Tokenized, UnitTable
 
@@ -34,11 +35,16 @@ _FLAGS = {  # the flags of a span's first token and of its others
 
 @dataclass(frozen=True)
 class Rules:
-    """Which documents are kept."""
+    """Which documents are kept, and of which language they are: all of `language`, or each as detected."""
 
     language: str
     min_sentences: int
     min_tokens: int
+    detect: bool = False
+
+    def language_of(self, document: RawDocument) -> str:
+        """Return the language of a document."""
+        return document_language(document.text, self.language) if self.detect else self.language
 
 
 class Chunk(NamedTuple):
@@ -51,11 +57,14 @@ class Chunk(NamedTuple):
 
 
 class Encoder:
-    """Turns chunks of raw documents into arrays; the result does not depend on earlier chunks."""
+    """Turns chunks of raw documents into arrays; the result does not depend on earlier chunks.
 
-    def __init__(self, tokenizer: Tokenizer, segmenters: Sequence[Segmenter], rules: Rules):
+    `segmenters` are those for the documents of each language.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, segmenters: Mapping[str, Sequence[Segmenter]], rules: Rules):
         self._tokenizer = tokenizer
-        self._segmenters = list(segmenters)
+        self._segmenters = dict(segmenters)
         self._rules = rules
         self._table = UnitTable(tokenizer)
 
@@ -66,8 +75,10 @@ class Encoder:
         """
         readable = [(source, item) for source, item in chunk if not isinstance(item, Dropped)]
         documents = [document for _, document in readable]
-        arrays = self._encode(documents, [(source, document.place.line) for source, document in readable])
+        languages = [self._rules.language_of(document) for document in documents]
         counts = Counts()
+        sources = [(source, document.place.line) for source, document in readable]
+        arrays = self._encode(documents, languages, sources, counts)
         reasons = self._filter(documents, arrays, counts)
         remaining = iter(reasons)
         for _, item in chunk:  # in input order, so that the examples do not depend on where chunks end
@@ -80,15 +91,23 @@ class Encoder:
         counts.keep("train", train, self._tokenizer.unk_id)
         counts.keep("held_out", kept_out, self._tokenizer.unk_id)
         counts.unwrapped += sum(item.unwrapped > 0 for item, kept in zip(documents, keep.tolist(), strict=True) if kept)
+        counts.languages.update(language for language, kept in zip(languages, keep.tolist(), strict=True) if kept)
         counts.bytes += sum(len(document.text.encode()) for document in documents)
         return Chunk(train, kept_out, hashes[keep], counts)
 
-    def _encode(self, documents: Sequence[RawDocument], sources: Sequence[tuple[int, int]]) -> Documents:
-        cut = [cut_sentences(document, self._rules.language) for document in documents]
+    def _encode(
+        self,
+        documents: Sequence[RawDocument],
+        languages: Sequence[str],
+        sources: Sequence[tuple[int, int]],
+        counts: Counts,
+    ) -> Documents:
+        cut = [cut_sentences(document, language) for document, language in zip(documents, languages, strict=True)]
         sentences = Sentences(cut, self._tokenizer)
         tokens = self._table.tokenize(sentences.units, sentences.words)
         starts = tokens.starts[sentences.unit_starts]
-        self._mark_spans(documents, sentences, tokens)
+        if sentences.units and any(self._segmenters.values()):
+            self._mark_spans(documents, self._spans(languages, sentences, tokens.words, counts), sentences, tokens)
         for i, document in enumerate(documents):
             if document.spans is not None:
                 first, last = sentences.firsts[i : i + 2]
@@ -96,11 +115,32 @@ class Encoder:
                 annotate(document, cut[i], np.diff(starts[first : last + 1]), flags, self._tokenizer)
         return _documents(tokens, starts, sentences, np.asarray(sources, np.int64).reshape(-1, 2))
 
-    def _mark_spans(self, documents: Sequence[RawDocument], sentences: Sentences, tokens: Tokenized) -> None:
-        """Set the flags of the segmenters' spans, except (outside titles) for kinds that the document annotates."""
-        if not self._segmenters or not sentences.units:
-            return
-        spans = combine(self._segmenters, tokens.words, sentences.starts)
+    def _spans(
+        self, languages: Sequence[str], sentences: Sentences, words: Sequence[str], counts: Counts
+    ) -> np.ndarray:
+        """Return the segmenters' spans of words (k, 3), those of each document by the segmenters of its language."""
+        present = sorted(set(languages))
+        if len(present) == 1:
+            return combine(self._segmenters[present[0]], words, sentences.starts, counts.marked)
+        words, sizes = Words.of(words), np.diff(sentences.unit_starts)
+        of_document = np.array([present.index(language) for language in languages])
+        of_sentence = np.repeat(of_document, np.diff(sentences.firsts))
+        parts = [no_spans()]
+        for number, language in enumerate(present):
+            own = (of_sentence == number) & (sizes > 0)
+            units = np.flatnonzero(np.repeat(own, sizes))
+            if not len(units):
+                continue
+            starts = np.cumsum(sizes[own]) - sizes[own]
+            chosen = Words(words.distinct, words.numbers[units])
+            spans = combine(self._segmenters[language], chosen, starts, counts.marked)
+            parts.append(np.column_stack((units[spans[:, 0]], units[spans[:, 1] - 1] + 1, spans[:, 2])))
+        return in_order(np.concatenate(parts))
+
+    def _mark_spans(
+        self, documents: Sequence[RawDocument], spans: np.ndarray, sentences: Sentences, tokens: Tokenized
+    ) -> None:
+        """Set the flags of spans, except (outside titles) for kinds that the document annotates."""
         annotated = np.zeros((len(documents), len(Kind)), dtype=bool)
         for i, document in enumerate(documents):
             annotated[i, list(document.annotated)] = True

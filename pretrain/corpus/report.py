@@ -32,7 +32,8 @@ class Counts:
     """Sums over documents; `bytes` of their text in UTF-8.  `splits` holds the documents, sentences, tokens of each.
 
     `longest` is the number of tokens of the longest document, `repeated` of documents with the text of an earlier one;
-    it is set at the end.
+    it is set at the end.  `unwrapped` documents had lines that were put together, `languages` counts those of each
+    language, and `marked` the spans that each dictionary has found.
     """
 
     bytes: int = 0
@@ -43,6 +44,8 @@ class Counts:
     longest: int = 0
     repeated: int = 0
     unwrapped: int = 0
+    languages: Counter[str] = field(default_factory=Counter)
+    marked: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
 
     def drop(self, item: Dropped) -> None:
@@ -70,6 +73,8 @@ class Counts:
         self.longest = max(self.longest, other.longest)
         self.dropped.update(other.dropped)
         self.tokens.update(other.tokens)
+        self.languages.update(other.languages)
+        self.marked.update(other.marked)
         self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
         for name, sizes in other.splits.items():
             self.splits[name].update(sizes)
@@ -89,7 +94,10 @@ class CorpusReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what corpus.json contains: all but the time, so that the same text gives the same bytes."""
-        return {**vars(self.counts), "dropped": dict(sorted(self.counts.dropped.items()))}
+        counters = {
+            name: dict(sorted(getattr(self.counts, name).items())) for name in ("dropped", "languages", "marked")
+        }
+        return {**vars(self.counts), **counters}
 
     def table(self) -> str:
         """The report for people."""
@@ -105,6 +113,7 @@ class CorpusReport:
             ("  dropped", f"{dropped:,}"),
             *((f"    {reason}", f"{number:,}") for reason, number in sorted(counts.dropped.items())),
             ("language", self.language),
+            *((f"  documents in {name}", f"{number:,}") for name, number in self._languages),
             ("tokens", f"{counts.total('tokens'):,}"),
             ("  in the longest document", f"{counts.longest:,}"),
             *((f"  {name}", _share(number, counts.total("tokens"))) for name, number in counts.tokens.items()),
@@ -132,6 +141,8 @@ class CorpusReport:
                 "without spaces gives words too long for WordPiece, where 'ernie tokenizer train --kind sentencepiece' "
                 "helps"
             )
+        for name in sorted(name for name, number in counts.marked.items() if not number):
+            lines.append(f"{name}: none of its entries occurs in the text: are they words of it, one a line?")
         if counts.unwrapped:
             lines.append(
                 f"in {plural(counts.unwrapped, 'document')} lines were wrapped at a width, and were put together to "
@@ -145,6 +156,11 @@ class CorpusReport:
         if counts.examples:
             lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]
         return "\n".join(lines)
+
+    @property
+    def _languages(self) -> list[tuple[str, int]]:
+        """The number of documents in each language, where there are several."""
+        return self.counts.languages.most_common() if len(self.counts.languages) > 1 else []
 
     @property
     def speed(self) -> float:

@@ -366,10 +366,10 @@ class TestFaultyInput:
         Path("book.txt").write_text("\n\n".join(textwrap.fill(text, 60) for _ in range(3)))
         assert data_build("--input", "book.txt", "--tokenizer", "tok", "--set", "held_out=0") == 0
         out = capsys.readouterr().out
-        assert "kept with lines put together   3" in out
+        assert "kept with lines put together 3" in out
         assert "in 3 documents lines were wrapped at a width, and were put together" in out
         assert [len(document) for document in Corpus.open("corpus").train] == [8, 8, 8]
-        keep = ["--set", "read.wrapped=false", "held_out=0", "--overwrite"]
+        keep = ["--set", "read.wrapped=false", "--set", "held_out=0", "--overwrite"]
         assert data_build("--input", "book.txt", "--tokenizer", "tok", *keep) == 0
         assert "wrapped" not in capsys.readouterr().out
 

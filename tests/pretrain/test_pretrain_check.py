@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,18 @@ def test_text_that_the_tokenizer_does_not_know_is_noted(
         r"note: \d\d% of their tokens are unknown to the tokenizer; was it trained on such text\?",
         capsys.readouterr().out,
     )
+
+
+def test_a_corpus_that_was_changed_fails_the_check(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(load(config).corpus, tmp_path / "corpus")
+    ids = next((tmp_path / "corpus" / "train").glob("*.ids"))
+    content = bytearray(ids.read_bytes())
+    content[0] ^= 1
+    ids.write_bytes(content)
+    assert main(["pretrain", str(config), "--check", "--set", f"corpus={tmp_path / 'corpus'}"]) == 2
+    assert f"{ids}: is not what was written (its SHA-256 differs)" in capsys.readouterr().err
 
 
 @pytest.fixture

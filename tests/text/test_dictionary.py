@@ -118,3 +118,21 @@ def test_white_space_next_to_chinese_characters_digits_and_punctuation_makes_no_
 def test_a_text_given_as_a_dictionary_is_rejected(tmp_path):
     with pytest.raises(UserError, match=r"words\.tsv:2: an entry has at most 200 characters, this one has 5,009"):
         make(tmp_path, "stone mill\n" + "The mill. " * 501)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("北京 300 ns\n大学 20 n\n天气 7 n\n", r"look like those of jieba's dictionaries .*"),
+        ("New York,entity\nstone mill,phrase\n", "look like rows of a CSV file"),
+        ('{"entry": "New York"}\n{"entry": "Rome"}\n', "look like objects of JSON"),
+    ],
+)
+def test_a_dictionary_of_another_program_is_refused_with_what_to_do(tmp_path, content, message):
+    with pytest.raises(UserError, match=rf"words\.tsv: its lines {message}; expected an entry a line, which a tab"):
+        make(tmp_path, content)
+
+
+def test_entries_with_numbers_and_commas_are_entries(tmp_path):
+    dictionary = make(tmp_path, "Apollo 11\nso, so\nso far\n")
+    assert found(dictionary, ["Apollo", "11"]) == [("Apollo11", "phrase")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import repeat
@@ -95,6 +96,11 @@ class Segmenter:
             raise UserError(f"{cls.variant_key}: this key is required.{nearest('', segmenters)}")
         return segmenters[str(given[cls.variant_key])], {cls.variant_key}
 
+    @property
+    def label(self) -> str:
+        """The name under which a corpus's report counts its spans; "" if it does not."""
+        return ""
+
     def for_language(self, language: str) -> Segmenter:
         """Return the segmenter for text of this language ("en" or "zh"), called before `fit`."""
         return self
@@ -115,13 +121,20 @@ class Segmenter:
 segmenters: Registry[type[Segmenter]] = Registry("segmenter", "ernie.segmenters")
 
 
-def combine(chosen: Sequence[Segmenter], words: Sequence[str], starts: np.ndarray) -> np.ndarray:
-    """Merge the spans (k, 3) of several segmenters; if spans of one kind overlap, the earlier segmenter wins."""
+def combine(
+    chosen: Sequence[Segmenter], words: Sequence[str], starts: np.ndarray, marked: Counter[str] | None = None
+) -> np.ndarray:
+    """Merge the spans (k, 3) of several segmenters; if spans of one kind overlap, the earlier segmenter wins.
+
+    `marked` gets the number of spans of each segmenter with a label.
+    """
     words = Words.of(words)
     taken = np.zeros((len(Kind), len(words)), dtype=bool)
     kept = []
     for segmenter in chosen:
         spans = segmenter.spans(words, starts)
+        if marked is not None and segmenter.label:
+            marked[segmenter.label] += len(spans)
         for kind in Kind:
             own = spans[spans[:, 2] == kind]
             filled = np.concatenate(([0], np.cumsum(taken[kind])))

@@ -17,6 +17,18 @@ from ernie.text.segment.base import Kind, Segmenter, Words, disjoint, in_order, 
 
 _LONGEST = 200  # characters of an entry; all its prefixes are held in memory
 _SPACED = re.compile(rf"[^\W\d_{NO_SPACES}]{{2}}|\d\d")
+_MOST_OTHERS = 0.8  # share of the lines
+_OTHERS = {  # formats of other programs: how their lines look, and what to do with them
+    "those of jieba's dictionaries (an entry, a number, a tag)": (
+        re.compile(r"\S+ \d+ [A-Za-z]{1,4}\s*"),
+        "Its first column is what is needed: cut -d ' ' -f 1 FILE",
+    ),
+    "rows of a CSV file": (
+        re.compile(r"[^\t]+[,;]\s*\"?(?:word|phrase|entity)\"?\s*", re.IGNORECASE),
+        "Put a tab in place of the comma",
+    ),
+    "objects of JSON": (re.compile(r"\s*\{\".*\}\s*"), "Write the entries alone"),
+}
 _NAMES = {kind.name.lower(): kind for kind in Kind}
 
 
@@ -36,6 +48,10 @@ class Dictionary(Segmenter):
 
     def __post_init__(self) -> None:
         _ = self._entries  # read now, so that a mistake in the file is reported with the configuration's
+
+    @property
+    def label(self) -> str:
+        return str(self.file)
 
     def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
         words = Words.of(words)
@@ -98,6 +114,16 @@ def joined(left: str, right: str) -> str:
     return f"{left} {right}" if _SPACED.fullmatch(left[-1:] + right[:1]) else left + right
 
 
+def _check_format(path: Path, lines: Sequence[str]) -> None:
+    """Raise UserError for a dictionary that is in another program's format: its lines would match no text."""
+    for what, (pattern, remedy) in _OTHERS.items():
+        if lines and sum(pattern.fullmatch(line) is not None for line in lines) > _MOST_OTHERS * len(lines):
+            raise UserError(
+                f"{path}: its lines look like {what}; expected an entry a line, which a tab and word, phrase or entity "
+                f"may follow. {remedy}"
+            )
+
+
 def read_entries(path: Path, default: str) -> list[tuple[str, Kind]]:
     """Read the entries of a dictionary file with their kinds.
 
@@ -110,6 +136,7 @@ def read_entries(path: Path, default: str) -> list[tuple[str, Kind]]:
         raise UserError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    _check_format(path, [line for line in lines if line.strip() and not line.startswith("# ")])
     entries = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("# "):

@@ -1,0 +1,19 @@
+"""The language of a document, which decides how its sentences are split and what marks its words."""
+
+from __future__ import annotations
+
+import re
+
+from ernie.text.sentences import detect_language
+
+LANGUAGES = ("en", "zh")
+_SAMPLED = 2_000  # characters, taken from all of a document
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+def document_language(text: str, otherwise: str) -> str:
+    """Return the language of a document, by characters at equal distances; `otherwise` for one without letters."""
+    sampled = text[:: len(text) // _SAMPLED + 1]
+    if not _LETTER.search(sampled):
+        return otherwise
+    return "en" if sampled.isascii() else detect_language(sampled)

@@ -1,0 +1,153 @@
+"""A corpus of two languages: every document is cut and marked as one of its own language."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ernie.data.document import Flag
+from ernie.data.shards import Corpus
+from ernie.text.segment.dictionary import Dictionary
+from ernie.text.segment.mined import Mined
+from ernie.text.train import train_wordpiece
+from pretrain.corpus import build
+from pretrain.corpus.build import build_corpus
+from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.language import document_language
+
+ENGLISH = "The Spree runs past the mill. Anna Weber lives there. It is slow."
+CHINESE = "江水很慢。她住在北京大学旁边。天气很好。我们去公园吧。"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    train_wordpiece([ENGLISH, CHINESE, "河" * 3], vocab_size=150, lowercase=True, folder=folder)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with texts in both languages."""
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    rng = random.Random(2)
+    drawn = [rng.choice(((ENGLISH, " Again."), (CHINESE, "天气很好。"))) for _ in range(30)]
+    mixed = [text + more * number for number, (text, more) in enumerate(drawn)]
+    Path("in/a.txt").write_text("\n\n".join([ENGLISH] * 3))
+    Path("in/b.txt").write_text("\n\n".join([CHINESE] * 12))
+    Path("in/c.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in mixed))
+    return tmp_path
+
+
+def built(tokenizer: Path, output: str = "corpus", *, inputs: str = "in", processes: int = 0, **keys: Any) -> Corpus:
+    config = CorpusConfig([inputs], tokenizer, **{"held_out": 0.0, "sample_mb": 1.0, **keys})
+    build_corpus(config, output, processes=processes, overwrite=True)
+    return Corpus.open(output)
+
+
+def sentences_of(corpus: Corpus, file: str) -> list[int]:
+    numbers = range(len(corpus.train))
+    return [len(corpus.train[i]) for i in numbers if corpus.train.source(i).startswith(file)]
+
+
+def test_each_document_is_split_by_the_rules_of_its_language(folder: Path, tokenizer: Path) -> None:
+    corpus = built(tokenizer)
+    assert corpus.language == "zh"
+    assert sentences_of(corpus, "in/a.txt") == [3, 3, 3]
+    assert sentences_of(corpus, "in/b.txt") == [4] * 12
+    languages = corpus.report["languages"]
+    assert languages["en"] > 3 and languages["zh"] > 12 and sum(languages.values()) == 45
+
+
+def test_a_language_that_is_given_is_that_of_all_documents(folder: Path, tokenizer: Path) -> None:
+    corpus = built(tokenizer, language="zh")
+    assert sentences_of(corpus, "in/a.txt") == [1, 1, 1]
+    assert corpus.report["languages"] == {"zh": 45}
+
+
+def test_documents_are_marked_by_the_segmenters_of_their_language(folder: Path, tokenizer: Path) -> None:
+    def entities(corpus: Corpus) -> list[list[int]]:
+        mask = int(Flag.BEGINS_ENTITY | Flag.CONTINUES_ENTITY)
+        return [((document.flags & mask) != 0).tolist() for document in corpus.train]
+
+    mixed = built(tokenizer, "mixed")
+    for language, file in (("en", "in/a.txt"), ("zh", "in/b.txt")):
+        own = built(tokenizer, language, inputs=file, language=language)
+        of_file = [i for i in range(len(mixed.train)) if mixed.train.source(i).startswith(file)]
+        found = [entities(mixed)[i] for i in of_file]
+        assert any(map(any, found))
+        assert found == entities(own)
+
+
+def test_segmenters_learn_from_the_documents_of_their_language(
+    folder: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: dict[str, set[str]] = {}
+    fit = build.fit
+
+    def watched(segmenters, documents, language: str, *others: Any) -> Any:
+        learned[language] = {document.text[:5] for document in documents}
+        return fit(segmenters, documents, language, *others)
+
+    monkeypatch.setattr(build, "fit", watched)
+    for segmenters in (None, [Mined()]):
+        built(tokenizer, segmenters=segmenters)
+        assert learned == {"en": {ENGLISH[:5]}, "zh": {CHINESE[:5]}}
+
+
+@pytest.mark.parametrize("file", ["in/a.txt", "in/b.txt"])
+@pytest.mark.parametrize("segmenters", [None, [Mined()]])
+def test_a_language_that_the_sample_lacks_does_not_stop_the_build(
+    folder: Path, tokenizer: Path, file: str, segmenters: list | None
+) -> None:
+    corpus = built(tokenizer, inputs=file, segmenters=segmenters)
+    assert len(corpus.report["languages"]) == 1
+
+
+def test_processes_and_chunks_change_nothing(folder: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = built(tokenizer, "first")
+    monkeypatch.setattr(build, "_CHUNK", 700)
+    assert built(tokenizer, "second").fingerprint == first.fingerprint
+    assert built(tokenizer, "third", processes=2).fingerprint == first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ENGLISH, "en"),
+        (CHINESE, "zh"),
+        (ENGLISH * 200 + CHINESE, "en"),
+        ("x " * 5000 + CHINESE * 2000, "zh"),
+        ("1998. 1999!", "zh"),
+        ("", "zh"),
+        ("Ünïcödé only.", "en"),
+    ],
+)
+def test_the_language_is_that_of_the_whole_document(text: str, expected: str) -> None:
+    assert document_language(text, "zh") == expected
+
+
+def test_a_dictionary_that_matches_nothing_is_noted(folder: Path, tokenizer: Path) -> None:
+    Path("good.tsv").write_text("Anna Weber\n北京大学\n")
+    Path("bad.tsv").write_text("nobody here\n")
+    config = CorpusConfig(["in"], tokenizer, segmenters=[Dictionary(Path("good.tsv")), Dictionary(Path("bad.tsv"))])
+    report = build_corpus(config, "corpus")
+    assert report.counts.marked["good.tsv"] >= 15
+    assert "bad.tsv: none of its entries occurs in the text" in report.table()
+    assert "good.tsv" not in report.table()
+    assert "documents in zh" in report.table()
+
+
+def test_the_same_texts_under_another_folder_are_the_same_corpus(folder: Path, tokenizer: Path) -> None:
+    first = built(tokenizer, "first")
+    Path("in").rename("elsewhere")
+    again = built(tokenizer, "again", inputs="elsewhere")
+    assert again.fingerprint == first.fingerprint
+    assert again.train.source(0) != first.train.source(0)
+    (Path("elsewhere") / "a.txt").write_text(ENGLISH)
+    assert built(tokenizer, "other", inputs="elsewhere").fingerprint != first.fingerprint
