@@ -10,6 +10,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -61,9 +62,45 @@ def runnable(flags: set[str]) -> list[str]:
 
 
 def cache() -> Path:
-    """Return the folder of the libraries built at first use."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (never raises)
+    """Return the folder of the libraries built at first use.
+
+    It is relative, and so never used (see `is_private`), if there is no home folder.  A relative XDG_CACHE_HOME is
+    ignored, as its specification asks: it would be another folder, perhaps a stranger's, in each working directory.
+    """
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    if not home.startswith("/"):
+        home = os.path.expanduser("~/.cache")  # noqa: PTH111 (never raises)
     return Path(home) / "ernie-continual" / "kernels"
+
+
+def is_private(path: Path) -> bool:
+    """Whether nobody else but root can have written this file or folder, or what will be written there.
+
+    A library that is loaded runs with the rights of this user.  So it and the folders above it must be ours or root's,
+    and others must not be able to write to them, except to a folder where they cannot replace ours (such as /tmp).
+    """
+    if not path.is_absolute():
+        return False
+    try:
+        real = Path(os.path.realpath(path))
+        return all(_is_safe(place) for start in (path, real) for place in (start, *start.parents))
+    except (OSError, ValueError):
+        return False
+
+
+def _is_safe(place: Path) -> bool:
+    try:
+        found = place.lstat()
+    except (FileNotFoundError, NotADirectoryError):  # to be made by us, in a folder that is checked as well
+        return True
+    if found.st_uid not in (0, os.geteuid()):
+        return False
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):  # links are followed elsewhere
+        return True
+    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
+        return True
+    by_group = found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getgid())
+    return not (by_group or found.st_mode & stat.S_IWOTH)
 
 
 def cached(variant: str) -> Path:
@@ -94,7 +131,11 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
     if command is None:
         raise CannotBuild("there is no C++ compiler (g++ or clang++)")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not is_private(path.parent):
+            raise CannotBuild(
+                f"others can write to {path.parent} or a folder above it; set XDG_CACHE_HOME to a folder of your own"
+            )
+        _make_private(path.parent)
         # Built in a temporary folder and renamed: another process may be loading or building it at the same time.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{variant}-") as folder:
             library = _compile(command, variant, extra, Path(folder))
@@ -105,6 +146,13 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
             f"{path.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder that can"
         ) from None
     return path
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, in which only this user can write."""
+    for place in (*reversed(folder.parents), folder):
+        with suppress(FileExistsError):
+            place.mkdir(mode=0o700)
 
 
 def _seal(library: Path) -> None:
@@ -128,7 +176,7 @@ def is_whole(library: Path) -> bool:
 def remember_failure(variant: str) -> None:
     """Record that this compiler cannot compile a variant, if the cache is writable."""
     with suppress(OSError):
-        _failure(variant).parent.mkdir(parents=True, exist_ok=True)
+        _make_private(_failure(variant).parent)
         _failure(variant).write_text(_compiler_and_version(), encoding="utf-8")
 
 

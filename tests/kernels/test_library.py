@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 from ctypes import byref, c_double
@@ -142,6 +143,79 @@ def test_a_truncated_library_is_rebuilt_without_loading_it(size: int, copying_co
     done = python("-c", "from ernie.kernels.cpu.library import library; print(library().variant)")
     assert (done.returncode, done.stdout.split()) == (0, [VARIANTS[0]]), done.stderr
     assert path.read_bytes() == whole
+
+
+@needs_kernels
+@pytest.mark.parametrize("place", ["file", "folder", "cache"])
+def test_a_library_that_others_may_have_written_is_not_loaded(place: str, copying_compiler: Path) -> None:
+    with pytest.warns(Remark, match="compiling"):
+        path = search_again().path
+    open_to_all = {"file": path, "folder": path.parent, "cache": path.parent.parent}[place]
+    open_to_all.chmod(0o777)
+    before = path.stat().st_mtime_ns
+    with pytest.warns(Remark, match="compiling"):
+        found = search_again()
+    if place == "file":  # replaced by our own
+        assert found.path == path and path.stat().st_mtime_ns > before
+    else:
+        assert found.path.parent.name.startswith("ernie-kernels-") and not found.path.exists()
+
+
+@needs_kernels
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_library_of_another_user_is_not_loaded(copying_compiler: Path) -> None:
+    with pytest.warns(Remark, match="compiling"):
+        path = search_again().path
+    os.chown(path, 12345, 12345)
+    with pytest.warns(Remark, match="compiling"):
+        assert search_again().path == path
+    assert path.stat().st_uid == os.geteuid()
+
+
+@needs_kernels
+@pytest.mark.parametrize("home", ["/dev/null", "/proc/nothing"])
+def test_without_a_cache_the_kernels_are_compiled_for_this_process(
+    home: str, copying_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", home)
+    with pytest.warns(Remark, match=f"compiled anew by each process, because {home}.* cannot be written"):
+        assert not search_again().path.exists()
+
+
+def test_a_relative_cache_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert builder.cache() == tmp_path / ".cache" / "ernie-continual" / "kernels"
+
+
+def test_what_is_private_is_ours_and_closed_to_others_with_all_folders_above(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "b" / "c.so"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert builder.is_private(file)
+    for opened in (file, file.parent, file.parent.parent):
+        mode = opened.stat().st_mode
+        opened.chmod(mode | 0o002)
+        assert not builder.is_private(file)
+        opened.chmod(mode)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "open" / "b").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "open" / "b")
+    assert not builder.is_private(tmp_path / "link" / "c.so")
+    assert not builder.is_private(Path("c.so"))
+
+
+@needs_kernels
+def test_a_truncated_library_of_the_wheel_is_not_loaded(
+    copying_compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SHIPPED", tmp_path)
+    whole = (tmp_path / f"{VARIANTS[0]}.so").read_bytes()
+    (tmp_path / f"{VARIANTS[0]}.so").write_bytes(whole[: len(whole) // 2])
+    monkeypatch.setattr(module, "_compiled", lambda variant: f"built {variant}")
+    monkeypatch.setattr(module, "_tried", lambda found: found)
+    assert search.__wrapped__() == f"built {VARIANTS[0]}"
 
 
 @needs_kernels

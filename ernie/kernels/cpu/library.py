@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import tempfile
 import warnings
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_long, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ from ernie.kernels.build import (
     CannotBuild,
     build,
     cached,
+    compiler,
     has_failed,
+    is_private,
     is_whole,
     processor_flags,
     remember_failure,
@@ -276,19 +279,35 @@ def _wanted() -> str:
 def _existing(variant: str) -> Library | None:
     """Load the library that came with the wheel or was built before, if any.
 
-    One that was built on a system with a newer C library does not load here: it is rebuilt, as is a truncated one.
+    One that was built on a system with a newer C library does not load here: it is rebuilt, as is a truncated one, or
+    one that another user may have put there.
     """
     shipped, built = SHIPPED / f"{variant}.so", cached(variant)
-    if os.path.isfile(shipped) and (found := _open(variant, shipped)):  # noqa: PTH113 - never raises
+    if is_whole(shipped) and (found := _open(variant, shipped)):
         return found
-    return _open(variant, built) if is_whole(built) else None
+    return _open(variant, built) if is_private(built) and is_whole(built) else None
 
 
 def _compiled(variant: str) -> Library:
     warnings.warn("compiling the C++ kernels for this processor, once: about ten seconds", Remark, stacklevel=2)
-    path = build(variant, cached(variant))
+    try:
+        path = build(variant, cached(variant))
+    except CannotBuild as reason:
+        if reason.details or compiler() is None:  # not for want of a folder
+            raise
+        return _compiled_for_now(variant, reason)
     if (found := _open(variant, path)) is None:
         raise CannotBuild(f"{path} cannot be loaded; set XDG_CACHE_HOME to a folder from which programs may be run")
+    return found
+
+
+def _compiled_for_now(variant: str, reason: CannotBuild) -> Library:
+    """Compile the kernels for this process only, which the system keeps loaded when their file is deleted."""
+    with tempfile.TemporaryDirectory(prefix="ernie-kernels-") as folder:
+        found = _open(variant, build(variant, Path(folder) / f"{variant}.so"))
+    if found is None:
+        raise reason
+    warnings.warn(f"the C++ kernels are compiled anew by each process, because {reason}", Remark, stacklevel=2)
     return found
 
 
