@@ -248,6 +248,8 @@ def _build_scalar(kind: Any, value: Value, path: str, mistakes: list[str]) -> An
         return data
     if kind is int and isinstance(data, int) and not isinstance(data, bool):
         return data
+    if kind is int and isinstance(data, float) and data.is_integer() and abs(data) < 2**53:
+        return int(data)  # 1e5, as rates are written
     if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool):
         return float(data) if math.isfinite(data) else _mistake(value, path, "expected a finite number", mistakes)
     if kind is str and isinstance(data, str):

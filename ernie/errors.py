@@ -39,15 +39,16 @@ class Remark(UserWarning):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the closest known one, or all of them if none is close.
+    """Return a hint for an unknown name: the closest known one in any case, or all of them if none is close.
 
     Of very many names only the first are compared and listed.  The hint starts with a space, so that it can follow a
     full stop; it is empty if `known` is.
     """
     names = sorted(set(known))
-    close = difflib.get_close_matches(name, names[:_COMPARED], n=1, cutoff=0.6)
+    spelled = {other.lower(): other for other in names[:_COMPARED]}
+    close = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.6)
     if close:
-        return f" Did you mean '{close[0]}'?"
+        return f" Did you mean '{spelled[close[0]]}'?"
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return f" Known: {', '.join(names[:_LISTED])}{more}." if names else ""
 

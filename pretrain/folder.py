@@ -145,13 +145,22 @@ def first_changed_step(config: PretrainConfig, folder: Path, steps: int) -> int 
     return next((step for step in common if before[step].draws != now[step].draws), None)
 
 
-def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
-    """Return the configuration and the corpus of an existing run.  Raises UserError if the folder is not a run's."""
+def read(folder: Path, corpus_folder: Path | None = None) -> tuple[PretrainConfig, Corpus]:
+    """Return the configuration and the corpus of an existing run.
+
+    `corpus_folder` is where the corpus lies now, if it was moved; it is recognized by its fingerprint.  Raises
+    UserError if the folder is not a run's, or the corpus is not that of the run.
+    """
     config = read_config(folder)
-    if not config.corpus.exists() and not config.corpus.is_absolute():
+    if corpus_folder is not None:
+        config = replace(config, corpus=corpus_folder)
+    elif not config.corpus.exists():
+        relative = " Relative paths of a run begin in the folder where it was started." * (
+            not config.corpus.is_absolute()
+        )
         raise UserError(
-            f"{config.corpus}: the corpus of the run in {folder} is not there. Relative paths of a run begin in the "
-            "folder where it was started: give the command there"
+            f"{config.corpus}: the corpus of the run in {folder} is not there.{relative} If it was moved, put a link "
+            "to it there; `ernie verify` can be told where it is: --corpus DIR"
         )
     corpus = Corpus.open(config.corpus)
     _check_unchanged(config, corpus, folder)

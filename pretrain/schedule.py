@@ -7,6 +7,7 @@ task's iterations are spread over the stages.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,8 @@ import numpy as np
 
 from ernie.errors import UserError
 
+_MOST_STEPS = 10**12  # of a task in a stage: thirty thousand years at one step a second
+_WINDOW = 1 << 20  # draws whose order is computed at a time
 Method = Literal["continual", "sequential", "joint"]
 
 
@@ -58,10 +61,14 @@ class ScheduleConfig:
             raise UserError("tasks: a task is listed twice")
         if self.steps_per_task is not None and self.steps_per_task < 1:
             raise UserError(f"steps_per_task: expected at least 1, found {self.steps_per_task}")
+        if self.steps_per_task is not None and self.steps_per_task > _MOST_STEPS:
+            raise UserError(f"steps_per_task: expected at most {_MOST_STEPS:,}, found {self.steps_per_task:,}")
         for number, stage in enumerate(self.stages or [], 1):
             for task, steps in stage.items():
                 if steps < 0:
                     raise UserError(f"stages: stage {number} gives {task} {steps} steps")
+                if steps > _MOST_STEPS:
+                    raise UserError(f"stages: stage {number} gives {task} {steps:,} steps; at most {_MOST_STEPS:,}")
             if not sum(stage.values()):
                 raise UserError(f"stages: stage {number} has no steps")
 
@@ -113,7 +120,7 @@ class Schedule(Sequence[Slot]):
         self._micro_batches = micro_batches
         self._mix = config.draw == "mix"
         self.stage_ends = np.cumsum([sum(stage.values()) for stage in self.table])
-        self._orders: dict[int, np.ndarray] = {}
+        self._window: tuple[int, int, np.ndarray] = 0, 0, np.empty(0, np.int16)  # stage, first draw, order
 
     def __len__(self) -> int:
         return int(self.stage_ends[-1])
@@ -124,18 +131,22 @@ class Schedule(Sequence[Slot]):
         stage = self.stage_of(step)
         names = list(self.table[stage])
         offset = step - self.stage_start(stage)
-        order = self._order(stage)
         if self._mix:
-            drawn = order[offset * self._micro_batches : (offset + 1) * self._micro_batches]
+            drawn = [self._drawn(stage, offset * self._micro_batches + i) for i in range(self._micro_batches)]
         else:
-            drawn = np.repeat(order[offset], self._micro_batches)
-        return Slot(stage, tuple(names[int(i)] for i in drawn))
+            drawn = [self._drawn(stage, offset)] * self._micro_batches
+        return Slot(stage, tuple(names[i] for i in drawn))
 
     def digest(self) -> str:
-        """Return a hash that two schedules share only if every step of both draws the same tasks."""
+        """Return a hash that two schedules share only if every step of both draws the same tasks.
+
+        Of a stage of many millions of steps only the first ones are drawn; its numbers of steps imply the others.
+        """
         digest = hashlib.blake2b(repr([self.table, self._micro_batches, self._mix]).encode(), digest_size=16)
         for stage in range(len(self.table)):
-            digest.update(self._order(stage).tobytes())
+            windows = self._windows(stage)
+            for number in range(min(windows, 10)):
+                digest.update(self._order(stage, number, windows)[1].tobytes())
         return digest.hexdigest()
 
     def stage_of(self, step: int) -> int:
@@ -154,11 +165,48 @@ class Schedule(Sequence[Slot]):
         """Whether a step is the last of its stage."""
         return step + 1 in self.stage_ends
 
-    def _order(self, stage: int) -> np.ndarray:
-        """Return the tasks of a stage's slots: the j-th slot of a task with n of them is due at (j + 1/2) / n."""
-        if stage not in self._orders:
-            counts = np.array(list(self.table[stage].values())) * (self._micro_batches if self._mix else 1)
-            due = np.concatenate([(np.arange(n) + 0.5) / n for n in counts])
-            task = np.repeat(np.arange(len(counts)), counts)
-            self._orders[stage] = task[np.argsort(due, kind="stable")].astype(np.int16)
-        return self._orders[stage]
+    def _draws(self, stage: int) -> list[int]:
+        """Return how often each task of a stage is drawn."""
+        return [n * (self._micro_batches if self._mix else 1) for n in self.table[stage].values()]
+
+    def _windows(self, stage: int) -> int:
+        return -(-sum(self._draws(stage)) // _WINDOW)
+
+    def _drawn(self, stage: int, draw: int) -> int:
+        """Return the index of the task that a draw of a stage is of."""
+        known_stage, first, order = self._window
+        if stage != known_stage or not first <= draw < first + len(order):
+            windows = self._windows(stage)
+            # The last window that begins at or before the draw.
+            number = bisect_right(range(windows), draw, key=lambda i: sum(self._due(stage, i, windows))) - 1
+            first, order = self._order(stage, number, windows)
+            self._window = stage, first, order
+        return int(order[draw - first])
+
+    def _order(self, stage: int, window: int, windows: int) -> tuple[int, np.ndarray]:
+        """Return the tasks of a window of a stage's draws, and the window's first draw.
+
+        The j-th draw of a task with n of them is due at (j + 1/2) / n, and windows divide this time evenly.
+        """
+        counts = self._draws(stage)
+        begins, ends = (self._due(stage, edge, windows) for edge in (window, window + 1))
+        ranges = zip(begins, ends, counts, strict=True)
+        due = np.concatenate([(np.arange(begin, end) + 0.5) / n for begin, end, n in ranges])
+        task = np.repeat(np.arange(len(counts)), np.subtract(ends, begins))
+        return sum(begins), task[np.argsort(due, kind="stable")].astype(np.int16)
+
+    def _due(self, stage: int, edge: int, windows: int) -> list[int]:
+        """Return how many draws of each task are due before the edge of a window."""
+        if edge == windows:
+            return self._draws(stage)
+        return [_due_before(edge / windows, n) for n in self._draws(stage)]
+
+
+def _due_before(time: float, n: int) -> int:
+    """Return how many j of 0 to n - 1 have (j + 1/2) / n < time, rounded as where these are sorted."""
+    j = min(n, max(0, int(n * time)))
+    while j > 0 and (j - 0.5) / n >= time:
+        j -= 1
+    while j < n and (j + 0.5) / n < time:
+        j += 1
+    return j

@@ -52,13 +52,13 @@ class Certificate:
         )
 
 
-def verify(folder: Path, quiet: bool = False) -> Certificate:
+def verify(folder: Path, quiet: bool = False, corpus_folder: Path | None = None) -> Certificate:
     """Recompute the run's order of samples and compare.
 
-    Raises UserError if the folder is not a run's, or its corpus is damaged: samples are compared by name, not by
-    content.
+    `corpus_folder` is where the corpus lies now, if it was moved since.  Raises UserError if the folder is not a run's,
+    or its corpus is damaged: samples are compared by name, not by content.
     """
-    config, corpus = run_folder.read(folder)
+    config, corpus = run_folder.read(folder, corpus_folder)
     corpus.verify()
     certificate = Certificate()
     saved = _saved_positions(certificate, folder)  # first: a run that goes on meanwhile logs a step, then saves it

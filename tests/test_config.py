@@ -159,9 +159,16 @@ def test_a_number_in_a_list_of_texts_is_kept_as_written(tmp_path: Path, written:
 # -------------------------------------------------------------------------------------------------- errors
 
 
+@pytest.mark.parametrize(("written", "meant"), [("1e5", 100_000), ("2.0", 2), ("-3e0", -3), ("4", 4)])
+def test_a_whole_number_may_be_written_as_rates_are(written: str, meant: int, tmp_path: Path) -> None:
+    config = load(Config, write(tmp_path, f"corpus: c\nseed: {written}"))
+    assert config.seed == meant and type(config.seed) is int
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("corpus: c\nseed: 1e300", "run.yaml:2: seed: expected a whole number, found 1e+300"),
         ("corpus: c\nsede: 1", "run.yaml:2: sede: unknown key. Did you mean 'seed'?"),
         ("corpus: c\nrate:\n  epoch: 3", "run.yaml:3: rate.epoch: unknown key. Known: decay, peak."),
         ("seed: 1", "run.yaml:1: corpus: this key is required"),

@@ -100,6 +100,14 @@ def test_an_empty_registry_gives_no_hint() -> None:
     assert nearest("red", []) == ""
 
 
+@pytest.mark.parametrize(
+    ("wrong", "known", "right"),
+    [("A100", ["a100", "v100", "h100"], "a100"), ("bert-base", ["BERT-Base", "XL"], "BERT-Base")],
+)
+def test_the_nearest_name_is_found_in_any_case(wrong: str, known: list[str], right: str) -> None:
+    assert nearest(wrong, known) == f" Did you mean '{right}'?"
+
+
 def test_another_distribution_registers_items_through_an_entry_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import NoneType
@@ -18,7 +19,7 @@ from typing import Any
 
 from ernie.atomic import PARTIAL, disk_guard
 from ernie.data.checksums import check_checksums, checksums_of
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.saved import read_json
 
 MANIFEST = "manifest.json"
@@ -82,12 +83,18 @@ class Checkpoints:
         return target
 
     def latest(self) -> Path | None:
-        """Return the newest checkpoint, or None."""
-        steps = self.steps()
-        return self.path(steps[-1]) if steps else None
+        """Return the newest checkpoint, or None.
+
+        A folder named as one that holds no manifest is passed over with a warning (a Remark), if there is another.
+        """
+        paths = [self.path(step) for step in self.steps()]
+        whole = [path for path in paths if (path / MANIFEST).exists()]
+        for stray in paths[len(paths) - paths[::-1].index(whole[-1]) :] if whole else []:
+            warnings.warn(f"{stray}: holds no {MANIFEST}, so it is no checkpoint and is passed over", Remark, 2)
+        return next(iter([*reversed(whole), *reversed(paths)]), None)
 
     def _prune(self) -> None:
-        steps = self.steps()
+        steps = [step for step in self.steps() if (self.path(step) / MANIFEST).exists()]
         kept = set(steps[-self._keep_last :])
         if self._keep_best:
             scores = {step: read_manifest(self.path(step))["score"] for step in steps}

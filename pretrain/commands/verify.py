@@ -20,6 +20,7 @@ SUMMARY = "prove that a run repeated and missed no sample"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("--corpus", type=Path, metavar="DIR", help="where the run's corpus is now, if it was moved")
     add_plugin(parser)
     add_quiet(parser)
 
@@ -32,6 +33,6 @@ def main(arguments: argparse.Namespace) -> int:
 
     from pretrain.verify import verify
 
-    certificate = verify(arguments.run, quiet=arguments.quiet)
+    certificate = verify(arguments.run, arguments.quiet, arguments.corpus)
     print(certificate.text())
     return 0 if certificate.holds else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from pretrain.history import reading_records
 from pretrain.planner.cost import Work
 from pretrain.schedule import Schedule
 
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
 PERPLEXITY = "perplexity"
 
 
@@ -87,6 +89,8 @@ def _measured(run: Path) -> tuple[str, dict[int, float]]:
 def read_table(file: Path) -> list[Point]:
     """Read points from a TSV or CSV file with the columns `size` and `error`, and optionally `weights` and `width`.
 
+    Case and spaces do not matter, and numbers may have commas between thousands: in CSV such a number has to be quoted.
+
     Raises UserError with the line of an invalid value.
     """
     try:
@@ -95,16 +99,17 @@ def read_table(file: Path) -> list[Point]:
         raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     points = []
     lines = text.splitlines()
-    rows = csv.DictReader(lines, delimiter="\t" if "\t" in "".join(lines[:1]) else ",")
+    rows = csv.DictReader(lines, delimiter="\t" if "\t" in "".join(lines[:1]) else ",", skipinitialspace=True)
+    rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or []]
     missing = [name for name in ("size", "error") if name not in (rows.fieldnames or [])]
     if missing:
         raise UserError(f"{file}:1: the column '{missing[0]}' is missing; expected size, error and perhaps weights")
     for row in rows:
         values = {}
         for name in ("size", "error", "weights", "width"):
-            cell = row.get(name) or ""
+            cell = (row.get(name) or "").strip()
             try:
-                value = values[name] = float(cell or 0)
+                value = values[name] = float(_THOUSANDS.sub("", cell) or 0)
             except ValueError:
                 value = math.nan
             if not math.isfinite(value) or value < 0 or (value == 0 and name in ("size", "error")):

@@ -191,6 +191,11 @@ def test_errors_of_different_vocabularies_are_not_compared() -> None:
 
 def test_a_table_is_read_and_errors_name_its_lines(tmp_path: Path) -> None:
     assert read_table(table(tmp_path, ["size\terror\twidth", "10\t2.5\t64"])) == [Point(10.0, 2.5, width=64)]
+    for header in ("size, error", "Size,ERROR", " size ,error"):
+        assert read_table(table(tmp_path, [header, '"100,000", 2.5'])) == [Point(100_000.0, 2.5)]
+    assert read_table(table(tmp_path, ["size\terror", "1,234,567\t2.5"])) == [Point(1_234_567.0, 2.5)]
+    with pytest.raises(UserError, match=r":2: size: expected a number above 0, found '1,5'"):
+        read_table(table(tmp_path, ["size\terror", "1,5\t2.5"]))
     with pytest.raises(UserError, match=r"curve.tsv:3: error: expected a number above 0, found 'much'"):
         read_table(table(tmp_path, ["size\terror", "10\t2.5", "20\tmuch"]))
     with pytest.raises(UserError, match=r"curve.tsv:1: the column 'error' is missing"):

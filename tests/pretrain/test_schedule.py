@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -215,3 +216,36 @@ def test_the_learning_rate_restarts_at_every_stage_on_request(each_stage: bool, 
     schedule = Schedule(ScheduleConfig(stages=[{"a": 3}, {"a": 1, "b": 3}]))
     run = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(rate=rate)), schedule=schedule)
     assert [Run.rate(run, step) for step in range(7)] == pytest.approx(rates)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------- many steps
+
+
+@given(tables, st.integers(1, 3), st.sampled_from(["one", "mix"]), st.integers(1, 9))
+def test_the_order_does_not_depend_on_how_much_of_it_is_computed_at_a_time(
+    table: list[dict[str, int]], micro_batches: int, draw: Literal["one", "mix"], window: int
+) -> None:
+    config = ScheduleConfig(stages=table, draw=draw)
+    whole = Schedule(config, micro_batches)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pretrain.schedule._WINDOW", window)
+        assert list(Schedule(config, micro_batches)) == list(whole)
+
+
+@pytest.mark.parametrize("steps", [10**9, 10**12])
+def test_a_schedule_of_any_length_takes_little_memory(steps: int) -> None:
+    schedule = Schedule(ScheduleConfig(stages=[{"a": steps, "b": steps // 3}, {"a": 5}]))
+    assert len(schedule) == steps + steps // 3 + 5
+    middle = [schedule[len(schedule) // 2 + i].draws[0] for i in range(8)]
+    assert middle.count("a") == 6
+    assert [schedule[i].draws[0] for i in range(4)].count("a") == 3
+    assert schedule[len(schedule) - 1] == (1, ("a",))
+    assert len(schedule.digest()) == 32
+
+
+@pytest.mark.parametrize(
+    "keys", [{"steps_per_task": 10**20, "tasks": ["a"]}, {"stages": [{"a": 10**20}]}, {"stages": [{"a": 10**13}]}]
+)
+def test_a_number_of_steps_that_no_run_reaches_is_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="at most 1,000,000,000,000"):
+        ScheduleConfig(**keys)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.train.checkpoint import MANIFEST, Checkpoints, check, read_manifest
 
 
@@ -94,6 +94,21 @@ def test_the_newest_checkpoints_and_optionally_the_best_are_kept(
     assert checkpoints.steps() == kept
     assert names(tmp_path) == [f"step-{step:08d}" for step in kept]
     assert all(verified_content(checkpoints.path(step)) == str(step) for step in kept)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_what_is_only_named_as_a_checkpoint_is_passed_over_and_left_alone(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep_last=1)
+    stray = tmp_path / "step-00000099"
+    make(stray)
+    assert checkpoints.latest() == stray  # alone it is reported: the run's checkpoint may be damaged
+    for step in (7, 8):
+        checkpoints.save(step, lambda folder: (folder / "state").touch())
+    with pytest.warns(Remark, match=r"step-00000099: holds no manifest.json, so it is no checkpoint"):
+        assert checkpoints.latest() == tmp_path / "step-00000008"
+    assert stray.exists() and not (tmp_path / "step-00000007").exists()
 
 
 def test_a_step_can_be_saved_again(tmp_path: Path) -> None:
