@@ -75,6 +75,8 @@ def prepare_all(
             labels_from_train=labels_from_train,
         ),
     )
+    with calling(task, "having_read"):
+        task = task.having_read(prepared["train"].examples, tokenizer)
     if data.options("train").columns and labels_from_train:
         prepared["train"].remarks.extend(_header_like_labels(task, prepared["train"]))
     for name, other in prepared.items():

@@ -85,13 +85,25 @@ class TextSpeaker:
         model.eval()  # dropout would still be on in a model that was just trained
         self.rate = task.features.rate
         self._model, self._task, self._vocoder, self._seed = model, task, vocoder, seed
+        self._noted: set[str] = set()  # what has been said about texts
 
     @classmethod
     def load(
-        cls, run: str | Path, vocoder: str | None = None, seed: int = 0, trust_plugins: Sequence[str] | bool = ()
+        cls,
+        run: str | Path,
+        vocoder: str | None = None,
+        seed: int = 0,
+        trust_plugins: Sequence[str] | bool = (),
+        text_normalization: str | None = None,
     ) -> TextSpeaker:
-        """Load the speaker of a fine-tuning run; `trust_plugins` as in `FinetunedModel.load`."""
-        return cls(FinetunedModel.load(run, trust_plugins), vocoder, seed)
+        """Load the speaker of a fine-tuning run; `trust_plugins` as in `FinetunedModel.load`.
+
+        `text_normalization` ("en", "zh", "ja" or "none") replaces that of the run.
+        """
+        model = FinetunedModel.load(run, trust_plugins)
+        if text_normalization is not None and isinstance(model.task, Synthesize):
+            model.change_decoding(text_normalization=text_normalization)
+        return cls(model, vocoder, seed)
 
     def speak(self, text: str) -> Iterator[np.ndarray]:
         """Yield the samples (S,) of a text, between -1 and 1, in pieces of a quarter of a second.
@@ -123,8 +135,10 @@ class TextSpeaker:
         (sample,) = example.samples
         if example.empty:
             raise UserError("there is nothing in the text that could be said")
-        if tokenizer.unk_id in sample.ids:
-            raise UserError(f"'{text:.60}' has characters that this voice has not learned; write them as words")
+        for remark in task.check_sayable(text, example, tokenizer):
+            if remark not in self._noted:
+                self._noted.add(remark)
+                warnings.warn(f"'{text:.60}' has {remark}", Remark, stacklevel=3)
         if example.cut:
             raise UserError(
                 f"'{text:.60}' has {len(sample) + example.cut:,} tokens, and the voice was trained on at most "

@@ -4,6 +4,7 @@ With - in place of a text, lines of standard input are spoken as they come; one 
 out, and the exit status is then 2.  With --output - 16-bit mono PCM at the voice's rate is streamed to standard output.
 
   ernie speak runs/voice "seven three five" --output number.wav
+  ernie speak runs/voice "Room 735." --normalize en --output room.wav
   ernie speak runs/voice "seven" "three" --output - | aplay -t raw -f S16_LE -r 8000
   ernie translate runs/de-en --by line | ernie speak runs/voice - --output - | aplay -t raw -f S16_LE -r 8000
 """
@@ -34,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the noise that samples are generated from (default: 0)"
     )
+    parser.add_argument(
+        "--normalize",
+        choices=("none", "en", "zh", "ja"),
+        help="write numbers, dates, units and abbreviations as words of this language (default: as in training)",
+    )
     add_precision(parser)
     add_quiet(parser, "say nothing")
 
@@ -55,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.say import into_file, into_stream
     from finetune.speaker import TextSpeaker
 
-    speaker = TextSpeaker.load(arguments.run, arguments.vocoder, arguments.seed)
+    speaker = TextSpeaker.load(arguments.run, arguments.vocoder, arguments.seed, text_normalization=arguments.normalize)
     if arguments.texts == ["-"]:
         lines = standard_lines()
     else:  # all of them are checked before the first is spoken

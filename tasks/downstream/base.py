@@ -170,6 +170,10 @@ class FinetuneTask(ABC):
         """Return the task with what it derives from the training rows, such as the labels if none are given."""
         return self
 
+    def having_read(self, examples: Sequence[Example], tokenizer: Tokenizer) -> FinetuneTask:
+        """Return the task with what it derives from the examples of the training rows."""
+        return self
+
     def with_values_of(self: Own, before: FinetuneTask, names: Sequence[str], whose: str) -> Own:
         """Return the task with the values of these fields of a task before; `whose` names it in messages.
 

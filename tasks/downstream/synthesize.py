@@ -25,6 +25,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
 from ernie.text.load import load_tokenizer
 from ernie.text.pronounce import all_pronounceable, read_dictionary, to_phonemes
+from ernie.text.spoken_form import SpokenLanguage, has_digits, spoken_form
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
 from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 # The fields of an encoder's configuration that matter in training only.
 _TRAINING_ONLY = ("dropout", "attention_dropout", "initializer_range")
+_MOST_UNLEARNED = 0.1  # of a text's tokens: the voice says the others, and something like them in their place
 _DIGITS = 4  # of the means over all rows, and of the samples in answers
 
 
@@ -60,12 +62,17 @@ class Synthesize(SoundTask):
     log deviations, and `spectral` times the distance of the spectra of its output from those of the recordings, both
     brought to a standard deviation of 0.1.  No recording is longer than `longest` seconds.  `pace` is the letters per
     decoder step and `loudness` the samples' standard deviation; default: means over the train rows.
+
+    `text_normalization` writes numbers, dates, units and abbreviations as words of a language first.  `learned` are the
+    tokens that the voice can say; default: those of the train rows' texts.  A text with more than a tenth of others is
+    refused.
     """
 
     text: str = "text"
     features: FeatureConfig = field(default_factory=lambda: FeatureConfig(window=0.05, hop=0.0125))
     voice: VoiceConfig = field(default_factory=VoiceConfig)
     dictionary: Path | None = None
+    text_normalization: SpokenLanguage = "none"
     vocoder: Literal["wavenet", "flow"] = "wavenet"
     teacher: Path | None = None
     crop: float = 0.5
@@ -76,11 +83,13 @@ class Synthesize(SoundTask):
     longest: float = 10.0
     pace: float = 0.0
     loudness: float = 0.0
+    learned: tuple[str, ...] = ()
 
     measures: ClassVar = {"mcd": mcd}
     answer_field: ClassVar[str] = "audio"
     files: ClassVar = ("dictionary",)
     head_fields: ClassVar = (*SoundTask.head_fields, "voice", "pace", "loudness")
+    decoding_fields: ClassVar = ("text_normalization",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -202,7 +211,7 @@ class Synthesize(SoundTask):
                 f"max_len: is {self.max_len}, and the teacher, {self.teacher}, has learned texts of {teacher.max_len} "
                 "tokens at most; set it so"
             )
-        derived, whose = ("mean", "deviation", "pace", "loudness"), f"the teacher, {self.teacher},"
+        derived, whose = ("mean", "deviation", "pace", "loudness", "learned"), f"the teacher, {self.teacher},"
         task = replace(self, features=features).with_values_of(teacher, derived, whose)
         return task._with_dictionary_of(teacher, whose)
 
@@ -231,14 +240,41 @@ class Synthesize(SoundTask):
             with about("task.dictionary"):  # reported for the file, not for the first row looked up in it
                 read_dictionary(self.dictionary)
 
+    def having_read(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Synthesize:
+        if self.learned:
+            return self
+        ids = {int(i) for example in examples for sample in example.samples for i in sample.ids}
+        return replace(self, learned=tuple(tokenizer.tokens[i] for i in sorted(ids - tokenizer.special_ids)))
+
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.text_example(row, tokenizer)
-        if tokenizer.unk_id in given.samples[0].ids:
+        with about(f"column '{self.text}'"):
+            odd = self.check_sayable(row.text(self.text), given, tokenizer)
+        return replace(given, odd=(*given.odd, *odd))
+
+    def check_sayable(self, text: str, example: Example, tokenizer: Tokenizer) -> list[str]:
+        """Return what a voice may say badly in a text, in words that follow "has ".
+
+        Raises UserError for characters that the vocabulary lacks, and where more than a tenth of the tokens are others
+        than the voice has learned: it would say noise.
+        """
+        (sample,) = example.samples
+        advice = "write them as words"
+        if self.text_normalization == "none" and has_digits(text):
+            advice += ", or let --normalize en (of `ernie speak`; task.text_normalization elsewhere) do so"
+        if tokenizer.unk_id in sample.ids:
+            raise UserError(f"'{text:.60}' has characters that this voice has not learned; {advice}")
+        ids = [int(i) for i in sample.ids if i not in tokenizer.special_ids]
+        known = set(self.learned)
+        unlearned = [i for i in ids if tokenizer.tokens[i] not in known] if known else []
+        if not unlearned:
+            return []
+        named = ", ".join(f"'{token}'" for token in dict.fromkeys(tokenizer.tokens[i] for i in unlearned))
+        if len(unlearned) > _MOST_UNLEARNED * len(ids):
             raise UserError(
-                f"column '{self.text}': '{row.text(self.text):.60}' has characters that this voice has not learned; "
-                "write them as words"
+                f"'{text:.60}' has parts that are in no text this voice has learned from ({named:.60}); {advice}"
             )
-        return given
+        return [f"parts that are in no text this voice has learned from ({named:.60})"]
 
     def text_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         """Return the sample of a text, whether the voice can say all of it or not."""
@@ -262,8 +298,11 @@ class Synthesize(SoundTask):
             )
         sample = replace(sample, sound=partial(self.samples, row), labels={"steps": self._steps(wave)})
         odd = [f"sound that {remark}" for remark in wave.remarks]
-        if self.dictionary and not all_pronounceable(row.text(self.text), read_dictionary(self.dictionary)):
+        spoken = spoken_form(row.text(self.text), self.text_normalization)
+        if self.dictionary and not all_pronounceable(spoken, read_dictionary(self.dictionary)):
             odd.append("words that the dictionary lacks, which stay as they are")
+        if self.text_normalization == "none" and has_digits(row.text(self.text)):
+            odd.append("digits in a text, which task.text_normalization would write as words")
         return replace(given, samples=(sample,), odd=tuple(odd))
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
@@ -443,7 +482,7 @@ class Synthesize(SoundTask):
         yield from speak(head, encoded_LD, ids, generator, steps)
 
     def _spoken_text(self, row: Row) -> str:
-        text = row.text(self.text)
+        text = spoken_form(row.text(self.text), self.text_normalization)
         return to_phonemes(text, read_dictionary(self.dictionary)) if self.dictionary else text
 
     def _padded_length(self, samples: int) -> int:

@@ -18,11 +18,13 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.model import voice_loss
 from ernie.model.voice import letters_of
+from ernie.text.spoken_form import SpokenLanguage, has_digits, spoken_form
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from tasks.downstream.synthesize import Synthesize
 
 TASK = TOYS["synthesize"].task
+SPELLED = vocabulary("two red blue 2")
 LONG = "red blue green red blue green red blue"  # with [CLS] and [SEP] one token above the max_len of 9
 
 
@@ -141,3 +143,64 @@ def test_an_unreadable_dictionary_is_reported_by_its_key_before_any_row(tmp_path
     assert isinstance(TASK, Synthesize)
     with pytest.raises(UserError, match=r"^task\.dictionary: .*none\.dict: cannot be read as a dictionary"):
         replace(TASK, dictionary=tmp_path / "none.dict").check_tokenizer(TOKENIZER)
+
+
+class TestWhatAVoiceCanSay:
+    """Texts are compared with what the voice has learned from, and numbers can be read out."""
+
+    @staticmethod
+    def learned(*tokens: str) -> Synthesize:
+        return replace(TOYS["synthesize"].task, learned=tokens, max_len=32)
+
+    def test_the_tokens_of_the_training_texts_are_what_a_voice_has_learned(self) -> None:
+        toy = TOYS["synthesize"]
+        split = prepare(toy.task, Split("train", toy.rows(8, 0)), TOKENIZER)
+        task = toy.task.having_read(split.examples, TOKENIZER)
+        assert set(task.learned) == {word for row in split.rows for word in row["text"].split()}
+
+    def test_a_text_of_other_tokens_is_refused(self) -> None:
+        with pytest.raises(
+            UserError, match=r"'who red' has parts that are in no text .* learned from \('who'\); write"
+        ):
+            self.learned("red", "blue").example(Row({"text": "who red"}), TOKENIZER)
+
+    def test_a_few_other_tokens_are_noted(self) -> None:
+        example = self.learned("red", "blue").example(Row({"text": "red blue " * 6 + "who"}), TOKENIZER)
+        assert [remark for remark in example.odd if "('who')" in remark]
+
+    def test_a_text_of_learned_tokens_says_nothing(self) -> None:
+        assert not self.learned("red", "blue").example(Row({"text": "blue red"}), TOKENIZER).odd
+
+    def test_older_voices_that_do_not_know_what_they_learned_still_speak(self) -> None:
+        assert not self.learned().example(Row({"text": "who red"}), TOKENIZER).odd
+
+    def test_digits_are_refused_with_the_way_out(self) -> None:
+        with pytest.raises(UserError, match=r"'room 7' has characters .*; write them as words, or let --normalize en"):
+            self.learned("red").example(Row({"text": "room 7"}), TOKENIZER)
+
+    @pytest.mark.parametrize(
+        ("language", "text", "spoken"),
+        [
+            ("en", "3.5 km", "three point five kilometers"),
+            ("en", "Dr. Smith has $2.50", "doctor Smith has two point five dollars"),
+            ("en", '5" and \\', None),
+            ("zh", "共25元", "共二十五元"),
+            ("zh", "3.5千米", "三点五千米"),
+            ("none", "3.5 km", "3.5 km"),
+        ],
+    )
+    def test_numbers_and_units_are_written_as_they_are_read_out(
+        self, language: SpokenLanguage, text: str, spoken: str | None
+    ) -> None:
+        found = spoken_form(text, language)
+        if spoken is None:
+            assert not has_digits(found)
+        else:
+            assert found == spoken
+
+    def test_a_normalized_text_is_what_is_tokenized(self) -> None:
+        task = replace(self.learned(), text_normalization="en")
+        plain, normalized = (
+            task.text_example(Row({"text": text}), SPELLED).samples[0].ids.tolist() for text in ("two red", "2 red")
+        )
+        assert plain == normalized
