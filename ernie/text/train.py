@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 import sentencepiece
+from tokenizers import Tokenizer as Engine
 from tokenizers import models, trainers
 
 from ernie.errors import UserError
+from ernie.text.coverage import has_own_mark
 from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.subword import SentencePiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece, make_engine
@@ -27,21 +29,34 @@ _CHINESE_SHARE = 0.5  # of the vocabulary, for Chinese characters, unless _MAX_L
 # and _MIN_LETTERS, unless more are needed to cover _COVERAGE of the text: a letter takes two entries, and most distinct
 # letters of a large text occur in only a foreign name or two.
 _LETTERS_SHARE, _MIN_LETTERS, _COVERAGE = 1 / 16, 64, 0.9999
+_MAX_MARKS = 0.01  # share of the letters that may lose a part, as in text that quotes another script
 _FEED_SIZE = 1 << 16  # characters passed to the trainer at a time
 
 
-def train_wordpiece(texts: Iterable[str], *, vocab_size: int, lowercase: bool, folder: Path) -> WordPiece:
+def train_wordpiece(
+    texts: Iterable[str], *, vocab_size: int, lowercase: bool, folder: Path, strip_accents: bool | None = None
+) -> WordPiece:
     """Train a WordPiece vocabulary of about `vocab_size` entries and save the tokenizer in `folder`.
 
     The special tokens come first, in BERT's order.  A small text gives fewer entries than asked for, and a `vocab_size`
     below the number of characters gives more.  Rare letters that would crowd out other entries are left out and become
-    [UNK].  Memory grows only with the number of distinct words.  Raises UserError when there is no text to train on.
+    [UNK].  Memory grows only with the number of distinct words.
+
+    Accents are stripped as `strip_accents` says.  None means as BERT does, exactly if text is lower-cased, except where
+    that would take parts of letters, as from Japanese kana, Hindi or Thai: then they are kept, which the tokenizer's
+    `strip_accents` says.  Raises UserError when there is no text to train on.
     """
     _check_size(vocab_size)
-    engine = make_engine(models.WordPiece(unk_token="[UNK]"), lowercase)
-    words: Counter[str] = Counter()
+    plain, written = make_engine(models.WordPiece(unk_token="[UNK]"), False, False), Counter[str]()
     for text in _checked(texts):
-        words.update(word for word, _ in engine.pre_tokenizer.pre_tokenize_str(engine.normalizer.normalize_str(text)))
+        written.update(_words(plain, text))
+    if strip_accents is None and lowercase and _marks_share(written) > _MAX_MARKS:
+        strip_accents = False
+    engine = make_engine(models.WordPiece(unk_token="[UNK]"), lowercase, strip_accents)
+    words: Counter[str] = Counter()
+    for word, count in written.items():
+        for normalized in _words(engine, word):
+            words[normalized] += count
     alphabet = _alphabet(words, vocab_size)
     # A word with a character outside the alphabet can only become [UNK], so it has nothing to teach.
     words = Counter({word: count for word, count in words.items() if alphabet.issuperset(word)})
@@ -57,9 +72,20 @@ def train_wordpiece(texts: Iterable[str], *, vocab_size: int, lowercase: bool, f
     )
     engine.train_from_iterator(_repeated(words), trainer)
     vocabulary = engine.get_vocab()
-    tokenizer = WordPiece(sorted(vocabulary, key=vocabulary.__getitem__), lowercase)
+    tokenizer = WordPiece(sorted(vocabulary, key=vocabulary.__getitem__), lowercase, strip_accents)
     tokenizer.save(folder)
     return tokenizer
+
+
+def _words(engine: Engine, text: str) -> Iterator[str]:
+    """Yield the words of a text, normalized."""
+    return (word for word, _ in engine.pre_tokenizer.pre_tokenize_str(engine.normalizer.normalize_str(text)))
+
+
+def _marks_share(words: Counter[str]) -> float:
+    """Return the share of the letters from which stripping accents takes a part."""
+    marked = sum(count * sum(map(has_own_mark, word)) for word, count in words.items())
+    return marked / max(1, sum(count * len(word) for word, count in words.items()))
 
 
 def _alphabet(words: Counter[str], vocab_size: int) -> set[str]:

@@ -29,7 +29,7 @@ from ernie.report.words import plural
 from ernie.text.subword import MODEL_FILE
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.train import train_sentencepiece, train_wordpiece
-from ernie.text.wordpiece import VOCABULARY_FILE
+from ernie.text.wordpiece import VOCABULARY_FILE, WordPiece
 from pretrain.corpus.config import MOST_MB
 from pretrain.corpus.sample import sample
 
@@ -63,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cased", action="store_true", help="keep upper and lower case apart (default: lower-case all)"
     )
     parser.add_argument(
+        "--strip-accents",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="of a WordPiece vocabulary; auto: if it lower-cases, except from text where accents are parts of letters, "
+        "as in Japanese, Hindi and Thai (default: %(default)s)",
+    )
+    parser.add_argument(
         "--sample-mb",
         type=float,
         default=100.0,
@@ -79,6 +86,8 @@ def main(arguments: argparse.Namespace) -> int:
     _check_output(arguments)
     if not 0 < arguments.vocab_size <= _MOST or not 0 < arguments.sample_mb <= MOST_MB:
         raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,} and {MOST_MB:,}")
+    if arguments.kind != "wordpiece" and arguments.strip_accents != "auto":
+        raise UserError("--strip-accents: only a WordPiece vocabulary strips accents; leave it out")
     options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
     say = None if arguments.quiet else partial(print, file=sys.stderr, flush=True)
     with streams_copied(find_inputs(arguments.input), arguments.output) as inputs:
@@ -94,6 +103,10 @@ def main(arguments: argparse.Namespace) -> int:
             lines.append(f"special tokens and characters alone need more entries than {arguments.vocab_size:,}")
         elif tokenizer.vocab_size < arguments.vocab_size:
             lines.append(f"this text gives no more entries, though {arguments.vocab_size:,} were asked for")
+        if isinstance(tokenizer, WordPiece) and arguments.strip_accents == "auto" and tokenizer.strip_accents is False:
+            lines.append(
+                "accents are kept, as they are parts of letters here (か is not が); --strip-accents yes strips"
+            )
         print(*(f"tokenizer train: {line}" for line in lines), sep="\n", file=sys.stderr)
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
@@ -149,7 +162,10 @@ class _Texts:
 
 def _train(arguments: argparse.Namespace, texts: _Texts) -> Tokenizer:
     """Train in a folder beside the output, so that an error leaves no half-written tokenizer there."""
-    train = train_wordpiece if arguments.kind == "wordpiece" else train_sentencepiece
+    train: Callable[..., Tokenizer] = train_sentencepiece
+    if arguments.kind == "wordpiece":
+        strips = {"auto": None, "yes": True, "no": False}[arguments.strip_accents]
+        train = partial(train_wordpiece, strip_accents=strips)
     folder = partial_folder(arguments.output)
     folder.mkdir(parents=True)
     try:

@@ -1,0 +1,55 @@
+"""How much of some texts a tokenizer loses: unknown tokens, and marks that are parts of letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+from unicodedata import category, normalize
+
+from ernie.text.tokenizer import Tokenizer
+from ernie.text.wordpiece import WordPiece
+
+# Scripts whose accents BERT was meant to strip, generic accents, and marks that belong to no letter: Latin, Greek and
+# Cyrillic, the marks of symbols, variation selectors.
+_ACCENTED = ((0, 0x52F), (0x1AB0, 0x1FFF), (0x20D0, 0x20FF), (0x2C60, 0x2C7F), (0xFE00, 0xFE2F), (0xE0100, 0xE01EF))
+
+
+class Coverage(NamedTuple):
+    """Counts of texts: `tokens`, the `unknown` ones of them, `characters`, and those `stripped` of a part."""
+
+    tokens: int
+    unknown: int
+    characters: int
+    stripped: int
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of unknown tokens, 0 without any token."""
+        return self.unknown / max(1, self.tokens)
+
+    @property
+    def stripped_share(self) -> float:
+        """The share of the characters that lose a mark which is part of a letter, as the dakuten of Japanese kana."""
+        return self.stripped / max(1, self.characters)
+
+
+def coverage(tokenizer: Tokenizer, texts: Iterable[str]) -> Coverage:
+    """Count the unknown tokens and the stripped letters of texts."""
+    strips = isinstance(tokenizer, WordPiece) and tokenizer.strips_accents
+    counts = [0, 0, 0, 0]
+    for text in texts:
+        ids = tokenizer.encode(text).ids
+        counts[0] += len(ids)
+        counts[1] += int((ids == tokenizer.unk_id).sum())
+        counts[2] += len(text)
+        counts[3] += sum(map(has_own_mark, text)) if strips and not text.isascii() else 0
+    return Coverage(*counts)
+
+
+@lru_cache(maxsize=1 << 14)
+def has_own_mark(letter: str) -> bool:
+    """Whether stripping accents takes a part from a letter: kana's dakuten, the vowels of Hindi, the tones of Thai."""
+    if any(first <= ord(letter) <= last for first, last in _ACCENTED):
+        return False
+    return any(category(part) == "Mn" for part in normalize("NFD", letter))
