@@ -85,10 +85,10 @@ class Selection:
 
     def too_long(self, seconds: float) -> UserError:
         """Return the error for a sound of so many seconds, which are too few."""
-        until = "" if self.duration is None else f" and duration {self.duration:g} s"
+        until = " lies" if self.duration is None else f" and duration {self.duration:g} s lie"
         return UserError(
-            f"has {seconds:.3f} s, and offset {self.offset:g} s{until} lie beyond its end; if the columns of these "
-            "names say something else, name others, or none, in task.offset and task.duration"
+            f"has {seconds:.3f} s, and offset {self.offset:g} s{until} beyond its end; if the columns of these names "
+            "say something else, name others, or none, in task.offset and task.duration"
         )
 
 

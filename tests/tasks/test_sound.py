@@ -86,7 +86,7 @@ def test_segments_may_have_begins_and_ends_under_any_name(folder: Path) -> None:
             {"offset": 3.5, "duration": 1},
             r"a\.wav: has 4\.000 s, and offset 3\.5 s and duration 1 s lie beyond its end",
         ),
-        ({"offset": 4}, r"a\.wav: has 4\.000 s, and offset 4 s lie"),
+        ({"offset": 4}, r"a\.wav: has 4\.000 s, and offset 4 s lies beyond"),
         ({"duration": 4000}, r"duration 4000 s lie beyond its end; .* name others, or none, in task\.offset"),
         ({"offset": -1}, "offset: expected seconds from 0 on, found -1"),
         ({"duration": 0}, "duration: expected more than 0 seconds, found 0"),
