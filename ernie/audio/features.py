@@ -28,6 +28,7 @@ _MIN_VARIANCE = 1e-2  # of a feature: avoids amplifying one that is nearly const
 PREEMPHASIS = 0.97  # the share of the preceding sample that is subtracted from each
 # Deviations below the training sounds' mean, in the mean over all features, below which a frame is silence.
 _SILENCE = 1.5
+_LOWEST = -3.0  # streaming features: digital silence, of which training sounds have none, may be 60 deviations lower
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,9 @@ class FeatureStream:
         deviation = np.sqrt(np.maximum(sums_FN[:, size + 1 :] / sums_FN[:, :1] - mean**2, _MIN_VARIANCE))
         last = known_FN[-1]
         statistics = Statistics(float(last[0]), last[1 : size + 1], last[size + 1 :])
-        return replace(state, statistics=statistics), ((double_FM - mean) / deviation).astype(np.float32)
+        lowest = _LOWEST if self._config.needs_statistics else -math.inf
+        normalized_FM = np.maximum((double_FM - mean) / deviation, lowest)
+        return replace(state, statistics=statistics), normalized_FM.astype(np.float32)
 
     def _counts(self, features_FM: np.ndarray) -> np.ndarray:
         """Return which frames (F,) count for streaming statistics: all but silence."""
