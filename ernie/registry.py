@@ -166,7 +166,7 @@ def plugins_needed(modules: Sequence[str]) -> list[str]:
     """Return a line for a model card that names the modules of a `plugins:` list; none for an empty list."""
     if not modules:
         return []
-    names = ", ".join(f"`{name}`" for name in modules)
+    names = ", ".join(f"`{' '.join(name.replace('`', '').split())}`" for name in modules)
     what, each = ("plug-in", "it") if len(modules) == 1 else ("plug-ins", "each of them")
     place = "must be on the Python path (PYTHONPATH, or an installed package)"
     return [f"The {what} {names} {place}; commands import {each} only if `--plugin` names {each}."]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from ernie import __version__
 from ernie.atomic import put_text
 from ernie.registry import plugins_needed
+from ernie.report.markdown import cell, code, fenced, prose
+from ernie.terminal import shown
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
 from finetune.trial import Result
@@ -25,11 +29,11 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
     """Write README.md to a run's folder."""
     example = _example_row(config, splits[0])
     best, kind = result.best, config.task.variant_name
-    setting = f" at the best point of the grid, `{best.point}`" if best.point else ""
+    setting = f" at the best point of the grid, {code(best.point)}" if best.point else ""
     lines = [
-        f"# {folder.name}",
+        f"# {prose(folder.name)}",
         "",
-        f"A model of the kind `{kind}`, fine-tuned from `{config.model}`"
+        f"A model of the kind {code(str(kind))}, fine-tuned from {code(config.model)}"
         f"{' and its head' if config.head == 'keep' else ''} with ernie {__version__}.",
         "",
         "## Scores",
@@ -40,44 +44,50 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "",
         "## Data",
         "",
-        *(f"- {describe(split)}; from {_sources(config, split.name)}" for split in splits),
-        *(f"- {remark}" for split in splits for remark in split.remarks),
+        *(f"- {prose(describe(split))}; from {_sources(config, split.name)}" for split in splits),
+        *(f"- {prose(remark)}" for split in splits for remark in split.remarks),
         "",
         "## Use",
         "",
         *(f"{line}\n" for line in plugins_needed(config.plugins)),
-        "```console",
-        *([_COMMANDS[kind].format(run=folder)] if kind in _COMMANDS else []),
-        f"ernie predict {folder} --input FILE{''.join(f' --plugin {name}' for name in config.plugins)}",
-        "```",
+        fenced("console", "\n".join(_commands(folder, config))),
         "",
-        f"FILE has the columns {', '.join(f'`{column}`' for column in example)}; with `--like dev` it is read as the "
-        "dev split was.",
+        f"FILE has the columns {', '.join(map(code, example))}; with `--like dev` it is read as the dev split was.",
         "",
-        "```python",
-        "from finetune.model import FinetunedModel",
-        "",
-        f'model = FinetunedModel.load("{folder}"{_trust(config)})',
-        f"print(list(model.predict([{example}])))",
-        "```",
+        fenced("python", _python(folder, config, example)),
         "",
         "All settings are in `config.yaml`, versions and the command in `origin.json`.",
     ]
-    put_text(folder / CARD_FILE, "\n".join(lines) + "\n")
+    put_text(folder / CARD_FILE, shown("\n".join(lines) + "\n"))
 
 
 def score_table(result: Result) -> list[str]:
     """Return the scores of every split as the lines of a Markdown table."""
-    head, *rows = (f"| {' | '.join(cells)} |" for cells in result.score_rows())
+    head, *rows = (f"| {' | '.join(map(cell, cells))} |" for cells in result.score_rows())
     return [head, f"|{'---|' * len(result.score_rows()[0])}", *rows]
 
 
-def _trust(config: FinetuneConfig) -> str:
-    return f", trust_plugins={list(config.plugins)}" if config.plugins else ""
+def _commands(folder: Path, config: FinetuneConfig) -> Iterator[str]:
+    run, kind = shlex.quote(str(folder)), config.task.variant_name
+    if kind in _COMMANDS:
+        yield _COMMANDS[kind].format(run=run)
+    yield f"ernie predict {run} --input FILE{''.join(f' --plugin {shlex.quote(name)}' for name in config.plugins)}"
+
+
+def _python(folder: Path, config: FinetuneConfig, example: dict[str, object]) -> str:
+    trust = f", trust_plugins={list(config.plugins)}" if config.plugins else ""
+    return "\n".join(
+        [
+            "from finetune.model import FinetunedModel",
+            "",
+            f"model = FinetunedModel.load({json.dumps(str(folder))}{trust})",
+            f"print(list(model.predict([{example}])))",
+        ]
+    )
 
 
 def _sources(config: FinetuneConfig, split: str) -> str:
-    return ", ".join(f"`{source}`" for source in config.data.splits()[split])
+    return ", ".join(code(source) for source in config.data.splits()[split])
 
 
 def _example_row(config: FinetuneConfig, split: Prepared) -> dict[str, object]:

@@ -9,6 +9,8 @@ from ernie import __version__
 from ernie.model.export.compare import Difference
 from ernie.model.export.padded import INPUTS
 from ernie.model.export.runtimes import Format
+from ernie.report.markdown import code, fenced, prose
+from ernie.terminal import shown
 from finetune.exportable import Exportable
 
 CARD_FILE, LABELS_FILE = "README.md", "labels.json"
@@ -41,9 +43,9 @@ inputs = [paddle.to_tensor(batch[name]) for name in model.get_input_names()]
 def card(model: Exportable, source: str, name: str, to: Format, int8: bool, differences: Sequence[Difference]) -> str:
     """Return the README of a folder called `name` with a model exported from `source`."""
     lines = [
-        f"# {name}",
+        f"# {prose(name)}",
         "",
-        f"Exported from `{source}` by ernie {__version__}, to {_FORMATS[to]}"
+        f"Exported from {code(source)} by ernie {__version__}, to {_FORMATS[to]}"
         f"{', its linear layers in int8' if int8 else ''}.",
         "",
         *_task(model),
@@ -52,16 +54,13 @@ def card(model: Exportable, source: str, name: str, to: Format, int8: bool, diff
         *([f"`{LABELS_FILE}` names what the last axis of the logits stands for."] if model.labels else []),
         *filter(None, [model.reading]),
         "",
-        "```python",
-        *_CALLS[to].format(**_call_values(model)).splitlines(),
-        *filter(None, [model.reading_code]),
-        "```",
+        fenced("python", "\n".join(filter(None, [_CALLS[to].format(**_call_values(model)), model.reading_code]))),
         "",
         "Compared with the original model:",
         "",
-        *(f"- {difference}" for difference in differences),
+        *(f"- {prose(str(difference))}" for difference in differences),
     ]
-    return "\n".join(lines) + "\n"
+    return shown("\n".join(lines) + "\n")
 
 
 def _task(model: Exportable) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from ernie.terminal import shown
+
 # In dark mode figures are inverted and their hues rotated back, so that each is drawn only once.
 _CSS = """
 :root { color-scheme: light dark; --ink: #1f2933; --muted: #5b6671; --line: #d5dbe1; --paper: #fff; }
@@ -62,7 +64,7 @@ pre { font-size: 0.8rem; overflow-x: auto; }
 
 def page(title: str, state: str, parts: Sequence[str]) -> str:
     """Return the complete document."""
-    return "\n".join(
+    document = "\n".join(
         [
             "<!doctype html>",
             '<html lang="en">',
@@ -74,6 +76,7 @@ def page(title: str, state: str, parts: Sequence[str]) -> str:
             "</main></body></html>\n",
         ]
     )
+    return shown(document)
 
 
 def paragraph(text: str, kind: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from ernie import __version__
 from ernie.atomic import put_text
 from ernie.model.config import EncoderConfig
 from ernie.registry import plugins_needed
+from ernie.report.markdown import cell, code, fenced, prose
 from ernie.report.words import amount, plural
+from ernie.terminal import shown
 from pretrain.folder import CARD, MODEL
 from pretrain.ledger import markdown
 from pretrain.report.downstream import Downstream, downstream_rows
@@ -27,7 +30,7 @@ def write_card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> Pat
     if evidence.history.done < len(evidence.schedule) or not (evidence.folder / MODEL).is_dir():
         return None
     path = evidence.folder / CARD
-    put_text(path, card(evidence, downstream))
+    put_text(path, shown(card(evidence, downstream)))
     return path
 
 
@@ -35,35 +38,46 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
     """The card of a finished run, in Markdown."""
     history, schedule, folder = evidence.history, evidence.schedule, evidence.folder
     parts = [
-        f"# {folder.resolve().name}",
+        f"# {prose(folder.resolve().name)}",
         f"{_architecture(folder / MODEL)} Pretrained with ernie {__version__}.",
         "## Training data",
         _data(evidence),
         "## Training",
         f"{sentences(history)} In {evidence.config.train.precision}, seed {evidence.config.seed}, on "
-        f"{evidence.origin['machine']}, paddlepaddle {_paddle(evidence)}. {_reproducibility(evidence.origin)}",
-        f"```console\n{shlex.join(['ernie', *evidence.origin['command'][1:]])}\n```",
+        f"{prose(evidence.origin['machine'])}, paddlepaddle {prose(_paddle(evidence))}. "
+        f"{_reproducibility(evidence.origin)}",
+        fenced("console", shlex.join(["ernie", *map(str, evidence.origin["command"][1:])])),
         *plugins_needed(evidence.config.plugins),
         "Everything that was set is in `config.yaml`; versions, and the commit if it was a checkout, in `origin.json`.",
         "## Evaluation",
         f"{verdict(history, evidence.ledger, schedule)} {TASKS_NOTE}",
-        markdown(task_rows(history, schedule)),
+        _table(task_rows(history, schedule)),
     ]
     if downstream:
-        parts += ["## Fine-tuned", "Scores after fine-tuning:", markdown(downstream_rows(downstream))]
+        parts += [
+            "## Fine-tuned",
+            "Scores after fine-tuning:",
+            _table(downstream_rows(downstream)),
+        ]
     parts += [
         "## Use",
-        f"```console\nernie finetune CONFIG --model {shlex.quote(str(folder))} --output RUN\n```",
-        f'```python\nfrom ernie import ErnieModel\n\nmodel = ErnieModel.from_pretrained("{folder}")\n```',
+        fenced("console", f"ernie finetune CONFIG --model {shlex.quote(str(folder))} --output RUN"),
+        fenced(
+            "python", f"from ernie import ErnieModel\n\nmodel = ErnieModel.from_pretrained({json.dumps(str(folder))})"
+        ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    return markdown([[*map(cell, row)] for row in rows])
 
 
 def _reproducibility(origin: dict[str, Any]) -> str:
     """The sentence before the original command that says how exactly it reproduces the run."""
     resumed = origin.get("resumed", [])
     if changed := sorted({key for start in resumed for key in start["changed"]}):
-        keys = ", ".join(f"`{key}`" for key in changed)
+        keys = ", ".join(map(code, changed))
         return (
             f"It was resumed with another {keys} (see `origin.json`), so that no single command reproduces it; it was "
             "started by:"
@@ -91,13 +105,13 @@ def _architecture(model: Path) -> str:
 
 def _data(evidence: Evidence) -> str:
     data = evidence.origin.get("data")
-    where = f"The corpus `{evidence.config.corpus}`"
+    where = f"The corpus {code(str(evidence.config.corpus))}"
     if not data:
         return f"{where}, of which no statistics were recorded."
     part = evidence.config.data.share
     share = "" if part == 1 else f" That is the share of {part:g} that `data.share` takes of its documents."
     return (
-        f"{where}, language `{data['language']}`: {plural(data['documents'], 'document')} with "
+        f"{where}, language {code(str(data['language']))}: {plural(data['documents'], 'document')} with "
         f"{plural(data['sentences'], 'sentence')} and {amount(data['tokens'])} tokens, {data['held_out']:,} more "
         f"documents held out to measure on, from {plural(data['sources'], 'file')}.{share}"
     )
