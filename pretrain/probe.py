@@ -35,7 +35,7 @@ class Probe:
                 try:
                     batches = first_batches(source, config.probe.batches)
                 except TooLittleText as error:
-                    raise UserError(f"{error} {_HOLD_OUT}") from None
+                    raise UserError(f"{error} {_HOLD_OUT}{_one_document(corpus)}") from None
             if not any(batch.targets for batch in batches):
                 raise UserError(
                     f"task '{source.name}' has samples of held-out documents, but not one label in them to be measured "
@@ -48,6 +48,13 @@ class Probe:
         """Return the objective's metrics by name, the headline first, on at most `most` batches if given."""
         batches = [batch for batch in self._batches[name] if batch.targets][:most]
         return evaluate(model, partial(_checked_loss, model, name), batches, model.objectives[name].metrics)
+
+
+def _one_document(corpus: Corpus) -> str:
+    """Return what is probably wrong with a corpus of one document, "" for others."""
+    if len(corpus.train) + len(corpus.held_out) > 1:
+        return ""
+    return " The corpus is a single document: a blank line separates documents in a text file."
 
 
 def _checked_loss(model: MultiTaskModel, name: str, batch: Packed) -> Loss:

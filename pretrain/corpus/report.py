@@ -123,6 +123,7 @@ class CorpusReport:
         if not counts.splits["held_out"]["documents"]:
             lines.append(
                 "no document is held out: a run on this corpus cannot be measured, and 'ernie pretrain' needs that"
+                + "; a blank line separates documents in a text file, and these files hold one" * (kept == 1)
             )
         elif counts.splits["held_out"]["documents"] < _FEW_HELD_OUT:
             lines.append(

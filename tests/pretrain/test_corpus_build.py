@@ -407,6 +407,9 @@ class TestReport:
         assert "unknown                      2.50%" in table
         assert "3.0 MB in 1.5 s: 2.0 MB/s" in table
         assert "no document is held out" in table
+        assert "blank line" not in table
+        counts.splits["train"]["documents"] = 1
+        assert "a blank line separates documents" in CorpusReport(counts, "en", seconds=1.5).table()
         counts.splits["held_out"].update(documents=1)
         assert "no document is held out" not in CorpusReport(counts, "en", seconds=1.5).table()
 

@@ -57,6 +57,18 @@ def test_text_that_the_tokenizer_does_not_know_is_noted(
     )
 
 
+def test_a_text_without_blank_lines_is_called_a_single_document(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.txt").write_text("The river runs past the town. It is slow.\n" * 60, encoding="utf-8")
+    tokenizer = load(config).corpus / "tokenizer"
+    build = ["--input", str(tmp_path / "one.txt"), "--tokenizer", str(tokenizer), "--output", str(tmp_path / "corpus")]
+    assert main(["data", "build", *build]) == 0
+    assert "a blank line separates documents in a text file, and these files hold one" in capsys.readouterr().out
+    assert main(["pretrain", str(config), "--check", "--set", f"corpus={tmp_path / 'corpus'}", *ONLY_MASKING]) == 2
+    assert "The corpus is a single document: a blank line separates documents" in capsys.readouterr().err
+
+
 def test_a_corpus_that_was_changed_fails_the_check(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

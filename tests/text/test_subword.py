@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -196,9 +197,13 @@ def test_an_interrupt_ends_training_although_sentencepiece_does_not_listen(tmp_p
     assert read <= stopped + 100_000  # it reads no further
 
 
-def test_a_vocabulary_too_large_for_the_text_is_rejected_with_the_largest_possible(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"vocab_size 50000 is too large for this text: at most \d+ pieces"):
-        train_sentencepiece(TEXTS, vocab_size=50000, lowercase=True, folder=tmp_path)
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_a_small_text_gives_as_many_pieces_as_it_has(tmp_path: Path, model_type: Any) -> None:
+    texts = ["ねこがすきです。いぬもすきです。", "ことりはそらをとぶ。"]
+    tokenizer = train_sentencepiece(texts, vocab_size=8000, lowercase=False, folder=tmp_path, model_type=model_type)
+    assert tokenizer.vocab_size < 200
+    for text in texts:
+        assert tokenizer.unk_id not in tokenizer.encode(text).ids
 
 
 @pytest.mark.parametrize("train", [train_wordpiece, train_sentencepiece])
