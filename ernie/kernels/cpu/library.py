@@ -32,6 +32,7 @@ from ernie.kernels.build import (
     remember_failure,
     runnable,
 )
+from ernie.kernels.cpu.leaving import enter
 from ernie.runtime import note_on_threads, threads
 
 _PTR = c_void_p
@@ -179,6 +180,7 @@ class Library:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Run a kernel.  Raises RuntimeError with its message if it fails."""
+        enter()
         message = getattr(self.handle, f"ernie_{name}")(*arguments)
         if message is not None:
             raise RuntimeError(f"kernel {name}: {message.decode()}")
