@@ -138,4 +138,4 @@ class _Preparation:
 
     def _encode(self, text: str) -> np.ndarray:
         text = require_encodable(text)
-        return self.tokenizer.encode(text.lower() if self.lowercase else text).ids
+        return self.tokenizer.encode(text.lower() if self.lowercase else text, self.max_len).ids

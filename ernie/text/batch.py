@@ -60,7 +60,8 @@ def _checked(texts: Iterable[str], name: str) -> list[Any]:
 
 def _row(tokenizer: Tokenizer, text: str, pair: str | None, max_len: int | None) -> dict[str, np.ndarray]:
     """Return the arrays (n,) of one text or pair; `offset_mapping`, the last one, is (n, 2)."""
-    first, second = tokenizer.encode(text), None if pair is None else tokenizer.encode(pair)
+    first = tokenizer.encode(text, max_len)
+    second = None if pair is None else tokenizer.encode(pair, max_len)
     keep_first, keep_second = truncated_lengths(len(first.ids), None if second is None else len(second.ids), max_len)
     ids, segments = frame(tokenizer, first.ids[:keep_first], None if second is None else second.ids[:keep_second])
     spans = [_NO_CHARACTERS, first.offsets[:keep_first], _NO_CHARACTERS]

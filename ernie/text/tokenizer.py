@@ -66,21 +66,22 @@ class Tokenizer(ABC):
         """
         return []
 
-    def encode(self, text: str) -> Encoding:
+    def encode(self, text: str, most: int | None = None) -> Encoding:
         """Return the token ids of `text` with character offsets, which stay correct around unknown tokens.
 
-        Raises UserError for anything but a string, and for a string with a lone surrogate.
+        `most` says that the tokens after so many are not needed: those of a long text are left out then.  Raises
+        UserError for anything but a string, and for a string with a lone surrogate.
         """
         if not isinstance(text, str) or len(text) <= _LONG or self.breaks is None:
             return self.encode_whole(text)
         # The libraries underneath take some hundred bytes for each character of what they encode at once.
-        parts, start = [], 0
-        while start < len(text):
+        parts, start, count = [], 0, 0
+        while start < len(text) and (most is None or count < most):
             found = self.breaks.search(text, start + _LONG)
             stop = found.start() if found else len(text)
             part = self.encode_whole(text[start:stop])
             parts.append(Encoding(part.ids, part.offsets + start))
-            start = stop
+            start, count = stop, count + len(part.ids)
         return Encoding(np.concatenate([part.ids for part in parts]), np.concatenate([part.offsets for part in parts]))
 
     @abstractmethod

@@ -69,6 +69,31 @@ def test_long_texts_are_encoded_in_parts(tokenizers: list[Tokenizer], monkeypatc
         assert len(ids) == 40_000 * len(encode("The cat sat. ").ids)
 
 
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(st.sampled_from(LETTERS), max_size=60), pair=st.text(st.sampled_from(LETTERS), max_size=60))
+def test_truncated_batches_of_long_texts_are_those_of_the_whole_texts(
+    tokenizers: list[Tokenizer], text: str, pair: str
+) -> None:
+    for tokenizer in (tokenizers[0], tokenizers[4]):
+        for max_len in (3, 6, 11):
+            whole = tokenizer([text, pair], [pair, text], max_len=max_len, offsets=True)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(ernie.text.tokenizer, "_LONG", 4)
+                found = tokenizer([text, pair], [pair, text], max_len=max_len, offsets=True)
+            for name, values in whole.items():
+                np.testing.assert_array_equal(found[name], values)
+
+
+def test_a_truncated_batch_reads_no_further_than_it_needs(
+    tokenizers: list[Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    encode = tokenizers[0].encode_whole
+    monkeypatch.setattr(tokenizers[0], "encode_whole", lambda part: sizes.append(len(part)) or encode(part))
+    tokenizers[0]("The cat sat. " * 100_000, max_len=32)
+    assert sum(sizes) < 110_000
+
+
 def test_a_lone_surrogate_far_into_a_text_is_an_error(tokenizers: list[Tokenizer]) -> None:
     for tokenizer in tokenizers:
         with pytest.raises(UserError, match="surrogate"):
