@@ -62,7 +62,7 @@ def words_of(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> t
 def timed_words(spikes: Sequence[Spike], end: int, decode: Callable[[Sequence[int]], str]) -> tuple[str, list[Word]]:
     """Return the text of tokens, and its words; `end` is the frame at which the last of them ends."""
     text, firsts = words_of([spike.token for spike in spikes], decode)
-    lasts = [*firsts[1:], len(spikes)]
+    lasts = [*firsts[1:], len(spikes)][: len(firsts)]  # none if nothing was recognized
     words = []
     for word, first, last in zip(words_in(text), firsts, lasts, strict=True):
         own = spikes[first : max(last, first + 1)]

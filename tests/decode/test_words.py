@@ -37,3 +37,7 @@ def test_the_words_of_a_long_text_are_found_in_linear_time() -> None:
     text, firsts = words.words_of(tokenizer.encode("ab " * 5000).ids.tolist(), decode)
     assert (len(text.split()), firsts) == (5000, list(range(0, 10_000, 2)))
     assert sum(decoded) < 10_000 * 200
+
+
+def test_a_sound_in_which_nothing_is_recognized_has_no_words() -> None:
+    assert words.timed_words([], 10, lambda tokens: "") == ("", [])
