@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ernie.errors import Remark, UserError
 
+_MEMORY_DEVICES, _NULL = 1, 3  # the numbers of such devices on Linux, and of /dev/null
 _SHOWN = 10  # of what was not read
 # Folders in which programs keep what is no data, or none yet: Spark's unfinished parts, the logs of tables, macOS's.
 _LEFT_BY_PROGRAMS = frozenset(("_temporary", "_spark_metadata", "_delta_log", "__MACOSX"))
@@ -146,6 +147,23 @@ def identity(file: Path) -> object:
     """Return what is equal for two names of one file: the file that links lead to."""
     status = file.stat()
     return (status.st_dev, status.st_ino) if status.st_nlink > 1 and status.st_ino else os.path.realpath(file)
+
+
+def absent(path: Path) -> str:
+    """Return why there is no file or folder of a name: a link may lead nowhere."""
+    try:
+        path.stat()
+    except OSError as error:
+        if path.is_symlink():
+            return unreachable(path, error)
+    return "there is no such file or folder"
+
+
+def is_endless(path: Path) -> bool:
+    """Whether a path is that of a disk, or of a device that gives zeros or random numbers for ever."""
+    status = path.stat()
+    memory = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) == _MEMORY_DEVICES
+    return stat.S_ISBLK(status.st_mode) or (memory and os.minor(status.st_rdev) != _NULL)
 
 
 def unreachable(path: Path, error: OSError) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ernie.data import compressed
-from ernie.data.find import Finder, identity, is_folder, unreachable
+from ernie.data.find import Finder, absent, identity, is_folder, unreachable
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read_json import read_json, read_jsonl
 from ernie.data.read_lines import LineFile
@@ -155,8 +155,8 @@ def _find(path: str) -> list[Input]:
     except OSError as error:
         if glob.has_magic(path):
             return _find_matches(path)
-        problem = "there is no such file or folder"
-        raise UserError(f"{path}: {unreachable(file, error) if os.path.lexists(path) else problem}") from None
+        problem = unreachable(file, error) if os.path.lexists(path) else absent(file)
+        raise UserError(f"{path}: {problem}") from None
     if stat.S_ISDIR(mode):
         return _find_in(file)
     if stat.S_ISREG(mode):

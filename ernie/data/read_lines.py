@@ -15,6 +15,7 @@ from ernie.errors import UserError
 
 NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
 _PIECE = 1 << 20  # bytes
+_FIRST_PIECE = 1 << 12  # enough to see what a file is
 MAX_LINE = 1 << 24  # bytes; longer lines are skipped without holding them in memory
 
 
@@ -68,7 +69,8 @@ class LineFile:
         self._lines_read = 0
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
         with self._opened() as file:
-            while content := file.read(_PIECE):
+            content = file.read(min(_FIRST_PIECE, _PIECE))
+            while content:
                 try:
                     piece = decoder.decode(content)
                 except UnicodeDecodeError as error:
@@ -76,6 +78,7 @@ class LineFile:
                     raise UserError(f"{self.path}: {problem}{_hint(content)}") from None
                 self._lines_read += piece.count("\n")
                 yield piece
+                content = file.read(_PIECE)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:

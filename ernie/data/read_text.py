@@ -14,7 +14,7 @@ import numpy as np
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
 from ernie.data.read_json import json_form, read_json_document, read_json_lines
 from ernie.data.read_lines import Line, LineFile
-from ernie.data.text_layout import broken_into_lines, unescaped
+from ernie.data.text_layout import broken_into_lines, has_other_breaks, unescaped
 from ernie.data.wrapped import unwrapped, wrap_width
 from ernie.errors import Remark, UserError
 from ernie.text.scripts import NO_SPACES
@@ -63,19 +63,20 @@ def _text_lines(file: str, lines: Iterable[Line]) -> Iterator[Line]:
     """Yield lines, cut where other marks than line feeds end them; warn of the first that is an object of JSON."""
     warned = False
     for line in lines:
-        if line.text is None:
+        text = line.text
+        if text is None:
             yield line
             continue
-        if not warned and line.text.startswith('{"') and _is_object(line.text):
+        if not warned and text.startswith('{"') and _is_object(text):
             warned = True
             problem = "the line is an object of JSON, and is read as text like those before it"
             warnings.warn(f"{file}:{line.number}: {problem}", Remark, stacklevel=2)
-        # The end of a page is no blank line.
-        text = broken_into_lines(line.text.strip("\f") if line.text.strip() else line.text)
-        if text is line.text:
-            yield line
-        else:
+        if has_other_breaks(text):
+            # The end of a page is no blank line.
+            text = broken_into_lines(text.strip("\f") if text.strip() else text)
             yield from (Line(line.number, part) for part in text.split("\n"))
+        else:
+            yield line
 
 
 def _is_object(text: str) -> bool:

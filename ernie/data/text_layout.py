@@ -12,14 +12,18 @@ _ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
 _LINE_BREAKS = re.compile(r"\r\n?|[\n\x0b\x0c\x85\u2028\u2029]")
 # What ends a line besides a line feed: old systems', separators of Unicode, and the end of a page.
 _OTHER_BREAKS = re.compile("\r(?!\n)|[\x0b\x0c\x85\u2028\u2029]")
-_IN_ASCII, _BEYOND = "\r\x0b\x0c", "\x85\u2028\u2029"
 
 
 def broken_into_lines(text: str) -> str:
     """Return a text in which all line ends are line feeds; carriage returns before these stay."""
-    if any(mark in text for mark in (_IN_ASCII if text.isascii() else _IN_ASCII + _BEYOND)):
-        return _OTHER_BREAKS.sub("\n", text.replace("\x0c\n", "\n"))
-    return text
+    return _OTHER_BREAKS.sub("\n", text.replace("\x0c\n", "\n")) if has_other_breaks(text) else text
+
+
+def has_other_breaks(text: str) -> bool:
+    """Whether something besides line feeds, and carriage returns before these, may end lines of a text."""
+    if "\r" in text or "\x0b" in text or "\x0c" in text:
+        return True
+    return not text.isascii() and ("\x85" in text or "\u2028" in text or "\u2029" in text)
 
 
 def unescaped(text: str) -> str:

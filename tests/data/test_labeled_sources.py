@@ -307,3 +307,16 @@ class TestParallelFiles:
         (tmp_path / "train.en").write_bytes(b"a\n\xff\n")
         with pytest.raises(UserError, match=r"train\.de:2"):
             read_split("train", [source], RowOptions())
+
+
+@pytest.mark.parametrize(("target", "why"), [("nowhere.tsv", "link to nowhere.tsv"), ("a.tsv", "back to itself")])
+def test_a_link_that_leads_nowhere_is_named_as_one(tmp_path: Path, target: str, why: str) -> None:
+    (tmp_path / "a.tsv").symlink_to(target)
+    with pytest.raises(UserError, match=why):
+        list(read_rows(str(tmp_path / "a.tsv"), RowOptions()))
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/urandom"])
+def test_a_device_that_never_ends_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name}: is a device that never ends"):
+        list(read_rows(name, RowOptions()))

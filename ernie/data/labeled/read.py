@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.data.compressed import uncompressed_name
+from ernie.data.find import absent, is_endless
 from ernie.data.labeled.lines import read_columns, read_json_rows, read_plain, read_separated
 from ernie.data.labeled.questions import is_questions, load_json, read_questions
 from ernie.data.labeled.row import Fault, Row, RowOptions
@@ -146,7 +147,7 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
     if folder.is_dir():
         return _saved(folder, source.rpartition(":")[2] if folder != path else "")
     if not path.is_file():
-        raise UserError(f"{source}: there is no such file or folder")
+        raise UserError(f"{source}: {absent(path)}")
     form = _format(path) if options.format == "auto" else options.format
     if form == "parquet":
         return _parquet(path)
@@ -167,7 +168,9 @@ def is_stream(path: Path) -> bool:
 
 
 def stream_lines(path: Path) -> Iterator[Line]:
-    """Yield the lines of a pipe as they arrive."""
+    """Yield the lines of a pipe as they arrive.  Raises UserError for a device that never ends."""
+    if is_endless(path):
+        raise UserError(f"{path}: is a device that never ends; give a file, or a pipe")
     with path.open("rb") as file:
         yield from decoded(file)
 
