@@ -202,7 +202,29 @@ def read_origin(folder: Path) -> dict[str, Any]:
     resumed = record.get("resumed", [])
     if not isinstance(resumed, list) or not all(isinstance(start, dict) and "changed" in start for start in resumed):
         raise UserError(f"{folder / ORIGIN}: resumed: expected a list of objects with the key changed. {remedy}")
+    for place, part in [("", record), *((f"resumed[{number}].", start) for number, start in enumerate(resumed))]:
+        if wrong := _wrong_key(part):
+            raise UserError(f"{folder / ORIGIN}: {place}{wrong}: is missing or holds something else. {remedy}")
     return record
+
+
+def _wrong_key(record: Mapping[str, Any]) -> str:
+    """Return the first key of an origin, or of a resume, with values that no run writes; "" if there is none."""
+    for key, kind in (("versions", str), ("files", str), ("plugins", str)):
+        found = record.get(key, {})
+        if not isinstance(found, dict) or not all(isinstance(value, kind) for value in found.values()):
+            return key
+    for key in ("command", "changed"):
+        if not isinstance(found := record.get(key, []), list) or not all(isinstance(word, str) for word in found):
+            return key
+    if record.get("command") is None and record.get("changed", True):  # that of a resume is shown if keys changed
+        return "command"
+    data = record.get("data")
+    if data is None:
+        return ""
+    counts = ("documents", "sentences", "tokens", "held_out", "sources")
+    known = isinstance(data, dict) and isinstance(data.get("language"), str)
+    return "" if known and all(type(data.get(key)) is int for key in counts) else "data"
 
 
 def _training_data(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:

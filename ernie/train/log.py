@@ -108,7 +108,7 @@ def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # a number of more than 4,300 digits raises a plain ValueError
             if number < len(lines):
                 raise UserError(
                     f"{file}:{number}: is not JSON; the file is damaged. Delete the line: the run's state is in its "

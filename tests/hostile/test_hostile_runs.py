@@ -150,8 +150,34 @@ DAMAGED = [
     ),
 ]
 
+FORGED = [
+    Case(
+        f"origin-{number}",
+        json_edited("run/origin.json", **{key: value}),
+        "report run",
+        rf"run/origin\.json: {key}.*(: expected|: is missing or holds something else)",
+        base="finished",
+    )
+    for number, (key, value) in enumerate(
+        [
+            ("machine", 5),
+            ("versions", 5),
+            ("versions", {"python": [1]}),
+            ("command", "rm"),
+            ("command", [["rm"]]),
+            ("resumed", 5),
+            ("resumed", [{"changed": 5}]),
+            ("resumed", [{"changed": [5], "command": []}]),
+            ("resumed", [{"changed": ["seed"]}]),
+            ("data", 5),
+            ("data", {"language": "en", "documents": "x"}),
+        ]
+    )
+]
+
 CASES = [
     *CODES,
+    *FORGED,
     *DAMAGED,
     *LINKS,
     Case(
