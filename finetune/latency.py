@@ -83,7 +83,8 @@ def _point(model: FinetunedModel, task: Translate, rows: Sequence[Row], left_out
     words, tokens = [], []
     for row, live in zip(rows, translations, strict=True):
         if live.delays:
-            reference = task.reference(row)
+            references = task.truth(row)
+            reference = references if isinstance(references, str) else references[0]
             words.append(Latency.of(live.delays, live.words, max(1, len(words_in(reference)))))
             length = len(model.tokenizer.encode(reference).ids)
             tokens.append(Latency.of(live.progress.source_delays, live.progress.source, max(1, length)))

@@ -152,21 +152,22 @@ class Translate(FinetuneTask):
                     f"{unknown:,}: it was made for another language; train a tokenizer, and an encoder, on text of both"
                 )
 
+    @property
+    def answer_columns(self) -> tuple[str, ...]:
+        return (self.label, *self.references)
+
     def truth(self, row: Row) -> str | tuple[str, ...]:
         """Return the reference translation of a row, or all of them if it has several."""
-        first, *others = self._translations(row)
-        others += [text for column in self.references for text in _texts(row, column)]
-        return (first, *others) if others else first
+        texts = [text for column in self.answer_columns for text in _texts(row, column)]
+        if not texts:
+            raise UserError(f"column '{self.label}': the translation is empty")
+        return tuple(texts) if len(texts) > 1 else texts[0]
 
     def reference(self, row: Row) -> str:
         """Return the translation that training learns: the first of a row."""
-        return self._translations(row)[0]
-
-    def _translations(self, row: Row) -> list[str]:
-        texts = _texts(row, self.label)
-        if not texts:
-            raise UserError(f"column '{self.label}': the translation is empty")
-        return texts
+        if not (texts := _texts(row, self.label)):
+            raise UserError(f"column '{self.label}': the translation to learn is empty")
+        return texts[0]
 
     def measure(self, name: str) -> Measure:
         return partial(bleu, tokenizer=self.bleu_tokenizer) if name == "bleu" else super().measure(name)
