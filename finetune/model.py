@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import Remark, UserError, about, check_iterable
 from ernie.kernels.mask import Mask
+from ernie.kernels.precision import InferencePrecisionChoice, computing, is_chosen
 from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import SequenceHead
@@ -43,12 +45,14 @@ BATCH_TOKENS = 2048  # per prediction batch: suits the caches of a CPU
 class FinetunedModel(nn.Layer):
     """An encoder with the head of a fine-tuning task.
 
-    `FinetunedModel.load(folder)` loads the folder of a run; `predict(rows)` yields predictions.
+    `FinetunedModel.load(folder)` loads the folder of a run; `predict(rows)` yields predictions.  They are computed in
+    `precision`, in every thread, unless the caller chose another by `ernie.kernels.precision.computing`.
     """
 
     def __init__(self, ernie: ErnieModel, task: FinetuneTask, task_id: int = 0):
         super().__init__()
         self.ernie, self.task, self.task_id = ernie, task, task_id
+        self.precision: InferencePrecisionChoice | None = None
         self._warned: set[str] = set()  # remarks on rows
         with calling(task, "head"):
             self.head = task.head(ernie)
@@ -87,12 +91,12 @@ class FinetunedModel(nn.Layer):
     ) -> Iterator[Answer]:
         """Yield the predictions for rows, one by one and in order; only a few hundred rows are held at a time.
 
-        A row maps columns to cells; a string is a row with just the column that the task reads.  Raises UserError for
-        a row that lacks a column, with its place, after the predictions for the rows before it, and for an item that
-        is not a row.
+        A row maps columns to cells; a string is a row with just the column that the task reads.  `rows` may also be a
+        single row or string.  Raises UserError for a row that lacks a column, with its place, after the predictions for
+        the rows before it, and for an item that is not a row.
         """
         if isinstance(rows, str | Mapping):
-            raise UserError(f"expected several rows, such as a list, found {rows!r:.60}")
+            rows = [rows]
         check_iterable(rows, "rows")
         column = read_column(self.task)
         for group in in_groups(_as_row(row, number, column) for number, row in enumerate(rows)):
@@ -127,7 +131,8 @@ class FinetunedModel(nn.Layer):
 
     def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
         """Return the predictions for examples, in order.  Dropout is off; each layer's mode is restored afterwards."""
-        with evaluating(self):
+        own = nullcontext() if self.precision is None or is_chosen() else computing(self.precision)
+        with evaluating(self), own:
             return self._answers(examples, batch_tokens)
 
     def _answers(self, examples: Sequence[Example], batch_tokens: int) -> list[Answer]:
@@ -155,19 +160,30 @@ class FinetunedModel(nn.Layer):
         write_checksums(folder, [HEAD_FILE, *write_task(folder, self.task, self.task_id)])
 
     @classmethod
-    def load(cls, path: str | Path, trust_plugins: Sequence[str] | bool = ()) -> FinetunedModel:
+    def load(
+        cls,
+        path: str | Path,
+        trust_plugins: Sequence[str] | bool = (),
+        precision: InferencePrecisionChoice | None = None,
+    ) -> FinetunedModel:
         """Load the folder of a run (or its `model`), ready to predict.
 
-        The folder may also be that of a published model with a head of one of our kinds.  A run may ask for code from
-        outside the library; `trust_plugins` names the modules of it that may be imported, or is True for all.  Raises
-        UserError for other modules, and for a folder that is neither.
+        The folder may also be that of a published model with a head of one of our kinds.  `precision` is that of matrix
+        products; by default, as in `ernie predict`, fp32 for a run that was trained in it, else the fastest that the
+        machine has.  A run may ask for code from outside the library; `trust_plugins` names the modules of it that may
+        be imported, or is True for all.  Raises UserError for other modules, for a folder that is neither, and for a
+        precision that the machine does not have.
         """
+        from finetune.folder import precision_of  # which imports this module
+
         folder = model_of(Path(path))
         task, task_id = read_task(folder, trust_plugins)
         reading, weights = read(folder, ErnieModel), head_file(folder)
         model = cls(reading.model, task, task_id)
         _warn_of_parts(reading, model, folder)
         set_weights(model.head, read_head(weights), str(weights))
+        model.precision = precision_of(Path(path), precision)
+        computing(model.precision)  # raises for one that the machine does not have
         model.eval()
         return model
 

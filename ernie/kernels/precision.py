@@ -89,6 +89,11 @@ def is_batch_invariant() -> bool:
     return _batch_invariant.get()
 
 
+def is_chosen() -> bool:
+    """Whether the code runs inside of `precision` or `computing`; a new thread does not."""
+    return _current.get(None) is not None
+
+
 def current() -> str:
     """Return the active precision."""
     return _current.get()
