@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import warnings
 from collections.abc import Iterable, Sequence
+from reprlib import repr as shortened
 from typing import Any, Literal, TextIO
 
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError, about
+from ernie.errors import Remark, UserError, about
+from ernie.report.words import plural
 from ernie.text.surrogates import require_encodable
 from finetune.model import FinetunedModel
-from tasks.downstream.base import Answer
+
+_BREAKS = re.compile("\r\n|[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_FORMULA = re.compile(r"[=@]|[-+](?![\d.,]*$)")  # not a number with a sign
 
 
 def write_answers(
@@ -24,12 +30,13 @@ def write_answers(
 ) -> None:
     """Write a line for each row as soon as its group is answered, the columns to `keep` before the answer.
 
-    A column with the same name as a part of the answer is kept as `given_NAME`. TSV starts with a header line;
-    whitespace in a cell becomes one space. Values that JSON cannot represent, such as dates, are written as text, and
+    A column with the same name as a part of the answer is kept as `given_NAME`. TSV starts with a header line; see
+    `TsvCells`. Values that JSON cannot represent, such as dates, are written as text, and
     NaN, which tables use for an empty cell, as null. Raises UserError for a row that cannot be answered, after the
     lines of the rows before it, and if two columns to keep would have the same name.
     """
     names: list[str] = []
+    cells = TsvCells()
     for group in groups:
         try:
             for row, answer in zip(group, model.answer_group(group, batch_tokens), strict=True):
@@ -41,19 +48,50 @@ def write_answers(
                 if form == "tsv" and not names:
                     names = list(record)
                     out.write("\t".join(names) + "\n")
-                line = _tsv(record) if form == "tsv" else as_json(record)
+                line = cells.line(record.values()) if form == "tsv" else as_json(record)
                 with about(row.place):
                     out.write(require_encodable(line) + "\n")
         finally:
             out.flush()
+    cells.remark()
 
 
-def _tsv(record: Answer) -> str:
-    return "\t".join(" ".join(_cell(value).split()) for value in record.values())
+class TsvCells:
+    """Writes cells of TSV, which cannot hold tabs and line breaks: each becomes a space, and is counted."""
 
+    def __init__(self) -> None:
+        self._broken = self._formulas = 0
+        self._first_formula = ""
 
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else as_json(value)
+    def line(self, values: Iterable[Any]) -> str:
+        """Return the line of a row."""
+        return "\t".join(map(self._cell, values))
+
+    def _cell(self, value: Any) -> str:
+        text = value if isinstance(value, str) else as_json(value)
+        written = _BREAKS.sub(" ", text)
+        self._broken += written != text
+        if _FORMULA.match(text):
+            self._formulas += 1
+            self._first_formula = self._first_formula or text
+        return written
+
+    def remark(self) -> None:
+        """Warn, with a Remark each, of cells that were changed, and of those that a spreadsheet would compute."""
+        if self._broken:
+            warnings.warn(
+                f"{plural(self._broken, 'cell')} with tabs or line breaks, which TSV cannot hold: spaces stand for "
+                "them; JSON lines keep them",
+                Remark,
+                stacklevel=3,
+            )
+        if self._formulas:
+            warnings.warn(
+                f"{plural(self._formulas, 'cell')} that a spreadsheet would take for a formula, the first "
+                f"{shortened(self._first_formula)}; import such a file with its columns as text",
+                Remark,
+                stacklevel=3,
+            )
 
 
 def as_json(value: Any) -> str:

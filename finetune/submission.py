@@ -12,6 +12,7 @@ from ernie.errors import Remark, UserError
 from ernie.report.words import plural
 from finetune.config import FinetuneConfig
 from finetune.model import FinetunedModel
+from finetune.output import TsvCells
 from tasks.downstream.base import Answer
 
 
@@ -48,9 +49,10 @@ def write_submission(model: FinetunedModel, config: FinetuneConfig, folder: Path
 
 
 def _format_tsv(answers: Iterable[Answer], values: Mapping[str, str]) -> str:
-    lines = ["index\tprediction"]
+    lines, cells = ["index\tprediction"], TsvCells()
     for number, answer in enumerate(answers):
         value = next(iter(answer.values()))
         cell = f"{value:.3f}" if isinstance(value, float) else str(value)
-        lines.append(f"{number}\t{values.get(cell, cell)}")
+        lines.append(cells.line([str(number), values.get(cell, cell)]))
+    cells.remark()
     return "\n".join(lines) + "\n"

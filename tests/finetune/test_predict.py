@@ -20,6 +20,7 @@ from processes import start_ernie
 from ernie.cli import main
 from ernie.config import dump
 from ernie.data.labeled.row import RowOptions
+from ernie.errors import UserError
 from finetune.config import load
 from finetune.model import FinetunedModel
 
@@ -70,7 +71,7 @@ class TestInput:
     @pytest.mark.parametrize("suffix", sorted(FORMATS))
     def test_every_format_gives_the_same_predictions(self, work: Path, predict: Any, suffix: str) -> None:
         (work / f"asked.{suffix}").write_text(FORMATS[suffix], encoding="utf-8")
-        lines = predict("--input", f"asked.{suffix}", "--precision", "fp32")
+        lines = predict("--input", f"asked.{suffix}")
         assert labels(lines) == RIGHT
         answers = list(FinetunedModel.load(work / "done").predict([{"text": text} for text in ASKED]))
         assert [json.loads(line) for line in lines] == answers
@@ -362,6 +363,33 @@ class TestFaults:
         assert message in captured.err
         assert captured.out == ""
         assert not (work / "there").exists()
+
+
+def test_python_computes_in_the_precision_of_the_command_in_every_thread(work: Path, predict: Any) -> None:
+    (work / "asked.jsonl").write_text(FORMATS["jsonl"], encoding="utf-8")
+    for words, keys in [((), {}), (("--precision", "fp32"), {"precision": "fp32"})]:
+        expected = [json.loads(line) for line in predict("--input", "asked.jsonl", *words)]
+        model = FinetunedModel.load(work / "done", **keys)
+        found: list[Any] = []
+        thread = Thread(target=lambda model=model, found=found: found.extend(model.predict(ASKED)))
+        thread.start()
+        thread.join()
+        assert found == list(model.predict(ASKED)) == expected
+    with pytest.raises(UserError, match="precision fp16: this machine computes in"):
+        FinetunedModel.load(work / "done", precision="fp16")
+
+
+def test_tabs_and_line_breaks_in_tsv_become_spaces_and_are_counted(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["a\tgood\r\nfilm", "two  spaces", "=HYPERLINK(1)", "-1.5", "+good"]
+    (work / "in.jsonl").write_text(as_json(texts), encoding="utf-8")
+    assert main(["predict", "done", "--input", "in.jsonl", "--keep", "text", "--to", "tsv"]) == 0
+    captured = capsys.readouterr()
+    kept = [line.split("\t")[0] for line in captured.out.split("\n")[1:-1]]
+    assert kept == ["a good film", *texts[1:]]
+    assert "note: 1 cell with tabs or line breaks, which TSV cannot hold: spaces stand for them" in captured.err
+    assert "note: 2 cells that a spreadsheet would take for a formula, the first '=HYPERLINK(1)'" in captured.err
 
 
 class TestSubmission:
