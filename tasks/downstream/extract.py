@@ -5,6 +5,8 @@ As in BERT for SQuAD (Devlin et al., 2019, sections 4.2 and 4.3).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -109,8 +111,29 @@ class Extract(LogitsTask):
         remark = (f"an answer that stands up to {_NEAR} characters beside its answer_start",)
         return replace(example, odd=example.odd + remark) if given not in (None, start) else example
 
-    def _example(self, row: Row, tokenizer: Tokenizer, span: tuple[int, int] | None) -> Example:
-        """Make the windows of a row; `span` is the answer's characters, (-1, -1) for none, None if unknown."""
+    def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(row, tokenizer, None, self._spans(row))
+
+    def _spans(self, row: Row) -> list[tuple[int, int]]:
+        """Return where the accepted answers of a row stand in its context, those that stand there."""
+        spans = []
+        for text, given in self._answers(row):
+            with suppress(UserError):
+                start = _place(row.text(self.context), text, given)
+                spans.append((start, start + len(text)))
+        return spans
+
+    def _example(
+        self,
+        row: Row,
+        tokenizer: Tokenizer,
+        span: tuple[int, int] | None,
+        accepted: Sequence[tuple[int, int]] = (),
+    ) -> Example:
+        """Make the windows of a row; `span` is the target's characters, (-1, -1) for none, None if unknown.
+
+        `accepted` are the characters of all answers by which the row is evaluated.
+        """
         full_question = tokenizer.encode(row.text(self.question)).ids
         question = full_question[: self.max_question]
         text = row.text(self.context)
@@ -126,9 +149,31 @@ class Extract(LogitsTask):
             best = has_most_context(starts, i, size, len(context.ids))
             windows.append(Window(context.offsets[part], begins, best))
         empty = not (len(full_question) and len(context.ids))
-        too_long = answer is not None and answer[1] - answer[0] >= self.max_answer
-        odd = (f"an answer of more than max_answer {self.max_answer} tokens, which cannot be given",) * too_long
+        given = [touched(context.offsets, *found) for found in (accepted or ([span] if span else []))]
+        odd = self._odd([tokens for tokens in given if tokens], starts, size, learned=span is not None)
         return Example(tuple(samples), (text, windows), len(full_question) - len(question), empty, odd)
+
+    def _odd(
+        self, answers: Sequence[tuple[int, int]], starts: Sequence[int], size: int, *, learned: bool
+    ) -> tuple[str, ...]:
+        """Return a remark if none of the answers, first and last token, can be given.
+
+        Raises UserError for one to be learned that is cut by every window although it is short enough.
+        """
+        short = [(first, last) for first, last in answers if last - first < self.max_answer]
+        held = [answer for answer in answers if any(s <= answer[0] and answer[1] < s + size for s in starts)]
+        if learned and short and not held:
+            raise UserError(
+                f"the answer stands in no window as a whole: windows overlap by stride {self.stride} tokens, and "
+                f"answers have up to max_answer {self.max_answer}; set task.stride to at least {self.max_answer - 1}, "
+                "or a smaller task.max_answer"
+            )
+        if not answers or {*short} & {*held}:
+            return ()
+        if not short:
+            lost = ", and is learned as none, since no window holds it" if learned and not held else ""
+            return (f"an answer of more than max_answer {self.max_answer} tokens, which cannot be given{lost}",)
+        return (f"an answer that no window holds (stride {self.stride}), which cannot be given",)
 
     @property
     def reading(self) -> str:

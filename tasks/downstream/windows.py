@@ -43,7 +43,9 @@ def has_most_context(starts: Sequence[int], i: int, size: int, tokens: int) -> n
         return np.where((left >= 0) & (right >= 0), np.minimum(left, right), -1)
 
     own = context(i)
-    overlap = [j for j in range(len(starts)) if j != i and starts[j] < stops[i] and stops[j] > starts[i]]
+    reach = size // (starts[1] - starts[0]) + 1 if len(starts) > 1 else 0  # windows further away do not overlap
+    near = range(max(0, i - reach), min(len(starts), i + reach + 1))
+    overlap = [j for j in near if j != i and starts[j] < stops[i] and stops[j] > starts[i]]
     return np.all([own > context(j) if j < i else own >= context(j) for j in overlap], axis=0) & (own >= 0)
 
 

@@ -38,6 +38,7 @@ TOKENIZER = vocabulary(
     "where was it what is the capital of france paris zurich ' s ( ) . 北京是中国的首都，2008年奥运会模型。",
     *("un", "##believ", "##able", "er", "##nie", "3", "5"),
 )
+FALLBACK = vocabulary("where was it w", *(f"##{n}" for n in range(10)))  # w16 is w, ##1, ##6
 TASK = Extract(max_len=20, stride=8, max_question=3, max_answer=4)
 
 
@@ -129,6 +130,14 @@ class TestWindows:
             replace(TASK, **settings)
 
 
+@pytest.mark.parametrize(("size", "stride"), [(14, 8), (14, 0), (5, 4), (9, 3)])
+def test_of_each_token_one_window_has_the_most_context_however_many_there_are(size: int, stride: int) -> None:
+    starts = window_starts(400, size, stride)
+    best = [has_most_context(starts, i, size, 400) for i in range(len(starts))]
+    chosen = [start + int(n) for start, marks in zip(starts, best, strict=True) for n in np.flatnonzero(marks)]
+    assert sorted(chosen) == list(range(400))
+
+
 class TestTargets:
     @given(passages(), st.integers(0, 12))
     def test_targets_decode_to_the_answer(self, passage: tuple[str, int, int], stride: int) -> None:
@@ -216,6 +225,35 @@ class TestTargets:
     def test_answers_of_another_form_are_an_error_that_names_the_column(self, answers: object) -> None:
         with pytest.raises(UserError, match=r"^column 'answers': "):
             TASK.truth(Row(row("it") | {"answers": answers}))
+
+    def test_an_answer_that_every_window_cuts_is_refused_with_the_stride_that_holds_it(self) -> None:
+        task = Extract(max_len=48, stride=8, max_question=8)
+        words = [f"w{n}" for n in range(60)]
+        answer = " ".join(words[14:20])  # from before the second window begins to behind the first
+        given = row(" ".join(words), (answer, " ".join(words).index(answer)))
+        message = r"^row 0: the answer stands in no window .* task\.stride to at least 29, or a smaller"
+        with pytest.raises(UserError, match=message):
+            prepare(task, Split("train", [given]), FALLBACK)
+        (kept,) = prepare(replace(task, stride=29), Split("train", [given]), FALLBACK).examples
+        assert not kept.odd
+        assert decode_targets(replace(task, stride=29), kept)["answer"] == answer
+
+    def test_an_answer_that_no_window_holds_is_counted_where_it_judges_or_is_too_long(self) -> None:
+        task = Extract(max_len=48, stride=8, max_question=8)
+        words = [f"w{n}" for n in range(60)]
+        context = " ".join(words)
+        cut, long = " ".join(words[14:20]), " ".join(words[8:28])
+        rows = [row(context, (answer, context.index(answer))) for answer in (cut, long)]
+        too_long = "an answer of more than max_answer 30 tokens, which cannot be given"
+        assert prepare(task, Split("dev", rows), FALLBACK).remarks == [
+            "dev: 1 row with an answer that no window holds (stride 8), which cannot be given, the first at row 0",
+            f"dev: 1 row with {too_long}, the first at row 0",
+        ]
+        both = row(context, (cut, context.index(cut)), ("w1", 3))
+        assert prepare(task, Split("dev", [both, row(context, ("elsewhere", 0))]), FALLBACK).remarks == []
+        assert prepare(task, Split("train", rows[1:]), FALLBACK).remarks == [
+            f"train: 1 row with {too_long}, and is learned as none, since no window holds it, the first at row 0"
+        ]
 
     def test_an_answer_longer_than_max_answer_is_counted(self) -> None:
         split = Split("train", [row("the capital of France is it", ("capital of France is it", 4))])
