@@ -18,11 +18,13 @@ from ernie.text.tokenizer import Tokenizer
 from ernie.train.settings import RateConfig
 from finetune.check_kind import check_kind
 from finetune.config import FinetuneConfig
+from finetune.label_remarks import label_counts, listed_counts
 from finetune.loop import finetune, planned_steps
 from finetune.prepare import Prepared, describe, prepare_all
 from finetune.run import check_segments
 from finetune.start import kept_head, load_encoder, remark_on_head, starting_task
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.tag import Tag
 
 _ROWS = {"train": 16, "dev": 4}  # of the trial step and of the scoring, where a voice takes long for each row
 _SHOWN = 60  # tokens of the example that are shown
@@ -49,13 +51,23 @@ def check(config: FinetuneConfig) -> Iterator[str]:
         for name, most in _ROWS.items()
     }
     check_kind(task, few, tokenizer)
-    labels = getattr(task, "labels", ())
-    if labels:
-        yield f"ok: labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
+    yield from _label_lines(task, splits["train"])
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
     yield from _show_example(splits["train"], tokenizer, spoken=task.answer_field == "audio")
     yield from (f"note: {remark}" for remark in _rate_remarks(config, splits["train"]))
     yield from _try_step(config, ernie, task, few)
+
+
+def _label_lines(task: FinetuneTask, train: Prepared) -> Iterator[str]:
+    """Yield the labels, and how often each occurs in train, for kinds that have any."""
+    labels = getattr(task, "labels", ())
+    if not labels:
+        return
+    yield f"ok: labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
+    counts = dict.fromkeys(labels, 0) | label_counts(task, train.rows)
+    is_tag = isinstance(task, Tag)
+    total = sum(counts.values()) if is_tag else len(train)
+    yield f"ok: of train: {listed_counts(counts, total, 'word' if is_tag else 'row')}"
 
 
 def _rate_remarks(config: FinetuneConfig, train: Prepared) -> list[str]:

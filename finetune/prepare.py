@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 
+from ernie.data.document import Sample
 from ernie.data.labeled.read import Split, raise_faults, read_split
 from ernie.data.labeled.row import Fault, Row
 from ernie.errors import UserError, about, nearest
-from ernie.report.words import plural
+from ernie.report.words import percent, plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
+from finetune.label_remarks import label_remarks, labels_of
 from tasks.downstream.base import Example, FinetuneTask, LogitsTask
 from tasks.downstream.calling import calling
 from tasks.downstream.labels import UnknownLabel
@@ -24,6 +26,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 NEEDED = ("train", "dev")
 _SEEN = 0.05  # share of rows: some short texts are common
+_UNKNOWN = 0.2  # share of tokens: as many make a text unreadable
 _PROGRESS_INTERVAL = 15.0  # seconds of reading between progress messages
 _VARIABLE_PARTS = re.compile(r"'[^']*'|\d+")  # the parts that differ between messages about the same fault
 
@@ -77,13 +80,15 @@ def prepare_all(
     )
     with calling(task, "having_read"):
         task = task.having_read(prepared["train"].examples, tokenizer)
+    if labels_from_train:
+        prepared["train"].remarks.extend(label_remarks(task, prepared["train"].rows))
     if data.options("train").columns and labels_from_train:
         prepared["train"].remarks.extend(_header_like_labels(task, prepared["train"]))
     for name, other in prepared.items():
         if name != "train" and other.labeled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
             if isinstance(task, LogitsTask):  # others may read sound, of which the tokens tell nothing
-                other.remarks.extend(_seen_texts(prepared["train"], other))
+                other.remarks.extend(_seen_texts(task, prepared["train"], other, tokenizer.unk_id))
     return task, prepared
 
 
@@ -191,7 +196,7 @@ def prepare(
     split = replace(split, rows=usable)
     with about(f"data.{split.name}"):
         task.check_examples(examples, tokenizer)
-    remarks = [*_fault_remarks(split, faults), *_split_remarks(task, split, examples)]
+    remarks = [*_fault_remarks(split, faults), *_split_remarks(task, split, examples, tokenizer)]
     if labeled:
         remarks += [f"{split.name}: {remark}" for remark in task.remarks_on(usable)]
     return Prepared(split.name, usable, examples, labeled, remarks)
@@ -208,7 +213,7 @@ def _fault_remarks(split: Split, faults: Sequence[Fault]) -> list[str]:
     ]
 
 
-def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> list[str]:
+def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example], tokenizer: Tokenizer) -> list[str]:
     remarks = []
     if split.skipped:
         remarks.append(f"{split.name}: {plural(split.skipped, 'row')} skipped, as 'skip' or 'faulty' asks")
@@ -225,6 +230,7 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
             f"{split.name}: {plural(len(empty), 'row')} with a text without any token, the first at "
             f"{split.rows[empty[0]].place}; kept as they are"
         )
+    remarks += _unknown_remarks(split, examples, tokenizer)
     for what in dict.fromkeys(what for example in examples for what in example.odd):
         places = [row.place for row, example in zip(split.rows, examples, strict=True) if what in example.odd]
         remarks.append(f"{split.name}: {plural(len(places), 'row')} with {what}, the first at {places[0]}")
@@ -241,10 +247,10 @@ def _header_like_labels(task: FinetuneTask, train: Prepared) -> list[str]:
     ]
 
 
-def _seen_texts(train: Prepared, other: Prepared) -> list[str]:
+def _seen_texts(task: LogitsTask, train: Prepared, other: Prepared, unknown: int) -> list[str]:
     """Return a remark if more rows of a split than chance explains have the very text of a row of train."""
-    known = {_text(example) for example in train.examples}
-    seen = [row for row, example in zip(other.rows, other.examples, strict=True) if _text(example) in known]
+    known = set(_texts(task, train, unknown))
+    seen = [row for row, text in zip(other.rows, _texts(task, other, unknown), strict=True) if text in known]
     if len(seen) <= _SEEN * len(other):
         return []
     return [
@@ -253,8 +259,41 @@ def _seen_texts(train: Prepared, other: Prepared) -> list[str]:
     ]
 
 
-def _text(example: Example) -> bytes:
-    return b"|".join(sample.ids.tobytes() for sample in example.samples)
+def _texts(task: LogitsTask, split: Prepared, unknown: int) -> Iterator[tuple[object, ...]]:
+    """Yield what identifies the text of each row: its tokens and, where some are unknown, its cells as well.
+
+    Texts that differ only in case or spaces have the same tokens, and different rare characters the same token.
+    """
+    for row, example in zip(split.rows, split.examples, strict=True):
+        ids = [sample.ids for sample in example.samples]
+        cells = [repr(row.get(column)) for column in task.read_columns] if any(unknown in part for part in ids) else []
+        yield b"|".join(part.tobytes() for part in ids), *cells
+
+
+def _unknown_remarks(split: Split, examples: Sequence[Example], tokenizer: Tokenizer) -> list[str]:
+    """Return a remark if many of the tokens of a split's texts are the one for unknown text."""
+    special = np.fromiter(tokenizer.special_ids - {tokenizer.unk_id}, np.int64)
+    total = unknown = 0
+    first = None
+    for row, example in zip(split.rows, examples, strict=True):
+        for ids in (ids for sample in example.samples for ids in _token_ids(sample)):
+            missing = int((ids == tokenizer.unk_id).sum())
+            total, unknown = total + len(ids) - int(np.isin(ids, special).sum()), unknown + missing
+            first = first or (row.place if missing else None)
+    if unknown <= _UNKNOWN * total:
+        return []
+    return [
+        f"{split.name}: {percent(unknown / total)} of the tokens are [UNK], which the model's vocabulary lacks, the "
+        f"first at {first}; is the model for this language?"
+    ]
+
+
+def _token_ids(sample: Sample) -> Iterator[np.ndarray]:
+    """Yield the tokens of a sample's text, and of the text to be generated."""
+    if sample.sound is None or np.any(sample.ids):  # not zeros that stand for sound
+        yield np.asarray(sample.ids)
+    if sample.decoder_ids is not None:
+        yield np.asarray(sample.decoder_ids)
 
 
 def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list[str]:
@@ -274,12 +313,8 @@ def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list
 
 def _label_places(task: FinetuneTask, split: Prepared) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
-    names = getattr(task, "labels")  # noqa: B009 - not every kind has labels
     for row in split.rows:
-        truth = task.truth(row)
-        if isinstance(truth, np.ndarray):  # of a multi-label task: whether each label applies
-            truth = [names[n] for n in np.flatnonzero(truth)]
-        for label in dict.fromkeys([names[truth]] if isinstance(truth, int) else truth):
+        for label in dict.fromkeys(labels_of(task, row)):
             found.setdefault(label, []).append(str(row.place))
     return found
 

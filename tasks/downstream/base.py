@@ -328,6 +328,11 @@ class LogitsTask(FinetuneTask):
         return ("text",)
 
     @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that the texts of a row stand in."""
+        return self.texts
+
+    @property
     def reading(self) -> str:
         """How to read the logits, in a sentence for the README of an exported model."""
         return ""

@@ -101,6 +101,10 @@ class Choose(LogitsTask):
         return self.text, f"{self.question} and choice" if self.question else "choice"
 
     @property
+    def read_columns(self) -> tuple[str, ...]:
+        return self.text, *filter(None, [self.question]), *self.choices
+
+    @property
     def reading(self) -> str:
         return (
             "A row is a text with one of its choices; the right one of these rows has the largest logit, and softmax "

@@ -8,6 +8,9 @@ from ernie.data.labeled.read import raise_faults
 from ernie.data.labeled.row import Fault, Row
 from ernie.errors import UserError, nearest
 
+# What data sets write where a row has no label, as -1 beside numbers from 0.
+_PLACEHOLDERS = {"-", "--", "?", "??", "n/a", "na", "nan", "none", "null", "nil", "unlabeled", "unlabelled", "[unk]"}
+
 
 class UnknownLabel(UserError):
     """A label that is not one of the task's."""
@@ -29,7 +32,11 @@ def index_of(label: str, labels: Sequence[str]) -> int:
         raise UserError("there is no label; rows without one can be left out by `skip`, with '' for this column")
     shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
     hint = nearest(label, labels) if len(labels) > 10 else ""
-    raise UnknownLabel(f"label '{label:.60}' is not one of {shown}.{hint}".removesuffix("."))
+    if is_placeholder(label, labels):
+        hint = "; if it stands for no label, data.skip leaves such rows out, and data.values can make it ''."
+    raise UnknownLabel(
+        f"label '{label:.60}' is not one of {shown}{hint if hint.startswith(';') else '.' + hint}".removesuffix(".")
+    )
 
 
 def label_in(row: Row, column: str) -> str:
@@ -40,6 +47,14 @@ def label_in(row: Row, column: str) -> str:
 def is_number(label: str) -> bool:
     """Return whether a label is an integer."""
     return label.removeprefix("-").isdecimal()
+
+
+def is_placeholder(label: str, labels: Iterable[str]) -> bool:
+    """Whether a label looks like a mark of rows without any, given all labels; -1 does not beside 1 alone or -2."""
+    if label != "-1":
+        return label.strip().lower() in _PLACEHOLDERS
+    others = {other for other in labels if other != label}
+    return others != {"1"} and not any(is_number(other) and other.startswith("-") for other in others)
 
 
 def found_in(rows: Sequence[Row], labels_of: Callable[[Row], Iterable[str]]) -> set[str]:

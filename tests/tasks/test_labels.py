@@ -52,6 +52,8 @@ class TestLabelLists:
     def test_an_unknown_label_raises_an_error_that_lists_the_known_ones(self) -> None:
         with pytest.raises(UserError, match=r"^label 'ok' is not one of bad, good$"):
             index_of("ok", ["bad", "good"])
+        with pytest.raises(UserError, match=r"label '-1' is not one of 0, 1; if it stands for no label, data\.skip"):
+            index_of("-1", ["0", "1"])
         many = [f"topic{i}" for i in range(30)]
         with pytest.raises(UserError, match=r"topic9 and 20 more\. Did you mean 'topic17'\?"):
             index_of("topc17", many)

@@ -1,0 +1,89 @@
+"""What is unusual about the labels of the training rows: how often each occurs, and those that may be a mistake."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ernie.data.labeled.row import Row
+from ernie.report.words import percent, plural
+from tasks.downstream.base import FinetuneTask
+from tasks.downstream.labels import is_placeholder
+
+_SHOWN = 20  # labels listed with their counts
+_MANY = 20  # labels from which on few rows for each are remarked on
+_FEW_ROWS = 5  # rows a label, on average
+
+
+def label_counts(task: FinetuneTask, rows: Sequence[Row]) -> Counter[str]:
+    """Return how often each label of the task occurs: in rows or, for tags of words, in words."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts.update(labels_of(task, row))
+    return counts
+
+
+def labels_of(task: FinetuneTask, row: Row) -> Sequence[str]:
+    """Return the labels of a row, for kinds with `labels`: one, those that apply, or one for each word."""
+    names, truth = getattr(task, "labels"), task.truth(row)  # noqa: B009 - not every kind has labels
+    if isinstance(truth, np.ndarray):  # of a multi-label task: whether each label applies
+        return [names[n] for n in np.flatnonzero(truth)]
+    return [names[truth]] if isinstance(truth, int) else truth
+
+
+def listed_counts(counts: Mapping[str, int], rows: int, unit: str) -> str:
+    """Return labels with their counts and shares of `rows`, the most frequent first, and how many others there are."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    shown = ", ".join(f"{label} {count:,} ({percent(count / max(1, rows))})" for label, count in ordered[:_SHOWN])
+    if len(ordered) <= _SHOWN:
+        return f"{shown} of {plural(rows, unit)}"
+    rarest, least = ordered[-1]
+    return f"{shown} of {plural(rows, unit)}, and {len(ordered) - _SHOWN:,} more labels, down to {rarest} {least:,}"
+
+
+def label_remarks(task: FinetuneTask, rows: Sequence[Row]) -> list[str]:
+    """Return remarks on labels that were collected from the training rows `rows`."""
+    counts = label_counts(task, rows)
+    return [
+        f"train: {remark}" for remark in (*_too_many(task, counts, len(rows)), *_placeholders(counts), *_alike(counts))
+    ]
+
+
+def _too_many(task: FinetuneTask, counts: Counter[str], rows: int) -> Iterator[str]:
+    if len(counts) > _MANY and counts.total() < _FEW_ROWS * len(counts):
+        column = "', '".join(task.answer_columns)
+        yield (
+            f"{len(counts):,} different labels in {plural(rows, 'row')}, most of them in few: does the column "
+            f"'{column}' hold the labels?"
+        )
+
+
+def _placeholders(counts: Counter[str]) -> Iterator[str]:
+    for label in sorted(counts):
+        if is_placeholder(label, counts):
+            yield (
+                f"label '{label}' ({counts[label]:,} of {counts.total():,}) looks like a mark of rows without a label, "
+                "and is learned as a label; data.skip can leave such rows out"
+            )
+
+
+def _alike(counts: Counter[str]) -> Iterator[str]:
+    """Yield a remark for labels that differ in case, width or invisible characters only."""
+    groups: dict[str, list[str]] = {}
+    for label in sorted(counts):
+        groups.setdefault(_folded(label), []).append(label)
+    for same in groups.values():
+        if len(same) > 1:
+            named = " and ".join(f"{label!r} ({counts[label]:,})" for label in same)
+            yield (
+                f"labels {named} differ only in case, width or spaces, and are learned as {len(same)} labels; "
+                "data.values can make them one"
+            )
+
+
+def _folded(label: str) -> str:
+    visible = "".join(c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) not in ("Cf", "Cc"))
+    return " ".join(visible.casefold().split())
