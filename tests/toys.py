@@ -217,14 +217,14 @@ TOYS = {
         good_score=28.0,  # decibels: different words score 46, noise 33, another rendition of the same words 10
     ),
     "tag": Toy(
-        Tag(max_len=9, labels=("B-LOC", "B-PER", "I-LOC", "I-PER", "O")),
+        Tag(max_len=9, labels=("B-LOC", "B-PER", "I-LOC", "I-PER", "O"), splitting="marks"),
         _tag,
         lambda row: {"tags": row["tag"]},
         invalid=["B-DOG"] * 3,
         quoted="B-DOG",
         needs=("token",),
         empty={"token": []},
-        unadapted={"labels": ()},
+        unadapted={"labels": (), "splitting": None},
     ),
     "transcribe": Toy(
         Transcribe(max_len=9, features=FeatureConfig(bins=20, normalize="utterance")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,12 +12,12 @@ import numpy as np
 
 from ernie.data.batch import Layout, Packed
 from ernie.data.document import IGNORE, Sample
-from ernie.data.labeled.row import Row
+from ernie.data.labeled.row import Row, as_list
 from ernie.errors import UserError
-from ernie.text.scripts import NO_SPACES
+from ernie.text.scripts import HAN_CHARACTER, NO_SPACES
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import Answer, Example, LabelScores, LogitsTask, finetune_task
+from tasks.downstream.base import Answer, Example, LabelScores, LogitsTask, finetune_task, rounded, softmax
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, is_number
 from tasks.downstream.measures import (
     entity_f1,
@@ -26,6 +27,7 @@ from tasks.downstream.measures import (
     tag_accuracy,
     tag_scores,
 )
+from tasks.downstream.words import Span, Splitting, split_words, splitting_of
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -38,12 +40,40 @@ _MARKS = ("B", "I", "E", "S", "M", "L", "U")
 _NO_SPACE = re.compile(f"[{NO_SPACES}]")
 
 
+@dataclass(frozen=True)
+class Words:
+    """The words of a row; for raw text, also their spans in it.
+
+    `firsts` holds for each sample where the first tokens of its words are.
+    """
+
+    words: list[str]
+    text: str = ""
+    spans: Sequence[Span] = ()
+    firsts: Sequence[np.ndarray] = ()
+
+    def located(self, entity: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
+        """Return an entity with its score, the mean probability of its words' tags.
+
+        In raw text `start` and `end` are characters, `text` is what stands there, and `words` are the numbers of its
+        first word and of the one behind its last.
+        """
+        first, behind = entity["start"], entity["end"]
+        score = rounded(probabilities[first:behind].mean())
+        if not self.spans:
+            return {**entity, "score": score}
+        start, end = self.spans[first][0], self.spans[behind - 1][1]
+        characters = {"start": start, "end": end, "text": self.text[start:end]}
+        return {**entity, **characters, "score": score, "words": [first, behind]}
+
+
 @finetune_task("tag")
 @dataclass(frozen=True, kw_only=True)
 class Tag(LogitsTask):
     """A tag for each word of a row, predicted at the word's first token.
 
-    `tokens` names a column with a list of words (or characters), or with text that the tokenizer splits; `tags` a
+    `tokens` names a column with a list of words (or characters), or with text, which is split as the training rows were
+    (`splitting`, with `attached` words that keep a mark at an edge; both are learned from lists of words); `tags` a
     column with a list of as many tags: O, and B-X and I-X for entities of type X, as in BIO, in IOB1, where B-X is used
     only right after another entity of the type, or in BIOES, BMES and BILOU, which mark last and single words too; or,
     with `entities: false`, any names, such as parts of speech.  `labels` are the tags to learn, in BIO; by default
@@ -54,6 +84,8 @@ class Tag(LogitsTask):
     tags: str = "tag"
     labels: tuple[str, ...] = ()
     entities: bool = True
+    splitting: Splitting | None = None
+    attached: tuple[str, ...] = ()
 
     measures: ClassVar = {
         "f1": entity_f1,
@@ -64,7 +96,7 @@ class Tag(LogitsTask):
     usual: ClassVar = 3
     per_token: ClassVar = True
     answer_field: ClassVar = "tags"
-    head_fields: ClassVar = ("labels",)
+    head_fields: ClassVar = ("labels", "splitting", "attached")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,6 +115,17 @@ class Tag(LogitsTask):
         return super().scored_by if self.entities or self.metrics else ("accuracy",)
 
     def adapted_to(self, rows: Sequence[Row]) -> Tag:
+        return self._split_as(rows)._labeled_as(rows)
+
+    def _split_as(self, rows: Sequence[Row]) -> Tag:
+        """Return the task with the splitting of the rows, unless it is given or one of them is raw text."""
+        sentences = [self._given_words(row) for row in rows]
+        if self.splitting is not None or None in sentences:
+            return self
+        splitting, attached = splitting_of(words for words in sentences if words)
+        return replace(self, splitting=splitting, attached=attached)
+
+    def _labeled_as(self, rows: Sequence[Row]) -> Tag:
         if self.labels:
             return self
         found = found_in(rows, self.truth)
@@ -103,7 +146,11 @@ class Tag(LogitsTask):
         return answer["tags"]
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        return self._example(self._words(row, tokenizer), None, tokenizer)
+        example = self._example(self._words(row, tokenizer), None, tokenizer)
+        if self.splitting == "segmented" and example.notes.text and HAN_CHARACTER.search(example.notes.text):
+            odd = "Chinese text, which is split into characters though the training rows had words; give lists of words"
+            return replace(example, odd=(odd,))
+        return example
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         words, tags = self._tagged(row, tokenizer)
@@ -112,19 +159,32 @@ class Tag(LogitsTask):
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(self._tagged(row, tokenizer)[0], None, tokenizer)
 
-    def _tagged(self, row: Row, tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
+    def _tagged(self, row: Row, tokenizer: Tokenizer) -> tuple[Words, list[str]]:
         words, tags = self._words(row, tokenizer), self.truth(row)
-        if len(words) != len(tags):
-            raise UserError(f"has {len(words)} words and {len(tags)} tags")
+        if len(words.words) != len(tags):
+            raise UserError(f"has {len(words.words)} words and {len(tags)} tags")
         return words, tags
 
-    def _words(self, row: Row, tokenizer: Tokenizer) -> list[str]:
-        if not isinstance(row.cell(self.tokens), str):
-            return row.texts(self.tokens, "words")
-        text = row.text(self.tokens)
-        return [word for word in tokenizer.words(text, tokenizer.split(text)) if word]
+    def _given_words(self, row: Row) -> list[str] | None:
+        """Return the words of a row that is a list of words, also one spelled as text; None for raw text."""
+        if not isinstance(row.get(self.tokens), str):
+            with suppress(UserError):
+                return row.texts(self.tokens, "words")
+            return []  # reported when the row's example is made
+        words = as_list(row[self.tokens])
+        return words if words is not None and all(isinstance(word, str) for word in words) else None
 
-    def _example(self, words: list[str], tags: list[int] | None, tokenizer: Tokenizer) -> Example:
+    def _words(self, row: Row, tokenizer: Tokenizer) -> Words:
+        if not isinstance(row.cell(self.tokens), str):
+            return Words(row.texts(self.tokens, "words"))
+        words, text = self._given_words(row), row.text(self.tokens)
+        if words is not None:
+            return Words(words)
+        spans = split_words(text, self.splitting, self.attached, tokenizer)
+        return Words([text[start:end] for start, end in spans], text, spans)
+
+    def _example(self, given: Words, tags: list[int] | None, tokenizer: Tokenizer) -> Example:
+        words = given.words
         limit = self.max_len - 2
         subwords = [tokenizer.encode(word).ids for word in words]
         cut = sum(max(0, len(ids) - limit) for ids in subwords)  # the ends of words longer than a sample
@@ -142,7 +202,11 @@ class Tag(LogitsTask):
             samples.append(sample)
             firsts.append(positions)
             start = stop
-        return Example(tuple(samples), (words, firsts), cut, empty=not words)
+        return Example(tuple(samples), replace(given, firsts=firsts), cut, empty=not words)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.tokens,)
 
     @property
     def reading(self) -> str:
@@ -165,13 +229,15 @@ class Tag(LogitsTask):
         return cross_entropy_at(logits, labels.positions, labels.values)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
-        words, firsts = example.notes
-        best = [scores[positions].argmax(-1) for scores, positions in zip(logits, firsts, strict=True)]
-        tags = [self.labels[index] for indices in best for index in indices]
+        given: Words = example.notes
+        parts = [softmax(scores[positions]) for scores, positions in zip(logits, given.firsts, strict=True)]
+        probabilities = np.concatenate([part.max(-1, initial=0) for part in parts])
+        tags = [self.labels[index] for part in parts for index in part.argmax(-1)]
         if not self.entities:
-            return {"tags": tags, "words": words}
+            return {"tags": tags, "words": given.words}
         tags = as_bio(tags)
-        return {"tags": tags, "entities": entities(words, tags), "words": words}
+        found = [given.located(entity, probabilities) for entity in entities(given.words, tags)]
+        return {"tags": tags, "entities": found, "words": given.words}
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         both = [self.truth(row) for row in rows], [self.prediction(answer) for answer in answers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ernie.data.raw import Place
 from ernie.errors import UserError
 from tasks.downstream.base import Example
 from tasks.downstream.tag import Tag, as_bio, entities, joined
+from tasks.downstream.words import split_words
 
 TOKENIZER = vocabulary("anna lives in new york 北京天安门 .", "un", "##believ", "##able")
 LABELS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
@@ -39,7 +41,7 @@ def one_hot(chosen: list[str], labels: tuple[str, ...] = LABELS) -> np.ndarray:
 
 def predicted_tags(task: Tag, example: Example, tags: list[str]) -> list[str]:
     """The prediction of a model that emits `tags` at the words' first tokens and nonsense at all others."""
-    _, firsts = example.notes
+    firsts = example.notes.firsts
     logits, begin = [], 0
     for sample, positions in zip(example.samples, firsts, strict=True):
         scores = np.full((len(sample), len(task.labels)), 99, np.float32)
@@ -189,24 +191,93 @@ class TestPredictions:
         example = TASK.example(Row({"token": words}), TOKENIZER)
         scores = np.zeros((8, 5), np.float32)
         scores[1:7] = one_hot("I-PER O O B-LOC I-LOC O".split())
+        sure = pytest.approx(np.e / (np.e + 4), abs=1e-6)  # a logit of 1 beside four of 0
         assert TASK.answer(example, [scores]) == {
             "tags": "B-PER O O B-LOC I-LOC O".split(),
             "entities": [
-                {"type": "PER", "start": 0, "end": 1, "text": "Anna"},
-                {"type": "LOC", "start": 3, "end": 5, "text": "New York"},
+                {"type": "PER", "start": 0, "end": 1, "text": "Anna", "score": sure},
+                {"type": "LOC", "start": 3, "end": 5, "text": "New York", "score": sure},
             ],
             "words": words,
         }
 
     def test_plain_text_is_split_into_words_and_chinese_characters(self) -> None:
         example = TASK.example(Row({"token": "Anna in 北京."}), TOKENIZER)
-        assert example.notes[0] == ["Anna", "in", "北", "京", "."]
+        assert example.notes.words == ["Anna", "in", "北", "京", "."]
 
     def test_other_tags_are_predicted_without_entities(self) -> None:
         task = Tag(entities=False, labels=("NN", "VB"))
         example = task.example(Row({"token": ["anna"]}), TOKENIZER)
         answer = task.answer(example, [np.float32([[0, 0], [0, 1], [0, 0]])])
         assert answer == {"tags": ["VB"], "words": ["anna"]}
+
+
+class TestRawText:
+    """Text that is split into words as the training rows were."""
+
+    CONLL = "The U.S. and Al-Ain , said Mr. Smith 's lawyer ( J. Doe ) : `` don't go '' . It rose 3.5 %".split()
+
+    @pytest.mark.parametrize(
+        ("trained_on", "text", "words"),
+        [
+            (CONLL, "The U.S. and Al-Ain", "The|U.S.|and|Al-Ain"),
+            (CONLL, "In Paris, Mr. Jones's dog (a-b) won't.", "In|Paris|,|Mr.|Jones|'s|dog|(|a-b|)|won't|."),
+            (CONLL, 'He left the U.S.: "3.5%... -2"', 'He|left|the|U.S.|:|"|3.5|%|...|-2|"'),
+            (["Anna", "in", "Paris", "."], "The U.S. and Al-Ain.", "The|U.S.|and|Al-Ain|."),
+            (["Anna,", "in", "Paris."], "Al-Ain, the U.S.", "Al-Ain,|the|U.S."),
+            (["Al", "-", "Ain", ",", "U", "."], "the Al-Ain", "the|Al|-|Ain"),
+            (list("我在北京 A"), "在Al 京", "在|A|l|京"),
+            (["我", "在", "北", "Al-Ain", "。"], "他在Al-Ain。", "他|在|Al-Ain|。"),
+        ],
+    )
+    def test_it_has_the_words_of_the_training_rows(self, trained_on: list[str], text: str, words: str) -> None:
+        rows = [Row({"token": trained_on, "tag": ["O"] * (len(trained_on) - 1) + ["B-X"]})]
+        found = Tag().adapted_to(rows).example(Row({"token": text}), TOKENIZER).notes
+        assert found.words == words.split("|")
+        assert [text[start:end] for start, end in found.spans] == found.words
+
+    def test_entities_have_characters_their_exact_text_and_a_score(self) -> None:
+        task = replace(TASK, splitting="marks")
+        example = task.example(Row({"token": "Anna,  in  New\tYork."}), TOKENIZER)
+        scores = np.zeros((8, 5), np.float32)
+        scores[1:7] = one_hot("B-PER O O B-LOC I-LOC O".split())
+        scores[4] *= 3
+        person, place = task.answer(example, [scores])["entities"]
+        sure, surer = np.e / (np.e + 4), np.e**3 / (np.e**3 + 4)
+        expected = {"type": "PER", "start": 0, "end": 4, "text": "Anna", "score": pytest.approx(sure, abs=1e-6)}
+        assert person == {**expected, "words": [0, 1]}
+        assert (place["start"], place["end"], place["text"], place["words"]) == (11, 19, "New\tYork", [3, 5])
+        assert place["score"] == pytest.approx((sure + surer) / 2, abs=1e-6)
+
+    @given(
+        st.text("aB.-,'’ 北京\u0301\u200b3(é", max_size=20), st.sampled_from(["marks", "spaces", "characters", None])
+    )
+    def test_words_are_exact_parts_of_any_text_in_order_and_none_is_lost(self, text: str, splitting: Any) -> None:
+        spans = split_words(text, splitting, ("B.", "'a"), TOKENIZER)
+        assert all(0 <= start < end <= len(text) for start, end in spans)
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
+        assert not "".join(text[a:b] for (_, a), (b, _) in pairwise([(0, 0), *spans, (len(text), 0)])).strip()
+
+    def test_a_model_that_was_told_nothing_splits_as_its_tokenizer(self) -> None:
+        assert TASK.example(Row({"token": "Al-Ain"}), TOKENIZER).notes.words == ["Al", "-", "Ain"]
+        rows = [Row({"token": "Anna in York", "tag": ["O", "O", "B-LOC"]})]
+        assert Tag().adapted_to(rows).splitting is None
+
+    def test_chinese_words_cannot_be_found_in_raw_text_which_is_remarked_on(self) -> None:
+        rows = [Row({"token": ["北京", "是", "首都"], "tag": ["B-LOC", "O", "O"]})]
+        task = Tag().adapted_to(rows)
+        assert task.splitting == "segmented"
+        (odd,) = task.example(Row({"token": "北京"}), TOKENIZER).odd
+        assert odd.startswith("Chinese text, which is split into characters though the training rows had words")
+        assert not task.example(Row({"token": ["北京"]}), TOKENIZER).odd
+
+    @pytest.mark.parametrize("tokens", ["['Anna', 'in', 'York']", '["Anna", "in", "York"]', "['Anna' 'in' 'York']"])
+    def test_lists_of_words_and_tags_may_be_spelled_as_text(self, tokens: str) -> None:
+        row = Row({"token": tokens, "tag": "['B-PER', 'O', 'B-LOC']"})
+        assert TASK.training_example(row, TOKENIZER).notes.words == ["Anna", "in", "York"]
+        assert TASK.truth(row) == ["B-PER", "O", "B-LOC"]
+        assert Tag().adapted_to([row]).splitting == "marks"
+        assert TASK.example(Row({"token": "[1] see"}), TOKENIZER).notes.words == ["[", "1", "]", "see"]
 
 
 def test_evaluation_rows_need_a_tag_for_each_word() -> None:
