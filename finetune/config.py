@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
@@ -12,7 +13,7 @@ from typing import Any, Literal
 import tasks.downstream  # noqa: F401 - registers the task kinds
 from ernie.config import Value, build, build_fields, check_least, check_most, check_seed, from_dict, read
 from ernie.data.labeled.row import RowOptions
-from ernie.errors import UserError, about, nearest
+from ernie.errors import Remark, UserError, about, nearest
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_asked, import_plugins
@@ -50,6 +51,10 @@ class DataConfig(RowOptions):
         for name in self.per_split:
             if name not in names:
                 raise UserError(f"per_split.{name}: there is no split of that name.{nearest(name, names)}")
+
+    def keeping_empty(self, columns: Sequence[str]) -> DataConfig:
+        per_split = {name: options.keeping_empty(columns) for name, options in self.per_split.items()}
+        return replace(self, skip=super().keeping_empty(columns).skip, per_split=per_split)
 
     def options(self, split: str) -> RowOptions:
         """Return the row options for the files of a split."""
@@ -234,12 +239,35 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
         import_plugins(tree.get("plugins"))
     if saved and isinstance(task := tree.get("task"), dict):
         tree = Value({**tree.data, "task": from_dict(completed(task), str(path))}, tree.where)
-    config = build(FinetuneConfig, tree)
+    config = build(FinetuneConfig, _without_foreign_splits(tree))
     if not saved:
         _check_effects(config)
     if data is None:
         return config
     return replace(config, data=(config.local or config.data).under(data))
+
+
+def _without_foreign_splits(tree: Value) -> Value:
+    """Return a configuration without splits of an included file if `train` and `dev` are both of the including one.
+
+    Those splits are of other data.  A Remark says so.
+    """
+    block = tree.data.get("data")
+    if block is None or not isinstance(block.data, dict):
+        return tree
+    homes = {name: value.where.rpartition(":")[0] for name, value in block.data.items()}  # "" for --set
+    own = {homes.get("train"), homes.get("dev")}
+    foreign = [name for name in ("test", "more") if homes.get(name) and not own & {None, "", homes[name]}]
+    if not foreign:
+        return tree
+    left_out, file = " and ".join(f"data.{name}" for name in foreign), Path(homes[foreign[0]]).name
+    warnings.warn(
+        f"{left_out} of {file} is left out, as train and dev are other data; the file that names them can name it, too",
+        Remark,
+        stacklevel=3,
+    )
+    kept = {name: value for name, value in block.data.items() if name not in foreign}
+    return Value({**tree.data, "data": Value(kept, block.where)}, tree.where)
 
 
 def decoding_overrides(kind: type[FinetuneTask], overrides: Sequence[str]) -> dict[str, Any]:

@@ -127,7 +127,8 @@ def _map_splits(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str
         try:
             made[name] = make(name, item)
         except UserError as error:
-            hint = "" if name in NEEDED else f"\n(a run can do without the split {name}: take it out)"
+            way = ", for instance by --set data.test=[]" if name == "test" else ""
+            hint = "" if name in NEEDED else f"\n(a run can do without the split {name}: take it out){way}"
             messages.append(f"{error}{hint}")
     if messages:
         raise UserError("\n".join(messages))
@@ -217,6 +218,8 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
     remarks = []
     if split.skipped:
         remarks.append(f"{split.name}: {plural(split.skipped, 'row')} skipped, as 'skip' or 'faulty' asks")
+    for column in split.unlabeled:
+        remarks.append(f"{split.name}: every row has '{column}' empty, so that none is skipped for it as 'skip' asks")
     cut = [i for i, example in enumerate(examples) if example.cut]
     if cut:
         rows_cut = "every row" if len(cut) == len(examples) else f"{len(cut):,} of {plural(len(examples), 'row')}"

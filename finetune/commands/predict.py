@@ -97,6 +97,9 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.submission import write_submission
 
     model = load_model(arguments.run, arguments.set)
+    # Rows without a label are what is to be answered.
+    options = options.keeping_empty(model.task.answer_columns)
+    config = config and replace(config, data=config.data.keeping_empty(model.task.answer_columns))
     if arguments.all_labels:
         with about("--all-labels"):
             model.task = model.task.with_all_labels()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from ernie.model.losses import Loss
 
+_LARGEST = 1e15  # its square, as in a squared error, is far from what float32 cannot hold
+
 
 @finetune_task("regress")
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,8 @@ class Regress(TextTask):
             number = math.nan
         if not math.isfinite(number):
             raise UserError(f"column '{self.label}': expected a number, found '{text:.60}'")
+        if abs(number) > _LARGEST:
+            raise UserError(f"column '{self.label}': {text:.60} is too large to learn from, at most {_LARGEST:g}")
         return number
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:

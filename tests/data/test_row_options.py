@@ -80,3 +80,15 @@ def test_a_renaming_that_another_split_needs_not_says_so(tmp_path: Path) -> None
     assert "data.rename holds for every split" in str(raised.value)
     assert "data.per_split.dev says how they are read" in str(raised.value)
     read_splits(DataConfig(**sources, rename={"text": "sentence"}, per_split={"dev": RowOptions()}))
+
+
+def test_rows_without_a_label_are_skipped_unless_no_row_of_the_split_has_one(tmp_path: Path) -> None:
+    options = RowOptions(skip={"label": ("", "-"), "text": ("x",)})
+    (tmp_path / "train.tsv").write_text("text\tlabel\na\t1\nb\t\nc\t-\n", encoding="utf-8")
+    (tmp_path / "test.tsv").write_text("text\tlabel\na\t\nb\t \nx\t\n", encoding="utf-8")
+    (tmp_path / "gone.tsv").write_text("text\tlabel\na\t-\nb\t\n", encoding="utf-8")
+    train = read_split("train", [str(tmp_path / "train.tsv")], options)
+    test = read_split("test", [str(tmp_path / "test.tsv")], options)
+    assert ([row["text"] for row in train.rows], train.skipped, train.unlabeled) == (["a"], 2, ())
+    assert ([row["text"] for row in test.rows], test.skipped, test.unlabeled) == (["a", "b"], 1, ("label",))
+    assert [row["text"] for row in read_split("test", [str(tmp_path / "gone.tsv")], options).rows] == ["b"]

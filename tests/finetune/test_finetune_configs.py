@@ -17,7 +17,7 @@ from helpers import ROOT, vocabulary
 
 from ernie.config import read
 from ernie.data.labeled.read import read_split
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from finetune.check import check
@@ -356,3 +356,24 @@ def test_the_configuration_of_multi30k_has_the_settings_that_its_benchmark_found
 def test_a_submission_file_is_a_name_without_a_folder(name: str) -> None:
     with pytest.raises(UserError, match=r"files\.test: expected the name of a file without a folder, found"):
         SubmissionConfig(files={"test": name})
+
+
+class TestIncludedSplits:
+    OWN = "include: conll2003\ndata: {train: mine.conll, dev: mine.conll}\n"
+
+    def test_splits_of_an_included_file_are_left_out_beside_other_train_and_dev(self, tmp_path: Path) -> None:
+        file = tmp_path / "mine.yaml"
+        file.write_text(self.OWN, encoding="utf-8")
+        with pytest.warns(Remark, match=r"^data\.test of conll2003\.yaml is left out, as train and dev are other data"):
+            assert set(load(file).data.splits()) == {"train", "dev"}
+        file.write_text(self.OWN.replace("}", ", test: more.conll}"), encoding="utf-8")
+        assert load(file).data.sources("test") == ("more.conll",)
+        assert load(file, ["data.test=other.conll"]).data.sources("test") == ("other.conll",)
+
+    @pytest.mark.filterwarnings("error")
+    def test_they_stay_where_only_one_of_both_is_replaced_or_by_set(self, tmp_path: Path) -> None:
+        file = tmp_path / "mine.yaml"
+        file.write_text("include: conll2003\ndata: {train: mine.conll}\n", encoding="utf-8")
+        assert "test" in load(file).data.splits()
+        assert "test" in load(Path("conll2003"), ["data.train=a.conll", "data.dev=b.conll"]).data.splits()
+        assert "test" not in load(Path("conll2003"), ["data.test=[]"]).data.splits()

@@ -178,6 +178,15 @@ class TestMultiLabel:
 
 
 class TestRegress:
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("huge", [1e300, "-1e300", "9" * 40])
+    def test_a_number_that_is_too_large_to_learn_from_is_refused(self, huge: object) -> None:
+        given = rows(1.5, huge, 2.5)
+        task = Regress().adapted_to(given)
+        assert task.scale == (2.0, 0.5)
+        with pytest.raises(UserError, match=r"column 'label': .* is too large to learn from, at most 1e\+15"):
+            task.truth(given[1])
+
     def test_rows_that_all_have_the_same_number_are_remarked_on(self) -> None:
         assert Regress().remarks_on(rows(2.5, "2.5")) == ["every row has the number 2.5; no correlation is defined"]
         assert Regress().remarks_on(rows(2.5, 2)) == []

@@ -13,7 +13,7 @@ from ernie.data.compressed import uncompressed_name
 from ernie.data.find import absent, is_endless
 from ernie.data.labeled.lines import read_columns, read_json_rows, read_plain, read_separated
 from ernie.data.labeled.questions import is_questions, load_json, read_questions
-from ernie.data.labeled.row import Fault, Row, RowOptions
+from ernie.data.labeled.row import Fault, Row, RowOptions, is_empty
 from ernie.data.raw import Place
 from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import Line, LineFile, decoded
@@ -32,15 +32,38 @@ _SHOWN = 5  # faults listed in a message
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of a split, in order; `skipped` counts rows that the options left out."""
+    """The rows of a split, in order; `skipped` counts rows that the options left out.
+
+    `unlabeled` names the columns that are empty in every row, although the options skip rows with an empty cell there.
+    """
 
     name: str
     rows: list[Row]
     skipped: int = 0
+    unlabeled: tuple[str, ...] = ()
 
 
 def read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
-    """Read all rows of a split.  Raises UserError that lists the unusable rows, and for a split without rows."""
+    """Read all rows of a split.
+
+    Rows with an empty cell in a column stay, although the options skip such rows, if all rows have it empty: as the
+    labels of a test split.  Raises UserError that lists the unusable rows, and for a split without rows.
+    """
+    split = _read_split(name, sources, options)
+    optional = [column for column, cells in options.skip.items() if "" in cells]
+    if not split.rows and split.skipped and optional and not any(is_stream(Path(source)) for source in sources):
+        kept = _read_split(name, sources, options.keeping_empty(optional))
+        empty = [column for column in optional if all(is_empty(row.get(column)) for row in kept.rows)]
+        if empty:
+            split = _read_split(name, sources, options.keeping_empty(empty))
+            split = replace(split, unlabeled=tuple(empty))
+    if not split.rows:
+        left_out = f" ({split.skipped} were skipped, see 'skip' and 'faulty')" if split.skipped else ""
+        raise UserError(f"{', '.join(sources)}: there are no rows{left_out}")
+    return split
+
+
+def _read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
     rows: list[Row] = []
     faults: list[Fault] = []
     skipped = 0
@@ -53,9 +76,6 @@ def read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
             else:
                 rows.append(row)
     raise_faults(faults)
-    if not rows:
-        left_out = f" ({skipped} were skipped, see 'skip' and 'faulty')" if skipped else ""
-        raise UserError(f"{', '.join(sources)}: there are no rows{left_out}")
     return Split(name, rows, skipped)
 
 

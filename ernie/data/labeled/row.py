@@ -6,9 +6,9 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from ernie.data.labeled.literal import NotLiteral, read_literal
@@ -108,8 +108,9 @@ class RowOptions:
     not doubled.  `rename` maps column names: {new name: name in the file}.  `join` turns lists into text:
     {column: separator}.  `compose` creates text columns from other cells: {column: "{first} and {second.part}"}, where
     a dot selects a named part of a cell.  `values` replaces cells: {column: {cell: replacement}}.  `skip` drops and
-    counts rows whose cell is in a list: {column: [cell, ...]}, where '' is any empty cell.  These four use the new
-    column names.  `faulty: skip` also drops and counts rows that cannot be read; otherwise such rows are an error.
+    counts rows whose cell is in a list: {column: [cell, ...]}, where '' is any empty cell; not in a split in which every
+    row has it empty.  These four use the new column names.  `faulty: skip` also drops and counts rows that cannot be
+    read; otherwise such rows are an error.
     """
 
     format: Format = "auto"
@@ -131,6 +132,14 @@ class RowOptions:
         for column, pattern in self.compose.items():
             if {"{", "}"} & {*_PLACEHOLDER.sub("", pattern)}:
                 raise UserError(f"compose.{column}: '{pattern}' has a brace that encloses no column, such as {{text}}")
+
+    def keeping_empty(self, columns: Sequence[str]) -> RowOptions:
+        """Return the options without the skipping of rows whose cell in one of these columns is empty."""
+        skip = {
+            column: tuple(cell for cell in cells if cell or column not in columns)
+            for column, cells in self.skip.items()
+        }
+        return replace(self, skip=skip)
 
     def adapt(self, row: Row) -> Row | None:
         """Return the row with these options applied; None for a row to be skipped.
