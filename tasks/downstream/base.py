@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
     from ernie.parallel.layout import ParallelConfig
 
+_ENOUGH = 1 << 19  # characters that are tokenized of a text of which only the beginning is needed
+
 Own = TypeVar("Own", bound="FinetuneTask")
 Answer = dict[str, Any]  # the output for a row: plain data, whose first key is the answer itself
 LabelScores = dict[str, float]  # precision, recall, f1, and the number of targets
@@ -413,8 +415,9 @@ class TextTask(LogitsTask):
         return self._example(row, tokenizer, {"label": self.target(row)})
 
     def _example(self, row: Row, tokenizer: Tokenizer, labels: dict[str, Any]) -> Example:
-        second = tokenizer.encode(row.text(self.text_pair)).ids if self.text_pair else None
-        return text_example(tokenizer, tokenizer.encode(row.text(self.text)).ids, second, self.max_len, labels)
+        columns = (self.text, self.text_pair) if self.text_pair else (self.text,)
+        first, *second = (encode_start(tokenizer, row.text(column), self.max_len) for column in columns)
+        return text_example(tokenizer, first, second[0] if second else None, self.max_len, labels)
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead
@@ -438,6 +441,21 @@ finetune_tasks: Registry[type[FinetuneTask]] = Registry(
 )
 
 finetune_task = finetune_tasks.register  # class decorator: registers a kind under its name in YAML
+
+
+def encode_start(tokenizer: Tokenizer, text: str, needed: int) -> np.ndarray:
+    """Return the token ids of a text of which only the first `needed` are used, the others only counted.
+
+    Of a text of over half a million characters only the beginning is tokenized.  The number of the others is estimated
+    from it; the id of unknown text stands for each.
+    """
+    if len(text) <= _ENOUGH:
+        return tokenizer.encode(text).ids
+    begin = tokenizer.encode(text[:_ENOUGH]).ids
+    if len(begin) <= needed:  # perhaps all of it is white space
+        return tokenizer.encode(text).ids
+    rest = len(begin) * (len(text) - _ENOUGH) // _ENOUGH
+    return np.concatenate([begin, np.full(rest, tokenizer.unk_id, begin.dtype)])
 
 
 def text_example(

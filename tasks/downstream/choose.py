@@ -14,7 +14,16 @@ from ernie.data.document import IGNORE
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task, rounded, softmax, text_example
+from tasks.downstream.base import (
+    Answer,
+    Example,
+    LogitsTask,
+    encode_start,
+    finetune_task,
+    rounded,
+    softmax,
+    text_example,
+)
 from tasks.downstream.labels import is_number
 from tasks.downstream.measures import accuracy
 
@@ -91,7 +100,7 @@ class Choose(LogitsTask):
             labels: dict[str, Any] = {} if target is None else {"choice": IGNORE if index else target}
             first = text.replace(self.blank, choice) if self.blank else text
             second = question + choice
-            ids = [tokenizer.encode(part).ids for part in (first, second)]
+            ids = [encode_start(tokenizer, part, self.max_len) for part in (first, second)]
             parts.append(text_example(tokenizer, ids[0], ids[1], self.max_len, labels))
         samples = tuple(sample for part in parts for sample in part.samples)
         return Example(samples, choices, sum(part.cut for part in parts), any(part.empty for part in parts))

@@ -18,7 +18,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair
-from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task, rounded
+from tasks.downstream.base import Answer, Example, LogitsTask, encode_start, finetune_task, rounded
 from tasks.downstream.reading import cmrc_exact, cmrc_f1, squad_exact, squad_f1
 from tasks.downstream.windows import Window, has_most_context, touched, window_starts
 
@@ -134,7 +134,7 @@ class Extract(LogitsTask):
 
         `accepted` are the characters of all answers by which the row is evaluated.
         """
-        full_question = tokenizer.encode(row.text(self.question)).ids
+        full_question = encode_start(tokenizer, row.text(self.question), self.max_question)
         question = full_question[: self.max_question]
         text = row.text(self.context)
         context = tokenizer.encode(text)

@@ -277,6 +277,11 @@ class TestJsonLines:
         with pytest.raises(UserError, match=f"a.jsonl:2: {message}"):
             rows(write("a.jsonl", '{"text": "a"}\n' + line))
 
+    def test_a_list_of_rows_has_the_same_limit_of_depth(self, write: Write) -> None:
+        deep = '{"text": ' + "[" * 101 + "]" * 101 + "}"
+        with pytest.raises(UserError, match=r"a\.json:2: has more than 100 lists and objects inside one another"):
+            rows(write("a.json", f'[{{"text": "a"}}, {deep}]'))
+
     def test_cells_keep_their_types(self, write: Write) -> None:
         (row,) = rows(write("a.jsonl", '{"a": 1, "b": 2.5, "c": ["x"], "d": null, "e": {"f": true}}'))
         assert row == {"a": 1, "b": 2.5, "c": ["x"], "d": None, "e": {"f": True}}

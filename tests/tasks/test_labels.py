@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import vocabulary
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
-from tasks.downstream.base import Example
+from tasks.downstream.base import Example, encode_start
 from tasks.downstream.classify import Classify
 from tasks.downstream.labels import check_labels, collected, index_of
 from tasks.downstream.multilabel import MultiLabel
@@ -392,3 +393,13 @@ def test_rows_with_an_empty_label_column_are_not_labeled() -> None:
 def test_a_row_without_a_label_raises_an_error_that_suggests_skip() -> None:
     with pytest.raises(UserError, match="there is no label; rows without one can be left out by `skip`, with ''"):
         Classify(labels=("a", "b")).truth(rows(" ")[0])
+
+
+def test_of_a_text_of_which_the_beginning_is_used_the_other_tokens_are_counted_about() -> None:
+    tokenizer = vocabulary("the film was good", "un", "##believ", "##able")
+    text = "the unbelievable film was good " * 100_000
+    ids = encode_start(tokenizer, text, 32)
+    assert np.array_equal(ids[:1000], tokenizer.encode(text[:40_000]).ids[:1000])
+    assert len(ids) == pytest.approx(700_000, rel=0.01)
+    late = " " * 600_000 + "good"
+    assert encode_start(tokenizer, late, 32).tolist() == tokenizer.encode("good").ids.tolist()

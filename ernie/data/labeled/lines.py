@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, dropwhile, islice
+from typing import Any
 
 from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
@@ -189,7 +190,12 @@ def as_row(text: str, place: Place) -> Row | Fault:
         return Fault(place, f"is not JSON: {error}")
     if not isinstance(cells, dict):
         return Fault(place, "expected a JSON object with named values")
-    if text.count("[") + text.count("{") > _MOST_NESTED and _depth(cells) > _MOST_NESTED:
+    return checked_row(cells, place) if text.count("[") + text.count("{") > _MOST_NESTED else Row(cells, place)
+
+
+def checked_row(cells: dict[str, Any], place: Place) -> Row | Fault:
+    """Return a row of JSON, or a Fault if it is nested so deeply that it could not be written again."""
+    if _depth(cells) > _MOST_NESTED:
         return Fault(place, f"has more than {_MOST_NESTED} lists and objects inside one another")
     return Row(cells, place)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ernie.data.compressed import uncompressed_name
 from ernie.data.find import absent, is_endless
-from ernie.data.labeled.lines import read_columns, read_json_rows, read_plain, read_separated
+from ernie.data.labeled.lines import checked_row, read_columns, read_json_rows, read_plain, read_separated
 from ernie.data.labeled.questions import is_questions, load_json, read_questions
 from ernie.data.labeled.row import Fault, Row, RowOptions, is_empty
 from ernie.data.raw import Place
@@ -277,8 +277,8 @@ def _json(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
         return read_questions(file, content)
     if isinstance(content, list):
         return (
-            Row(item, Place(file, number)) if isinstance(item, dict) else Fault(Place(file, number), "is not an object")
-            for number, item in enumerate(content, 1)
+            checked_row(item, place) if isinstance(item, dict) else Fault(place, "is not an object")
+            for place, item in ((Place(file, number), item) for number, item in enumerate(content, 1))
         )
     nonempty = [line.text for line in lines if line.text and line.text.strip()]
     if content is None and nonempty and load_json(nonempty[0]) is None:

@@ -108,9 +108,9 @@ class RowOptions:
     not doubled.  `rename` maps column names: {new name: name in the file}.  `join` turns lists into text:
     {column: separator}.  `compose` creates text columns from other cells: {column: "{first} and {second.part}"}, where
     a dot selects a named part of a cell.  `values` replaces cells: {column: {cell: replacement}}.  `skip` drops and
-    counts rows whose cell is in a list: {column: [cell, ...]}, where '' is any empty cell; not in a split in which every
-    row has it empty.  These four use the new column names.  `faulty: skip` also drops and counts rows that cannot be
-    read; otherwise such rows are an error.
+    counts rows whose cell is in a list: {column: [cell, ...]}, where '' is any empty cell, except in a split in which
+    every row has it empty.  These four use the new column names.  `faulty: skip` also drops and counts rows that
+    cannot be read; otherwise such rows are an error.
     """
 
     format: Format = "auto"
