@@ -12,6 +12,7 @@ from ernie.data.labeled.row import Row
 from ernie.report.words import percent, plural
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.labels import is_placeholder
+from tasks.downstream.multilabel import MultiLabel
 
 _SHOWN = 20  # labels listed with their counts
 _MANY = 20  # labels from which on few rows for each are remarked on
@@ -47,9 +48,20 @@ def listed_counts(counts: Mapping[str, int], rows: int, unit: str) -> str:
 def label_remarks(task: FinetuneTask, rows: Sequence[Row]) -> list[str]:
     """Return remarks on labels that were collected from the training rows `rows`."""
     counts = label_counts(task, rows)
-    return [
-        f"train: {remark}" for remark in (*_too_many(task, counts, len(rows)), *_placeholders(counts), *_alike(counts))
-    ]
+    remarks = [*_too_many(task, counts, len(rows)), *_placeholders(counts), *_alike(counts)]
+    if isinstance(task, MultiLabel) and task.multi_hot:
+        remarks += _multi_hot(task, counts)
+    return [f"train: {remark}" for remark in remarks]
+
+
+def _multi_hot(task: MultiLabel, counts: Counter[str]) -> Iterator[str]:
+    """Yield remarks on labels that the rows name only by their place, or that apply to no row."""
+    if task.labels == tuple(map(str, range(len(task.labels)))):
+        last = len(task.labels) - 1
+        yield f"the labels have no names, and are numbered from 0 to {last}; task.labels can name them"
+    for label in task.labels:
+        if not counts[label]:
+            yield f"label '{label}' applies to no row: it cannot be learned"
 
 
 def _too_many(task: FinetuneTask, counts: Counter[str], rows: int) -> Iterator[str]:

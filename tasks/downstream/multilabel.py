@@ -147,13 +147,6 @@ class MultiLabel(TextTask):
     def truth(self, row: Row) -> np.ndarray:
         return self._hot(self._labels_of(row))
 
-    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
-        if not self.multi_hot or self.labels != tuple(map(str, range(len(self.labels)))):
-            return []
-        return [
-            f"the labels have no names, and are numbered from 0 to {len(self.labels) - 1}; task.labels can name them"
-        ]
-
     def target(self, row: Row) -> np.ndarray:
         return self.truth(row).astype(np.float32)[None]
 

@@ -43,6 +43,13 @@ def test_minus_one_is_a_label_beside_one_or_other_negative_numbers() -> None:
     assert remarks([-1, 1, 1]) == remarks([-2, -1, 0, 1]) == []
 
 
+def test_labels_that_have_only_a_place_are_said_to_be_numbered_and_to_apply_or_not() -> None:
+    numbered, never = remarks([[1, 0, 0], [0, 1, 0]], MultiLabel())
+    assert numbered == "train: the labels have no names, and are numbered from 0 to 2; task.labels can name them"
+    assert never == "train: label '2' applies to no row: it cannot be learned"
+    assert remarks([[1, 0], [0, 1]], MultiLabel(labels=("x", "y"))) == remarks(["x", "y"], MultiLabel()) == []
+
+
 def test_labels_alike_but_for_case_width_or_invisible_characters_are_noted() -> None:
     (remark,) = remarks(["Pos", "pos", "pos", "\uff50\uff4f\uff53", "pos\u200b", "neg"])
     assert (

@@ -269,7 +269,6 @@ class TestMultiHot:
         task = MultiLabel(labels=names).adapted_to(rows(*cells))
         assert task.labels == (names or ("0", "1", "2"))
         assert [task.truth(row).tolist() for row in rows(*cells)] == [[1, 0, 0], [0, 1, 1]]
-        assert bool(task.remarks_on(rows(*cells))) == (not names)  # says that they are numbered
 
     def test_two_labels_are_told_from_lists_of_their_numbers(self) -> None:
         task = MultiLabel().adapted_to(rows([1, 0], [0, 1]))
