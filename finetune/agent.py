@@ -20,7 +20,7 @@ from ernie.arguments import add_plugin, add_precision
 from ernie.decode.stream import Stream
 from ernie.errors import Remark, UserError
 from ernie.kernels.precision import computing
-from finetune.folder import precision_of
+from finetune.precision import precision_of
 from finetune.translator import TextTranslator
 
 

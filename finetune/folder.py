@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from ernie.atomic import check_within, inner_folder, make_folder, partial_folder, put, put_text
-from ernie.config import differences, dump, read, to_dict
+from ernie.config import differences, dump, to_dict
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError, about, check_exists
-from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.pretrained import TASK_FILE
@@ -31,13 +30,14 @@ from ernie.train.origin import origin
 from finetune.checkpoint import FOLDER as CHECKPOINTS
 from finetune.config import FinetuneConfig, decoding_overrides, load
 from finetune.model import FinetunedModel
+from finetune.precision import CONFIG_FILE
 from finetune.prepare import Prepared
 from finetune.start import kept_head
 from finetune.trial import SCORES_FILE
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.saved import TRIALS_FOLDER, check_finished
 
-CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER = "config.yaml", "origin.json", "model"
+ORIGIN_FILE, MODEL_FOLDER = "origin.json", "model"
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
 _WAYS_OUT = "Choose another --output, or delete the folder to start over."
 # Keys that do not affect a single fine-tuning: finished trials remain valid when they change.
@@ -151,16 +151,6 @@ def kept_trial(folder: Path) -> str:
     """Return the name of the trial whose model the folder keeps, "" if it keeps none."""
     file = folder / MODEL_FOLDER / _TRIAL_FILE
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
-
-
-def precision_of(folder: Path, requested: InferencePrecisionChoice | None) -> InferencePrecisionChoice:
-    """Return the precision for predictions of a run's model: the requested one, else fp32 if it was trained in it.
-
-    Otherwise "auto": the machine may not support another precision that the run was trained in.
-    """
-    if requested is not None or not (folder / CONFIG_FILE).is_file():
-        return requested or "auto"
-    return "fp32" if (read(folder / CONFIG_FILE).get("train") or {}).get("precision") == "fp32" else "auto"
 
 
 def load_model(folder: Path, overrides: Sequence[str]) -> FinetunedModel:

@@ -34,6 +34,7 @@ from ernie.model.published.task_head import head_notes
 from ernie.model.save import save
 from ernie.model.weights import save_weights, set_weights
 from ernie.text.tokenizer import Tokenizer
+from finetune.precision import precision_of
 from finetune.rows import FaultyRow, in_groups, read_column
 from tasks.downstream.base import Answer, Example, FinetuneTask
 from tasks.downstream.calling import calling, named
@@ -174,8 +175,6 @@ class FinetunedModel(nn.Layer):
         be imported, or is True for all.  Raises UserError for other modules, for a folder that is neither, and for a
         precision that the machine does not have.
         """
-        from finetune.folder import precision_of  # which imports this module
-
         folder = model_of(Path(path))
         task, task_id = read_task(folder, trust_plugins)
         reading, weights = read(folder, ErnieModel), head_file(folder)

@@ -45,7 +45,8 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError, about
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.folder import load_model, precision_of, read_run
+    from finetune.folder import load_model, read_run
+    from finetune.precision import precision_of
 
     if arguments.answers is not None and not arguments.answers.absolute().parent.is_dir():
         raise UserError(

@@ -84,7 +84,8 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.atomic import disk_guard
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.folder import load_model, precision_of, read_run
+    from finetune.folder import load_model, read_run
+    from finetune.precision import precision_of
 
     if arguments.batch_tokens < 1:
         raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")

@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from ernie.text.blank import is_blank
-    from finetune.folder import precision_of
+    from finetune.precision import precision_of
 
     if "-" in arguments.texts and len(arguments.texts) > 1:
         raise UserError("-: standard input is one text; give it alone")

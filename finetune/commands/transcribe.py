@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.folder import precision_of
+    from finetune.precision import precision_of
 
     if "-" in arguments.sounds and len(arguments.sounds) > 1:
         raise UserError("-: standard input is one sound; give it alone")

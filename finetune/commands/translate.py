@@ -46,7 +46,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.folder import precision_of
+    from finetune.precision import precision_of
 
     for name in ("wait_k", "beam"):
         value = getattr(arguments, name)

@@ -15,8 +15,8 @@ from ernie.cli import main
 from ernie.model.ernie import ErnieModel
 from ernie.train.log import read_records
 from finetune.answers import read_dev_answers, surest_mistakes
-from finetune.folder import precision_of
 from finetune.model import FinetunedModel
+from finetune.precision import precision_of
 
 
 def test_finetune_prints_scores_on_stdout_and_everything_else_on_stderr(
