@@ -18,8 +18,11 @@ from ernie.model.export.runtimes import Format, check_able, open_model, write_mo
 from ernie.model.inference import tokenizer_of
 from ernie.model.pretrained import TOKENIZER_FOLDER
 from ernie.model.published.convert import check_finite
+from ernie.model.published.task_head import read_task_head
+from ernie.model.published.write import write_for_auto_classes
 from finetune.export_card import CARD_FILE, LABELS_FILE, card
 from finetune.exportable import Exportable, exportable
+from tasks.downstream.saved import find_model
 
 RECORD_FILE = "export.json"
 MAX_DIFFERENCE = 1e-4
@@ -59,6 +62,12 @@ def export(request: Export, folder: Path, say: Callable[[str], None]) -> list[Di
         raise UserError(
             f"{request.run}: the model in it has no tokenizer, which is part of an export. Put the tokenizer's "
             f"files, such as vocab.txt, into the model's folder, in one of this library's into {TOKENIZER_FOLDER}/"
+        )
+    sentences = model.padded.ernie.sentence_config
+    if sentences is not None and not model.labels:
+        say(
+            "note: the pooling of this sentence encoder is not part of the graph; apply it to last_hidden_state: "
+            f"{sentences.summary}"
         )
     rows = _comparison_rows(model, request, say)
     make_folder(folder.parent)
@@ -112,6 +121,9 @@ def _measure_differences(model: Exportable, rows: list[Sample], request: Export,
 def _write_metadata(model: Exportable, request: Export, folder: Path, name: str, differences: list[Difference]) -> None:
     """Write what accompanies the model: tokenizer, labels, the measured differences, and a README."""
     tokenizer_of(model.padded.ernie).save(folder / TOKENIZER_FOLDER)
+    place = find_model(request.run)
+    head = None if place is None else read_task_head(place)
+    write_for_auto_classes(model.padded.ernie, folder, head if head is not None and head.format is not None else None)
     if model.labels:
         (folder / LABELS_FILE).write_text(json.dumps(model.labels, ensure_ascii=False) + "\n", encoding="utf-8")
     record = {

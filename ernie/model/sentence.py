@@ -101,6 +101,13 @@ class SentenceConfig:
         """Whether the vectors have length 1."""
         return bool(self.layers) and self.layers[-1].kind == "Normalize"
 
+    @property
+    def summary(self) -> str:
+        """What is done to texts and vectors, in a few words."""
+        layers = [layer.kind for layer in self.layers]
+        longest = [] if self.max_len is None else [f"texts of at most {self.max_len} tokens"]
+        return ", then ".join([*longest, f"pooling {' and '.join(self.pooling)}", *layers])
+
     def prompt(self, name: str | None, given: str | None) -> str:
         """Return the text to put before each text: the `given` one, or the prompt called `name`, or the default.
 

@@ -6,6 +6,7 @@ import errno
 import json
 import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,22 @@ def test_the_code_in_its_readme_runs(work: Path, source: str, to: str) -> None:
     done = python("-c", f"{code[1]}\nprint({shown}.shape)", cwd=work / "there")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ("(2, 2)" if source == "done" else "(2, 32)")
+
+
+def test_the_auto_classes_of_transformers_load_the_settings_and_the_tokenizer(work: Path) -> None:
+    assert export("done", "--to", "onnx", "--output", "there") == 0
+    settings = json.loads((work / "there" / "config.json").read_text())
+    assert settings["id2label"] == {"0": "blame", "1": "praise"}
+    assert settings["architectures"][0].endswith("ForSequenceClassification")
+    assert json.loads((work / "there" / "tokenizer_config.json").read_text())["tokenizer_class"] == "BertTokenizer"
+    tokenizer = FinetunedModel.load("done").tokenizer
+    assert (work / "there" / "vocab.txt").read_text().split("\n")[:-1] == tokenizer.tokens
+    if find_spec("transformers") is not None:
+        from transformers import AutoConfig, AutoTokenizer
+
+        theirs = AutoTokenizer.from_pretrained(str(work / "there"))("a good film")["input_ids"]
+        assert theirs == tokenizer("a good film")["input_ids"][0].tolist()
+        assert AutoConfig.from_pretrained(str(work / "there")).id2label == {0: "blame", 1: "praise"}
 
 
 PAIRS = """\

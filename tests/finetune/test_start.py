@@ -68,6 +68,7 @@ def test_the_head_of_an_encoder_of_another_kind_or_task_embedding_is_refused(
     assert continued("--set", "task.kind=regress") == 2
     expected = "of a run of the same kind, regress, and model: done is of the kind classify"
     assert expected in capsys.readouterr().err
+    (work / "done" / "model" / "sha256.json").unlink()
     file = work / "done" / "model" / "task.json"
     file.write_text(file.read_text(encoding="utf-8").replace('"task_id": 0', '"task_id": 1'), encoding="utf-8")
     assert continued() == 2
@@ -76,6 +77,7 @@ def test_the_head_of_an_encoder_of_another_kind_or_task_embedding_is_refused(
 
 def test_a_head_that_has_changed_is_another_run(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert continued(*UNCHANGED) == 0
+    (work / "done" / "model" / "sha256.json").unlink()
     file = work / "done" / "model" / "head.safetensors"
     save_file({name: values + 1 for name, values in load_file(file).items()}, file)
     assert continued(*UNCHANGED) == 2

@@ -60,7 +60,7 @@ def write(
         check_finite(weights)
         tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}
         paddle.save(tensors, str(folder / "model_state.pdparams"))
-    notes = [*_epsilon_notes(model.config, settings, to), *_write_tokenizer(model, folder, settings)]
+    notes = [*_epsilon_notes(model.config, settings, to), *_write_tokenizer(model, folder, settings, to)]
     if model.sentence_config is not None and not model.sentence_config.unsupported:
         model.sentence_config.write(folder, model.config.hidden_size)
     return notes
@@ -103,7 +103,16 @@ def rename_weights(model: ErnieModel, own: dict[str, np.ndarray], table: Names, 
     return weights
 
 
-def _write_tokenizer(model: ErnieModel, folder: Path, settings: dict[str, Any]) -> list[str]:
+def write_for_auto_classes(model: ErnieModel, folder: Path, task_head: TaskHead | None) -> None:
+    """Write what the Auto classes of transformers read beside weights of another format: settings and tokenizer."""
+    settings = settings_for(model.config, "hf", _class_suffix(model, task_head), padding_id(model))
+    settings |= {} if task_head is None else task_head.settings()
+    _write_json(folder / "config.json", settings)
+    if isinstance(model.tokenizer, WordPiece):
+        _write_tokenizer(model, folder, settings, "hf")
+
+
+def _write_tokenizer(model: ErnieModel, folder: Path, settings: dict[str, Any], to: Target) -> list[str]:
     tokenizer = model.tokenizer
     if tokenizer is None:
         return []
@@ -122,7 +131,7 @@ def _write_tokenizer(model: ErnieModel, folder: Path, settings: dict[str, Any]) 
         )
     }
     markers = [token.content for token in tokenizer.added.values() if token.special]
-    family = "Bert" if "ernie" != settings["model_type"] or (folder / "model.safetensors").exists() else "Ernie"
+    family = "Bert" if "ernie" != settings["model_type"] or to == "hf" else "Ernie"
     tokenizer_settings = {
         "tokenizer_class": f"{family}Tokenizer",
         "do_lower_case": tokenizer.lowercase,
