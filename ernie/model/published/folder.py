@@ -96,7 +96,10 @@ def read_weights(folder: Path) -> tuple[Path, Weights]:
         _TORCH[1]: lambda path: _read_shards(path, read_torch),
     }
     path = weights_file(folder)
-    return path, readers[path.name](path)
+    try:
+        return path, readers[path.name](path)
+    except MemoryError:
+        raise UserError(f"{path}: there is not enough memory to read it") from None
 
 
 def weights_file(folder: Path) -> Path:

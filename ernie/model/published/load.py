@@ -18,12 +18,13 @@ from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from ernie.model.published import names
+from ernie.model.published.arrays import GROWTH
 from ernie.model.published.folder import Kind, Weights, detect_format, expected_files, read_settings, read_weights
 from ernie.model.published.names import HEAD, Names
 from ernie.model.published.sentence_folder import read_sentence_config
 from ernie.model.published.shape import check_supported, layers_of, shape_of, wants_tasks
 from ernie.model.published.task_head import head_weights, published_task
-from ernie.model.published.vocabulary import read_tokenizer
+from ernie.model.published.vocabulary import check_tokenizer_files, read_tokenizer
 from ernie.model.weights import arrays, read_arrays, set_weights, shapes
 from ernie.report.words import plural
 from ernie.text.load import load_tokenizer
@@ -80,6 +81,7 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     path, settings = read_settings(folder, kind)
     check_supported(settings, path)
     file, weights = read_weights(folder)
+    _check_layers(layers_of(settings, path), weights, path)
     table, prefix, original_names = _table(kind, weights, file)
     wanted = table.of_encoder(layers_of(settings, path), prefix) | table.of_head()
     if not wants_tasks(settings, kind):
@@ -123,22 +125,41 @@ def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     """Read a model of this library."""
     weights = read_arrays(folder / WEIGHTS_FILE)
     pooler = any(name in weights for name in _POOLER)  # a model converted from one without has none
-    model = model_class(EncoderConfig.read(folder / CONFIG_FILE), initialize=not pooler)
+    config = EncoderConfig.read(folder / CONFIG_FILE)
+    _check_layers(config.layers, weights, folder / CONFIG_FILE)
+    _check_size(config, weights, folder / CONFIG_FILE)
+    model = model_class(config, initialize=not pooler)
     set_weights(model, weights if pooler else {**arrays(model), **weights}, str(folder / WEIGHTS_FILE))
     if (folder / MASKED_HEAD_FILE).is_file():
         model.masked_head = MaskedTokenHead.read(model, folder / MASKED_HEAD_FILE)
     if (folder / TOKENIZER_FOLDER).is_dir():
+        check_tokenizer_files(folder / TOKENIZER_FOLDER, config.vocab_size)
         model.tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
         if model.tokenizer.vocab_size > model.config.vocab_size:
             raise UserError(
                 f"{folder}: the tokenizer has {model.tokenizer.vocab_size} tokens, the model only "
                 f"{model.config.vocab_size}: they do not belong together"
             )
-    config = model.config
     model.sentence_config, notes = read_sentence_config(folder, config.max_positions, config.hidden_size)
     model.eval()
     check_model(folder)  # last: what is wrong in a file that cannot be read is said better
     return LoadedCheckpoint(model, "ernie", (*(() if pooler else (NO_POOLER,)), *notes), pooler)
+
+
+def _check_layers(layers: int, weights: Weights, path: Path) -> None:
+    """Raise UserError if the settings have more layers than there are weights, before anything is made for each."""
+    if layers > len(weights):
+        raise UserError(f"{path}: has {layers:,} layers, and there are only {plural(len(weights), 'weight')}")
+
+
+def _check_size(config: EncoderConfig, weights: Weights, path: Path) -> None:
+    """Raise UserError if a model would be far larger than its weights, before any memory is allocated for it."""
+    width, inner = config.hidden_size, config.intermediate_size
+    rows = config.vocab_size + config.max_positions + config.segments + config.task_vocab_size
+    expected = rows * width + config.layers * (4 * width + 2 * inner) * width
+    found = sum(values.size for values in weights.values())
+    if expected > GROWTH * found + (1 << 20):
+        raise UserError(f"{path}: is for a model of {expected:,} weights, and there are only {found:,}")
 
 
 def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str, dict[str, str]]:

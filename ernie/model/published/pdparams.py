@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import _codecs
 import math
-from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import numpy as np
 
 from ernie.errors import UserError
 from ernie.model.published.arrays import bfloat16_to_float32, shaped
-from ernie.model.published.pickles import SafeUnpickler, unpickle
+from ernie.model.published.pickles import SafeUnpickler, ordered_dict, unpickle
 from ernie.saved import check_not_lfs_pointer
 
 _NUMBERS = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"})
@@ -45,6 +43,26 @@ def _type(code: Any, *_: Any) -> _Type:
     return _Type(code)
 
 
+def _latin1(text: Any, codec: Any) -> bytes:
+    """Return bytes, as pickled by Python 2's protocol; other codecs can take a time quadratic in the text's length."""
+    if not isinstance(text, str) or codec not in ("latin1", "latin-1"):
+        raise ValueError(f"text in the codec {codec!r:.20}")
+    return text.encode("latin1")
+
+
+def _no_bytes(*given: Any) -> bytes:
+    if given:  # a number, of bytes to allocate
+        raise ValueError("bytes of something else than nothing")
+    return b""
+
+
+def _tuple(items: Any = ()) -> tuple[Any, ...]:
+    """Return the tuple that Paddle gives; of a list, a pickle could ask for many copies."""
+    if not isinstance(items, tuple):
+        raise ValueError("a tuple of something else than a tuple")
+    return items
+
+
 def _array(*_: Any) -> _Array:
     return _Array()
 
@@ -54,9 +72,10 @@ _KNOWN: dict[tuple[str, str], Any] = {
     ("numpy", "dtype"): _type,
     ("numpy.core.multiarray", "_reconstruct"): _array,  # the module depends on NumPy's version
     ("numpy._core.multiarray", "_reconstruct"): _array,
-    ("collections", "OrderedDict"): OrderedDict,
-    ("_codecs", "encode"): _codecs.encode,  # bytes, as pickled by Python 2's protocol
-    **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in (tuple, bytes)},
+    ("collections", "OrderedDict"): ordered_dict,
+    ("_codecs", "encode"): _latin1,
+    **{(module, "tuple"): _tuple for module in ("builtins", "__builtin__")},
+    **{(module, "bytes"): _no_bytes for module in ("builtins", "__builtin__")},
 }
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.model.published.arrays import bfloat16_to_float32, shaped
+from ernie.model.published.arrays import bfloat16_to_float32, check_growth, shaped
 from ernie.protobuf import fields, varint
 from ernie.saved import check_not_lfs_pointer
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
+_MAX_KEY = 1024  # bytes of a tensor's name: names share prefixes, so that a few bytes could make many long ones
 _TYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 14: "<u2", 19: "<f2"}
 _BFLOAT16 = 14
 _SHARDS, _ENDIANNESS = 1, 2  # fields of the header
@@ -61,6 +62,7 @@ def read_tensor_bundle(index: Path) -> dict[str, np.ndarray]:
         if entry.shard >= shards:
             raise UserError(f"{index}: is damaged: '{name}' is in data file {entry.shard} of {shards}")
     numeric = {name: entry for name, entry in tensors.items() if entry.kind in _TYPES}
+    check_growth(sum(entry.size for entry in numeric.values()), sum(file.stat().st_size for file in files), index)
     return {name: _values(entry, files[entry.shard]) for name, entry in numeric.items()}
 
 
@@ -94,8 +96,12 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError("its last bytes are not those of a table")
     _, position = _block_handle(footer, 0)  # skip the metaindex block, which is empty
     (offset, size), _ = _block_handle(footer, position)
+    read = 0
     for _, value in _block(data, offset, size):
         (start, length), _ = _block_handle(value, 0)
+        read += length
+        if read > len(data):  # the same block, named many times
+            raise ValueError("its blocks overlap")
         yield from _block(data, start, length)
 
 
@@ -115,6 +121,8 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
         shared, position = varint(block, position)
         rest, position = varint(block, position)
         length, position = varint(block, position)
+        if shared + rest > _MAX_KEY:
+            raise ValueError("a name is too long")
         key = key[:shared] + block[position : position + rest]
         yield key, block[position + rest : position + rest + length]
         position += rest + length

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 import zipfile
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import IO, Any
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.model.published.arrays import bfloat16_to_float32, shaped
-from ernie.model.published.pickles import SafeUnpickler, unpickle
+from ernie.model.published.arrays import bfloat16_to_float32, check_growth, shaped
+from ernie.model.published.pickles import SafeUnpickler, ordered_dict, unpickle
 from ernie.saved import check_not_lfs_pointer
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -74,7 +73,15 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
             raise UserError(f"{path}: expected weights by name, found {keys:.80}; save the weights alone")
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected weights by name, found {type(content).__name__}")
-    return {name: _values(item, path) for name, item in content.items() if isinstance(item, _Tensor)}
+    tensors = {name: item for name, item in content.items() if isinstance(item, _Tensor)}
+    check_growth(sum(map(_size, tensors.values())), path.stat().st_size, path)
+    return {name: _values(item, path) for name, item in tensors.items()}
+
+
+def _size(tensor: _Tensor) -> int:
+    """Return the bytes of a tensor; of one that is larger than its storage, which is refused later, the storage's."""
+    size = math.prod(tensor.shape) * np.dtype(_TYPES[tensor.storage.kind]).itemsize
+    return min(size, len(tensor.storage.bytes_))
 
 
 def _holds_tensors(content: dict[Any, Any]) -> bool:
@@ -92,6 +99,7 @@ def _unpickle_archive(archive: zipfile.ZipFile, path: Path) -> Any:
     if len(pickles) != 1:
         raise UserError(f"{path}: is a ZIP archive, but not one of PyTorch's: there is no data.pkl in it")
     root = pickles[0].removesuffix("data.pkl")
+    _check_members(archive, path)
     if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
         raise UserError(f"{path}: was written on a big-endian machine; only little-endian files can be read")
     storages: dict[str, _Storage] = {}
@@ -100,10 +108,18 @@ def _unpickle_archive(archive: zipfile.ZipFile, path: Path) -> Any:
     for key, storage in storages.items():
         if f"{root}data/{key}" not in names:
             raise UserError(f"{path}: is damaged: the storage {key} is missing")
-        if archive.getinfo(f"{root}data/{key}").file_size > path.stat().st_size:
-            raise UserError(f"{path}: is damaged: the storage {key} is longer than the file")
         storage.bytes_ = archive.read(f"{root}data/{key}")
     return content
+
+
+def _check_members(archive: zipfile.ZipFile, path: Path) -> None:
+    """Raise UserError if the parts of an archive, which PyTorch does not compress, are longer than the file."""
+    size = path.stat().st_size
+    for member in archive.infolist():
+        if member.file_size > size:
+            name = member.filename.rpartition("/")[2]
+            raise UserError(f"{path}: is damaged: its part {name:.40} is longer than the file")
+    check_growth(sum(member.file_size for member in archive.infolist()), size, path)
 
 
 def _read_legacy(path: Path) -> Any:
@@ -155,7 +171,7 @@ def _rebuild_parameter(tensor: _Tensor, *_: Any) -> _Tensor:
 
 
 _KNOWN: dict[tuple[str, str], Callable[..., Any] | str] = {
-    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "OrderedDict"): ordered_dict,
     ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
     ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,

@@ -14,6 +14,7 @@ from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.wordpiece import VOCABULARY_FILE
 
 CONFIG_FILE = "config.json"
+_MOST_BYTES, _MOST_PER_TOKEN = 16 << 20, 1024  # of the file of a vocabulary
 _KINDS = ("", "BertTokenizer", "ErnieTokenizer", "ErnieMTokenizer", "PreTrainedTokenizer")
 
 
@@ -23,10 +24,7 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, lis
     One that this library does not have is noted, too: the weights are of use without it.  Raises UserError when it has
     more tokens than the model's `vocab_size`, or its file was not downloaded.
     """
-    files = [file for name in (VOCABULARY_FILE, "*.model", ENGINE_FILE) for file in folder.glob(name)]
-    for file in files:
-        check_not_lfs_pointer(file)
-    if not files:
+    if not check_tokenizer_files(folder, vocab_size):
         return None, [f"holds no vocabulary (neither {VOCABULARY_FILE} nor {ENGINE_FILE}); the model has no tokenizer"]
     try:
         tokenizer, notes = read_tokenizer_files(folder, vocab_size)
@@ -38,6 +36,20 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, lis
             "belong together"
         )
     return tokenizer, notes + _differences(folder)
+
+
+def check_tokenizer_files(folder: Path, vocab_size: int) -> bool:
+    """Return whether a folder has a tokenizer's files.
+
+    Raises UserError for one that was not downloaded, or is far too large for a model's `vocab_size`, before it is read.
+    """
+    files = [file for name in (VOCABULARY_FILE, "*.model", ENGINE_FILE) for file in folder.glob(name)]
+    most = _MOST_BYTES + _MOST_PER_TOKEN * vocab_size
+    for file in files:
+        check_not_lfs_pointer(file)
+        if (size := file.stat().st_size) > most:
+            raise UserError(f"{file}: has {size:,} bytes; a vocabulary of {vocab_size:,} tokens has at most {most:,}")
+    return bool(files)
 
 
 def _differences(folder: Path) -> list[str]:
