@@ -23,7 +23,7 @@ _OPEN = re.compile(rf"[^\s{NO_SPACES}]+(?: ['’])?$")
 
 def newly_committed(committed: str, text: str, done: bool) -> str:
     """Return what follows `committed` in the stable part of a text: in all of the text once it is `done`."""
-    stable = text if done else _OPEN.sub("", text).rstrip()
+    stable = text if done or text.endswith("\n") else _OPEN.sub("", text).rstrip()
     # Decoding more tokens may remove a space before a word: what was committed stays.
     return stable.removeprefix(committed) if stable.startswith(committed) else stable[len(committed) :]
 

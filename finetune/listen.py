@@ -12,12 +12,14 @@ from ernie.audio.convert import Loudness, Resampler
 from ernie.audio.files import local_path, require_file
 from ernie.audio.wave import Selection, is_sound_file, read_wave
 from ernie.data.labeled.row import Row
-from ernie.decode.recognizer import StreamState
+from ernie.decode.ctc import LINE_END, Spike
+from ernie.decode.recognizer import Recognized, StreamState
 from ernie.decode.stream import Stream
-from ernie.decode.words import Words
+from ernie.decode.words import Words, in_lines
 from ernie.errors import NotFinite, UserError, about
 from ernie.text.incoming import has_no_spaces
 from ernie.text.scripts import words_in
+from finetune.captions import CaptionWriter, lines_of
 from finetune.model import FinetunedModel
 from finetune.recognizer import SpeechRecognizer, SpeechRecognizerState, transcribe_task
 from finetune.rows import LeftOut
@@ -27,10 +29,18 @@ _PIECE = 0.1  # seconds of audio that are read at a time
 _SEPARATOR = "  "  # between words with times
 
 
-def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: TextIO, log: TextIO | None) -> None:
+def from_files(
+    model: FinetunedModel,
+    names: Sequence[str],
+    times: bool,
+    out: TextIO,
+    log: TextIO | None,
+    captions: CaptionWriter | None = None,
+) -> None:
     """Transcribe files, one line each; with `times` each word follows its start time in seconds.
 
-    A file that cannot be transcribed is noted and its line left empty.  Raises UserError for missing files at once, and
+    With `captions` their lines are written there, with the times of their words.  A file that cannot be transcribed is
+    noted and its line left empty.  Raises UserError for missing files at once, and
     for such files at the end.
     """
     files = [local_path(name) for name in names]
@@ -46,19 +56,24 @@ def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: Te
             with about(name):
                 row = Row({task.audio: {"array": wave.samples, "sampling_rate": rate}})
                 (answer,) = model.answers([task.example(row, model.tokenizer)])
-                text, seconds = answer["transcript"], answer["seconds"]
         except NotFinite:
             raise
         except UserError as error:
-            out.write("\n")
+            reason = str(error).replace(f"column '{task.audio}': ", "")  # a file has no columns
+            if captions is not None:
+                captions.record({"error": reason}, name)
+            else:
+                out.write("\n")
             out.flush()
-            left_out.add(str(error).replace(f"column '{task.audio}': ", ""))  # a file has no columns
+            left_out.add(reason)
             continue
         seconds_spent = time.perf_counter() - began
-        if times:
-            timed = zip(seconds, words_in(text), strict=True)
-            text = _SEPARATOR.join(_timed(second, word) for second, word in timed)
-        out.write(text + "\n")
+        for line in lines_of(answer):
+            if captions is not None:
+                captions.write(line, name)
+                continue
+            timed = (_timed(word.begin, word.word) for word in line.words)
+            out.write((_SEPARATOR.join(timed) if times else line.text) + "\n")
         out.flush()
         for remark in wave.remarks if log is not None else ():
             print(f"note: {name}: the sound {remark}", file=log)
@@ -81,18 +96,25 @@ def _stream_state(state: SpeechRecognizerState) -> StreamState:
 
 
 def from_samples(
-    model: FinetunedModel, source: BinaryIO, times: bool, out: TextIO, log: TextIO | None, rate: int | None = None
+    model: FinetunedModel,
+    source: BinaryIO,
+    times: bool,
+    out: TextIO,
+    log: TextIO | None,
+    rate: int | None = None,
+    captions: CaptionWriter | None = None,
 ) -> None:
     """Transcribe 16-bit samples (little endian, one channel, `rate` a second) as they arrive.
 
     By default they have the model's rate; others are resampled.  With `times` each word follows its start time in
-    seconds.  Raises UserError when there are no samples.
+    seconds.  With `captions` each line is written there once it has ended.  Raises UserError when there are no samples.
     """
     recognizer = SpeechRecognizer(model)
     rate = rate or recognizer.rate
     resampler = Resampler(rate, recognizer.rate)
     stream, seconds_spent, received, pending = Stream(recognizer), 0.0, 0, b""
-    writer, loudness = _TimedWriter(model, out) if times else _PlainWriter(out), Loudness()
+    writer: _PlainWriter | _TimedWriter | _LineWriter = _TimedWriter(model, out) if times else _PlainWriter(out)
+    writer, loudness = writer if captions is None else _LineWriter(model, captions), Loudness()
     size = 2 * max(1, round(_PIECE * rate))
     read = getattr(source, "read1", source.read)  # read1 returns what is available
     with about("standard input"):
@@ -119,7 +141,6 @@ def from_samples(
             if received:
                 new = stream.push(resampler.rest()) + stream.finish()
                 writer.write(stream.state, new, done=True)
-                out.write("\n")
                 out.flush()
         if not received:
             raise UserError("holds no samples, only half of one")
@@ -134,10 +155,41 @@ class _PlainWriter:
     """Writes text as it arrives."""
 
     def __init__(self, out: TextIO):
-        self._out = out
+        self._out, self._ended = out, False
 
     def write(self, _: SpeechRecognizerState, new: str, done: bool = False) -> None:
         self._out.write(new)
+        self._ended = new.endswith("\n") if new else self._ended
+        if done and not self._ended:
+            self._out.write("\n")
+
+
+class _LineWriter:
+    """Writes each line, with its words and times, once it has ended."""
+
+    def __init__(self, model: FinetunedModel, captions: CaptionWriter):
+        self._task, self._decode, self._captions = transcribe_task(model), model.tokenizer.decode, captions
+        self._spikes: list[Spike] = []  # of the line so far
+        self._count = 0  # of all tokens before, and of lines
+        self._lines = 0
+
+    def write(self, state: SpeechRecognizerState, _: str, done: bool = False) -> None:
+        stream = _stream_state(state)
+        new = stream.since(self._count)
+        self._count += len(new)
+        for spike in new:
+            if spike.token == LINE_END:
+                self._end_line(spike.quiet)
+            else:
+                self._spikes.append(spike)
+        if done and (self._spikes or not self._lines):
+            self._end_line(stream.edges.end)
+
+    def _end_line(self, end: int) -> None:
+        (line,) = lines_of(self._task.answer_of(Recognized(self._spikes, end), self._decode))
+        self._captions.write(line)
+        self._spikes = []
+        self._lines += 1
 
 
 class _TimedWriter:
@@ -145,9 +197,10 @@ class _TimedWriter:
 
     def __init__(self, model: FinetunedModel, out: TextIO):
         self._seconds, self._out = transcribe_task(model).seconds, out
-        self._words = Words(model.tokenizer.decode)
+        self._words = Words(in_lines(model.tokenizer.decode))
         self._begins: list[int] = []  # of all tokens so far, in frames
         self._written = 0
+        self._new_line = True
         # Whether the last word may continue: some scripts have neither spaces nor characters that stand alone.
         self._in_word = False
 
@@ -155,6 +208,18 @@ class _TimedWriter:
         for spike in _stream_state(state).since(len(self._begins)):
             self._words.add(spike.token)
             self._begins.append(spike.begin)
+        for number, line in enumerate(new.split("\n")):
+            if number:
+                self._end_line()
+            self._write(line)
+        if done and not (self._new_line and self._written):
+            self._end_line()
+
+    def _end_line(self) -> None:
+        self._out.write("\n")
+        self._new_line, self._in_word = True, False
+
+    def _write(self, new: str) -> None:
         words = words_in(new)
         if words and self._in_word and not new[0].isspace() and not has_no_spaces(new[0]):
             self._out.write(words.pop(0))
@@ -162,7 +227,8 @@ class _TimedWriter:
             firsts = self._words.firsts
             # Words that were committed as two stay two, even if a later token joins them.
             second = self._seconds(self._begins[firsts[min(self._written, len(firsts) - 1)]])
-            self._out.write((_SEPARATOR if self._written else "") + _timed(second, word))
+            self._out.write(("" if self._new_line else _SEPARATOR) + _timed(second, word))
+            self._new_line = False
             self._written += 1
         if new:
             self._in_word = not new[-1].isspace() and not has_no_spaces(new[-1])

@@ -10,6 +10,7 @@ import numpy as np
 from ernie.audio.wave import as_samples
 from ernie.decode.recognizer import RecognitionState
 from ernie.decode.stream import check_pieces, check_state
+from ernie.decode.words import in_lines
 from ernie.errors import UserError
 from finetune.committed import CommittedText
 from finetune.model import FinetunedModel
@@ -25,8 +26,9 @@ class SpeechRecognizerState(CommittedText[RecognitionState]):
 class SpeechRecognizer:
     """Transcribes streams of audio at `rate` samples per second; a word is committed once nothing can extend it.
 
-    It is stateless: `push` and `finish` take a state and return the next one (see `ernie.decode.stream`).  Raises
-    UserError for a model that transcribes whole recordings only.
+    With `task.pause` a line of text ends after each pause.  It is stateless: `push` and `finish` take a state and
+    return the next one (see `ernie.decode.stream`).  Raises UserError for a model that transcribes whole recordings
+    only.
     """
 
     def __init__(self, model: FinetunedModel):
@@ -37,7 +39,7 @@ class SpeechRecognizer:
                 "task.encoder: chunks"
             )
         self.rate = task.features.rate
-        self._tokenizer = model.tokenizer
+        self._decode = in_lines(model.tokenizer.decode)
         self._tokens = task.recognizer(model.ernie, model.head)
 
     @classmethod
@@ -70,7 +72,7 @@ class SpeechRecognizer:
     ) -> tuple[SpeechRecognizerState, list[str]]:
         each = zip(tokens.stream_states, state.past_tokens, strict=True)
         recent = [[spike.token for spike in stream.since(past)] for stream, past in each]
-        return state.commit(tokens, recent, [stream.ended for stream in tokens.stream_states], self._tokenizer.decode)
+        return state.commit(tokens, recent, [stream.ended for stream in tokens.stream_states], self._decode)
 
 
 def transcribe_task(model: FinetunedModel) -> Transcribe:

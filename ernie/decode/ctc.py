@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+LINE_END = -1  # stands among tokens for a pause that ends a line
 _BLOCK = 64  # vectors of a whole sound that hypotheses are extended by before what they share is set aside
 
 

@@ -19,7 +19,7 @@ import paddle
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics
 from ernie.audio.lengths import STRIDE, vector_count
 from ernie.data.batch import Frames, Layout
-from ernie.decode.ctc import Beam, Hypothesis, Spike, greedy, stable_length
+from ernie.decode.ctc import LINE_END, Beam, Hypothesis, Spike, greedy, stable_length
 from ernie.decode.edges import Edges
 from ernie.decode.stream import check_pieces, check_streams, common_model, strip_prefix, with_prefix
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState
@@ -40,7 +40,8 @@ class StreamState:
     `count` vectors went through the encoder, and `last` is the CTC prediction at the last of them, a token or the
     blank.  `spikes` are the committed tokens but for the first, `forgotten` ones.  `decoder_state` is that of a segment
     decoder, `hypotheses` are those of a beam; without the first `trimmed` tokens, the committed ones are a prefix of
-    every hypothesis.  `edges` tell where in the sound tokens begin and end.
+    every hypothesis.  `edges` tell where in the sound tokens begin and end.  CTC predicted nothing at the last `silent`
+    vectors.  The line of text began after `line` committed tokens, at the vector `line_begin`, -1 if nothing was said.
     """
 
     feature_state: FeatureState
@@ -54,6 +55,9 @@ class StreamState:
     trimmed: int = 0
     forgotten: int = 0
     edges: Edges = field(default_factory=Edges)
+    silent: int = 0
+    line: int = 0
+    line_begin: int = -1
 
     @property
     def committed(self) -> int:
@@ -79,7 +83,8 @@ class StreamState:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as arrays by name."""
-        fields = {name: getattr(self, name) for name in ("count", "last", "spikes", "ended", "forgotten")}
+        names = ("count", "last", "spikes", "ended", "forgotten", "silent", "line", "line_begin")
+        fields = {name: getattr(self, name) for name in names}
         fields |= {"readings": self.hypotheses, "past": self.trimmed}
         own = {"told": np.array(json.dumps(fields)), "frames": self.frames} | self.edges.arrays()
         own |= with_prefix("sound", self.feature_state.arrays())
@@ -151,6 +156,20 @@ class RecognitionState:
         return cls(stream_states, cache, str(arrays.get("model", "")))
 
 
+class Pauses(NamedTuple):
+    """When a line of text ends: after a pause of `pause` vectors; after a quarter of that from `longest` vectors on.
+
+    The rules are those of Kaldi's and WeNet's endpoint detection: vectors at which CTC predicts nothing are a pause.
+    """
+
+    pause: int
+    longest: int
+
+    def end_line(self, silent: int, said: int) -> bool:
+        """Return whether a line of `said` vectors, the last `silent` of which are a pause, is over."""
+        return silent >= (self.pause if said < self.longest else -(-self.pause // 4))
+
+
 class Recognized(NamedTuple):
     """What is said in a whole sound: its tokens, and the frame at which the last of them ends."""
 
@@ -165,7 +184,8 @@ class TokenRecognizer:
     after the words were spoken.  With a `beam`, a token is committed once all hypotheses share it, or the sound is
     over.  With a `decoder`, CTC only cuts the sound into segments, and the decoder's output for a segment is committed
     as soon as its look-ahead is available.  Tokens in `never` are excluded from transcripts, such as those that mark
-    the beginning and the end of a text.
+    the beginning and the end of a text.  With `pauses` LINE_END is committed after each line, and all that was said
+    before it: the next line starts afresh, while the encoder goes on.
     """
 
     def __init__(
@@ -180,7 +200,9 @@ class TokenRecognizer:
         decoder: SegmentDecoder | None = None,
         beam: Beam | None = None,
         never: Sequence[int] = (),
+        pauses: Pauses | None = None,
     ):
+        self._pauses = pauses
         self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
         self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
         self._decoder, self._beam, self._never = decoder, beam, list(never)
@@ -279,9 +301,23 @@ class TokenRecognizer:
             # Keep the last vector's frames, which are in the receptive field of the next one.
             frames = old.frames[STRIDE * (count - (old.count == 0)) :].copy()  # a view would keep all frames alive
             last = int(scores_TV[-1].argmax())
-            stream = replace(old, frames=frames, count=old.count + count, last=last, edges=edges)
+            predicted = np.flatnonzero(scores_TV.argmax(1) != self._head.blank)
+            silent = count - 1 - int(predicted[-1]) if len(predicted) else old.silent + count
+            line_begin = old.line_begin
+            if line_begin < 0 and len(predicted):
+                line_begin = old.count + int(predicted[0])
+            stream = replace(
+                old,
+                frames=frames,
+                count=old.count + count,
+                last=last,
+                edges=edges,
+                silent=silent,
+                line_begin=line_begin,
+            )
             hidden_of_n = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
-            stream_states[n] = _placed(self._extended(stream, old, scores_TV, hidden_of_n), old.committed)
+            extended = self._extended(stream, old, scores_TV, hidden_of_n)
+            stream_states[n] = self._with_line_end(_placed(extended, old.committed))
         # The cache of a recurrent encoder is a single state, which has a fixed size.
         return cache if self._head.recurrent is not None else cache.last(self._before * self._chunk)
 
@@ -298,6 +334,27 @@ class TokenRecognizer:
         if self._decoder is not None:
             return self._decode(stream, hidden_TD, [spike.vector for spike in spikes], False)
         return replace(stream, spikes=(*old.spikes, *spikes)) if spikes else stream
+
+    def _with_line_end(self, stream: StreamState) -> StreamState:
+        """End the line, if there is one and a pause that is long enough."""
+        said = stream.count - stream.line_begin if stream.line_begin >= 0 else 0
+        if self._pauses is None or not said or not self._pauses.end_line(stream.silent, said):
+            return stream
+        empty_TD = paddle.zeros([0, self._ernie.config.hidden_size])
+        rest = _placed(self._finished(self._decode(stream, empty_TD, [], True)), stream.committed)
+        if rest.committed > stream.line:
+            end = Spike(LINE_END, rest.count - 1, 1.0, rest.edges.count, rest.edges.end)
+            rest = replace(rest, spikes=(*rest.spikes, end))
+        decoder_state = None if rest.decoder_state is None else SegmentDecoder.next_line(rest.decoder_state)
+        hypotheses = () if self._beam is None else (Hypothesis(),)
+        return replace(
+            rest,
+            decoder_state=decoder_state,
+            hypotheses=hypotheses,
+            trimmed=rest.committed if self._beam is not None else rest.trimmed,
+            line=rest.committed,
+            line_begin=-1,
+        )
 
     def _decode(self, stream: StreamState, hidden_TD: paddle.Tensor, spikes: Sequence[int], ended: bool) -> StreamState:
         """Push more vectors (T, D) of a stream into the segment decoder, if there is one."""

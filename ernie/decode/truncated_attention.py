@@ -120,6 +120,18 @@ class SegmentDecoder:
             new += tokens
         return state, new
 
+    @staticmethod
+    def next_line(state: SegmentDecoderState) -> SegmentDecoderState:
+        """Return the state after a stream that has ended, to begin another text with the vectors that follow."""
+        return replace(
+            SegmentDecoderState.begin(),
+            hidden=state.hidden,
+            vectors=state.vectors,
+            first=state.first,
+            cut=state.cut,
+            committed=state.committed,
+        )
+
     def decode(self, hidden_TD: Tensor, spikes: Sequence[int]) -> list[Spike]:
         """Return the tokens of a whole sound, from its vectors (T, D), at least one, and its CTC spikes."""
         state, tokens, count = SegmentDecoderState.begin(), [], hidden_TD.shape[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from ernie.decode.ctc import Spike
+from ernie.decode.ctc import LINE_END, Spike
 from ernie.text.scripts import words_in
 
 AGAIN = 64  # tokens decoded again for each new one, at least; at most twice as many
@@ -65,10 +66,20 @@ def timed_words(spikes: Sequence[Spike], end: int, decode: Callable[[Sequence[in
     lasts = [*firsts[1:], len(spikes)][: len(firsts)]  # none if nothing was recognized
     words = []
     for word, first, last in zip(words_in(text), firsts, lasts, strict=True):
-        own = spikes[first : max(last, first + 1)]
-        finish = end if last == len(spikes) else spikes[last].quiet
-        words.append(word_of(word, own, finish))
+        own = [spike for spike in spikes[first : max(last, first + 1)] if spike.token != LINE_END]
+        after = spikes[first + len(own) :]
+        words.append(word_of(word, own, after[0].quiet if after else end))
     return text, words
+
+
+def in_lines(decode: Callable[[Sequence[int]], str]) -> Callable[[Sequence[int]], str]:
+    """Return a decoder of tokens among which LINE_END ends a line."""
+
+    def decode_lines(tokens: Sequence[int]) -> str:
+        cuts = [-1, *(n for n, token in enumerate(tokens) if token == LINE_END), len(tokens)]
+        return "\n".join(decode(tokens[first + 1 : last]) for first, last in pairwise(cuts))
+
+    return decode_lines
 
 
 def word_of(text: str, spikes: Sequence[Spike], end: int) -> Word:

@@ -7,7 +7,8 @@ as they are said; the model must have been trained in chunks (task.encoder: chun
   ernie transcribe runs/digits call.wav
   ernie transcribe runs/digits --show-times *.flac
   ernie transcribe runs/digits --beam 16 --language words.arpa --alpha 0.5 call.wav
-  arecord -t raw -f S16_LE -r 8000 | ernie transcribe runs/digits -
+  ernie transcribe runs/digits --to srt talk.wav > talk.srt
+  arecord -t raw -f S16_LE -r 8000 | ernie transcribe runs/digits --pause 0.8 -
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ernie.arguments import add_plugin, add_precision, add_quiet
 
 SUMMARY = "transcribe audio files or live audio"
 WRITES_DATA = True
+_PAUSE = 0.8  # seconds, after which lines with times end
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +30,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_plugin(parser)
     parser.add_argument("sounds", nargs="+", metavar="FILE", help="sound files, or - for standard input")
     parser.add_argument("--show-times", action="store_true", help="write the start time of each word, in seconds")
+    parser.add_argument(
+        "--to",
+        choices=("text", "srt", "vtt", "jsonl"),
+        default="text",
+        help="lines with the times and the confidence of each word (jsonl), or captions; lines then end at pauses of "
+        f"{_PAUSE:g} s unless --pause says otherwise (default: text)",
+    )
+    parser.add_argument("--pause", type=float, metavar="S", help="end a line after S seconds of silence (task.pause)")
+    parser.add_argument(
+        "--longest-line",
+        type=float,
+        metavar="S",
+        help="after S seconds a quarter of it will do (task.longest_line)",
+    )
     parser.add_argument("--beam", type=int, metavar="N", help="hypotheses to keep (default: the model's task.beam)")
     parser.add_argument("--language", type=Path, metavar="FILE", help="ARPA file that ranks them (task.language)")
     parser.add_argument("--alpha", type=float, metavar="A", help="the weight of its log probabilities (task.alpha)")
@@ -48,6 +64,10 @@ def main(arguments: argparse.Namespace) -> int:
 
     if "-" in arguments.sounds and len(arguments.sounds) > 1:
         raise UserError("-: standard input is one sound; give it alone")
+    if arguments.to in ("srt", "vtt") and len(arguments.sounds) > 1:
+        raise UserError(f"--to {arguments.to}: captions are of one sound; give one file at a time, or --to jsonl")
+    if arguments.to != "text" and arguments.show_times:
+        raise UserError(f"--show-times: --to {arguments.to} has the times of words anyway; give one of them")
     if arguments.rate is not None and arguments.sounds != ["-"]:
         raise UserError("--rate: files say themselves which rate they have; it is for standard input, -")
     if arguments.channel is not None and arguments.sounds == ["-"]:
@@ -56,6 +76,7 @@ def main(arguments: argparse.Namespace) -> int:
         check_rate(arguments.rate, "--rate")
     require_paddle()
 
+    from finetune.captions import CaptionWriter
     from finetune.listen import from_files, from_samples
     from finetune.model import FinetunedModel
     from finetune.recognizer import transcribe_task
@@ -64,11 +85,14 @@ def main(arguments: argparse.Namespace) -> int:
     model = FinetunedModel.load(arguments.run)
     task = transcribe_task(model)
     given = {name: value for name in task.decoding_fields if (value := getattr(arguments, name, None)) is not None}
+    if arguments.to != "text" and task.hears_chunks and not task.pause:
+        given = {"pause": _PAUSE, **given}
     model.change_decoding(**given)
+    captions = None if arguments.to == "text" else CaptionWriter(arguments.to, sys.stdout)
     log = None if arguments.quiet else sys.stderr
     with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.sounds == ["-"]:
-            from_samples(model, standard_input(), arguments.show_times, sys.stdout, log, arguments.rate)
+            from_samples(model, standard_input(), arguments.show_times, sys.stdout, log, arguments.rate, captions)
         else:
-            from_files(model, arguments.sounds, arguments.show_times, sys.stdout, log)
+            from_files(model, arguments.sounds, arguments.show_times, sys.stdout, log, captions)
     return 0

@@ -29,7 +29,7 @@ from ernie.decode.ctc import Beam, Spike, greedy
 from ernie.decode.edges import placed
 from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.decode.segmentation import Segmentation
-from ernie.decode.words import timed_words
+from ernie.decode.words import in_lines, timed_words
 from ernie.errors import Remark, UserError
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
@@ -42,7 +42,7 @@ from tasks.downstream.sound import SoundTask
 if TYPE_CHECKING:
     from paddle import Tensor, nn
 
-    from ernie.decode.recognizer import Recognized, TokenRecognizer
+    from ernie.decode.recognizer import Pauses, Recognized, TokenRecognizer
     from ernie.decode.truncated_attention import SegmentDecoder
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
@@ -73,6 +73,8 @@ class Transcribe(SoundTask):
     longer than `longest`.  It sees the last `history` tokens, segment ends included, and each segment is encoded with
     the `abstractions` of so many tokens before it, if any (SMLTA2).  `decoder: global` attends to the whole sound once
     it is over.  `ctc_share` is the weight of CTC in the loss.  `scoring` says what counts in the error rates.
+    In streaming recognition a line of text ends after `pause` seconds in which nothing is said, 0 for never; once a
+    line has lasted `longest_line` seconds, after a quarter of that.
     """
 
     label: str = "text"
@@ -94,6 +96,8 @@ class Transcribe(SoundTask):
     history: int = 4
     abstractions: int = 0
     ctc_share: float = 0.5
+    pause: float = 0.0
+    longest_line: float = 20.0
     scoring: ScoringConfig = field(default_factory=ScoringConfig)
 
     measures: ClassVar = {"wer": wer, "cer": cer}
@@ -116,6 +120,13 @@ class Transcribe(SoundTask):
         for name in ("alpha", "beta"):
             if not math.isfinite(getattr(self, name)):
                 raise UserError(f"{name}: expected a finite number, found {getattr(self, name):g}")
+        for name in ("pause", "longest_line"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"{name}: expected a number of seconds, found {getattr(self, name):g}")
+        if self.pause and not self.hears_chunks:
+            raise UserError(
+                "pause: lines end at pauses where a model hears chunks: encoder: chunks, decoder: ctc or attention"
+            )
         if self.decoder == "global" and self.beam > 1:
             raise UserError("beam: decoder: global keeps one hypothesis; choose decoder: ctc or attention, or beam: 1")
         if self.abstractions and self.decoder != "attention":
@@ -369,16 +380,18 @@ class Transcribe(SoundTask):
         else:
             recognized = self._recognize_whole(ernie, head, examples, task_id)
         for own in recognized:
-            text, words = timed_words(own.spikes, own.end, tokenizer.decode)
-            answers.append(
-                {
-                    "transcript": text,
-                    "seconds": [self.seconds(word.begin) for word in words],
-                    "ends": [self.seconds(word.end) for word in words],
-                    "confidences": [rounded(word.confidence) for word in words],
-                }
-            )
+            answers.append(self.answer_of(own, tokenizer.decode))
         return answers
+
+    def answer_of(self, recognized: Recognized, decode: Callable[[Sequence[int]], str]) -> Answer:
+        """Return the answer with what was recognized: the transcript, and the times and confidences of its words."""
+        text, words = timed_words(recognized.spikes, recognized.end, in_lines(decode))
+        return {
+            "transcript": text.strip(),
+            "seconds": [self.seconds(word.begin) for word in words],
+            "ends": [self.seconds(word.end) for word in words],
+            "confidences": [rounded(word.confidence) for word in words],
+        }
 
     @property
     def hears_chunks(self) -> bool:
@@ -471,7 +484,16 @@ class Transcribe(SoundTask):
             decoder=self.segment_decoder(head, tokenizer),
             beam=self._beam(tokenizer, head.blank) if self.beam > 1 and self.decoder == "ctc" else None,
             never=_excluded_from_ctc(tokenizer),
+            pauses=self._pauses,
         )
+
+    @property
+    def _pauses(self) -> Pauses | None:
+        from ernie.decode.recognizer import Pauses
+
+        if not self.pause:
+            return None
+        return Pauses(*(max(1, round(seconds / self.vector_seconds)) for seconds in (self.pause, self.longest_line)))
 
 
 def _labels(batch: Packed) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,9 +21,9 @@ from ernie.audio.features import FeatureConfig, features
 from ernie.audio.lengths import STRIDE, vector_count
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.data.batch import Frames, Layout
-from ernie.decode.ctc import Beam, Hypothesis, Spike, greedy
+from ernie.decode.ctc import LINE_END, Beam, Hypothesis, Spike, greedy
 from ernie.decode.paths import AcousticPath, Branch, committed, merged, shared_tokens
-from ernie.decode.recognizer import RecognitionState, StreamState, TokenRecognizer, _committed
+from ernie.decode.recognizer import Pauses, RecognitionState, StreamState, TokenRecognizer, _committed
 from ernie.decode.segmentation import Segmentation, align
 from ernie.decode.stream import load_state, save_state
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState, attention_loss
@@ -47,6 +47,7 @@ ABSTRACTIONS = 3  # vectors that summarize the audio before a segment
 # CTC alone, attention to segments, the same with abstractions of earlier segments, both by beam search, and CTC of a
 # recurrent encoder.
 KINDS = ("ctc", "attention", "abstractions", "attention by beam", "abstractions by beam", "recurrent")
+WITH_PAUSES = tuple(f"{kind} with pauses" for kind in ("ctc", "ctc by beam", "attention", "abstractions by beam"))
 
 
 @cache
@@ -81,8 +82,9 @@ def segment_decoder(head: SpeechHead, kind: str = "") -> SegmentDecoder | None:
 def recognizer(period: int | None = None, kind: str = "ctc") -> TokenRecognizer:
     """A recognizer of one of the kinds."""
     ernie, head = model(period, kind)
-    decoder, beam = segment_decoder(head, kind), Beam(BLANK, 4) if kind == "ctc by beam" else None
-    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, decoder=decoder, beam=beam)
+    decoder, beam = segment_decoder(head, kind), Beam(BLANK, 4) if kind.startswith("ctc by beam") else None
+    pauses = Pauses(4, 30) if kind.endswith("with pauses") else None
+    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, decoder=decoder, beam=beam, pauses=pauses)
 
 
 def sound(samples: int, seed: int = 0) -> np.ndarray:
@@ -237,7 +239,7 @@ def test_streams_of_a_batch_are_independent(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16", "int8"])
-@pytest.mark.parametrize("kind", [*KINDS, "ctc by beam"])
+@pytest.mark.parametrize("kind", [*KINDS, "ctc by beam", *WITH_PAUSES])
 def test_files_in_a_batch_and_streams_in_pieces_are_bit_identical_in_every_precision(kind: str, name: str) -> None:
     if name == "bf16" and resolve("auto") != "bf16":
         pytest.skip("this processor has no instructions for bf16")
@@ -255,7 +257,29 @@ def test_files_in_a_batch_and_streams_in_pieces_are_bit_identical_in_every_preci
     assert sum(map(len, files)) > 10
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_a_line_ends_at_a_pause_and_no_token_is_lost() -> None:
+    period = 2 * CHUNK * (BEFORE + 1)
+    (plain,) = recognizer(period).recognize([sound(30_000, 4)])
+    (lines,) = recognizer(period, "ctc with pauses").recognize([sound(30_000, 4)])
+    assert pairs(plain.spikes) == pairs([spike for spike in lines.spikes if spike.token != LINE_END])
+    ends = [n for n, spike in enumerate(lines.spikes) if spike.token == LINE_END]
+    assert 1 <= len(ends) < len(plain.spikes)
+    assert all(last - first > 1 for first, last in pairwise(ends))  # no line is empty
+    for n in ends:
+        before, end = lines.spikes[n - 1], lines.spikes[n]
+        assert before.begin <= end.quiet <= end.begin
+        assert end.vector - before.vector >= 1
+
+
+def test_a_line_that_is_long_ends_at_a_shorter_pause() -> None:
+    pauses = Pauses(20, 500)
+    assert [pauses.end_line(*each) for each in ((19, 100), (20, 100), (5, 499), (5, 500), (4, 900))] == [
+        *(False, True),
+        *(False, True, False),
+    ]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *WITH_PAUSES])
 def test_streams_can_be_joined_split_and_saved(tmp_path: Path, kind: str) -> None:
     decoder, a, b = recognizer(kind=kind), sound(6000), sound(4000, 1)
     state_a, (early,) = decoder.push(decoder.begin(), [a[:2345]])

