@@ -50,9 +50,11 @@ def read_downstream(run: Path, folders: Sequence[Path]) -> list[Downstream]:
             if not Path(model).resolve().is_relative_to(run.resolve()):
                 raise UserError(f"{path}: was fine-tuned from {model or 'another model'}, not from {run}")
             scores = read_json(path / _SCORES, {"scores": (dict,)}, "Fine-tune it again.")["scores"]
+            if not all(isinstance(measures, dict) for measures in scores.values()):
+                raise UserError(f"{path / _SCORES}: scores: expected an object for each split; fine-tune it again")
             if not any(scores.values()):
                 raise UserError(f"{path / _SCORES}: holds no scores; fine-tune it again")
-            runs.append(Downstream(path.name, scores))
+            runs.append(_checked([path.name, scores], path / _SCORES))
     return runs
 
 
@@ -69,7 +71,24 @@ def saved_downstream(evidence: Evidence) -> list[Downstream]:
         return []
     data = read_json(path, {"step": (int,), "runs": (dict, list)}, "Give --downstream again.")
     runs = data["runs"].items() if isinstance(data["runs"], dict) else data["runs"]  # by name until two could share one
-    return [Downstream(*run) for run in runs] if data["step"] == evidence.history.done else []
+    return [_checked(run, path) for run in runs] if data["step"] == evidence.history.done else []
+
+
+def _checked(run: Any, file: Path) -> Downstream:
+    """Return a run and its scores.  Raises UserError unless each score has its values, median, lowest and highest."""
+    name, splits = run if isinstance(run, list | tuple) and len(run) == 2 else (None, None)
+    measures = list(splits.values()) if isinstance(splits, dict) else [None]
+    scores = [score for each in measures for score in (each.values() if isinstance(each, dict) else [None])]
+    if not isinstance(name, str) or not isinstance(splits, dict) or not all(map(_is_score, scores)):
+        raise UserError(f"{file}: holds something else than the scores of fine-tuning; it is damaged, make it again")
+    return Downstream(name, splits)
+
+
+def _is_score(score: Any) -> bool:
+    values = score.get("values") if isinstance(score, dict) else None
+    if not isinstance(values, list) or not values:
+        return False
+    return all(isinstance(score.get(key), int | float) for key in ("median", "lowest", "highest"))
 
 
 def downstream_rows(runs: Sequence[Downstream]) -> list[list[str]]:

@@ -173,6 +173,15 @@ FORGED = [
             ("data", {"language": "en", "documents": "x"}),
         ]
     )
+] + [
+    Case(
+        f"downstream-{number}",
+        text("run/report/downstream.json", f'{{"step": 3, "runs": {runs}}}'),
+        "report run",
+        r"downstream\.json: holds something else than the scores of fine-tuning",
+        base="finished",
+    )
+    for number, runs in enumerate(("[5]", '[["a", 5]]', '[["a", {"dev": {"f1": {"values": 5}}}]]'))
 ]
 
 CASES = [
