@@ -31,6 +31,7 @@ class Line(NamedTuple):
 
     text: str
     words: list[TimedWord]
+    alternatives: list[dict[str, Any]] | None = None
 
 
 def lines_of(answer: Mapping[str, Any]) -> list[Line]:
@@ -40,7 +41,8 @@ def lines_of(answer: Mapping[str, Any]) -> list[Line]:
         words = words_in(text)
         last = first + len(words)
         values = (answer[key][first:last] for key in ("seconds", "ends", "confidences"))
-        lines.append(Line(text, [TimedWord(*word) for word in zip(words, *values, strict=True)]))
+        timed = [TimedWord(*word) for word in zip(words, *values, strict=True)]
+        lines.append(Line(text, timed, answer.get("alternatives")))
         first = last
     return lines
 
@@ -56,7 +58,8 @@ class CaptionWriter:
     def write(self, line: Line, name: str = "") -> None:
         """Write a line; captions of a line in which nothing is said are left out."""
         if self._kind == "jsonl":
-            self.record(line_record(line), name)
+            more = {} if line.alternatives is None else {"alternatives": line.alternatives}
+            self.record(line_record(line) | more, name)
         else:
             for words in _captions(line.words):
                 self._written += 1

@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ernie.decode.fusion import Scorer, State
+
 LINE_END = -1  # stands among tokens for a pause that ends a line
+Ranked = list[tuple[tuple[int, ...], float]]  # tokens of alternatives, and their scores
 _BLOCK = 64  # vectors of a whole sound that hypotheses are extended by before what they share is set aside
 
 
@@ -54,7 +57,7 @@ class Hypothesis(NamedTuple):
 
     `log_blank` and `log_nonblank` are the log-probabilities of all alignments that end in a blank, and in the last
     token; `lm_score` is the weighted score of the language model plus the reward for each token.  `probabilities` are
-    the acoustic ones of the tokens, at their vectors.
+    the acoustic ones of the tokens, at their vectors; `states` those of the beam's scorers.
     """
 
     tokens: tuple[int, ...] = ()
@@ -63,6 +66,7 @@ class Hypothesis(NamedTuple):
     log_nonblank: float = -np.inf
     lm_score: float = 0.0
     probabilities: tuple[float, ...] = ()
+    states: tuple[State, ...] = ()
 
     @property
     def spikes(self) -> list[Spike]:
@@ -79,7 +83,7 @@ class Hypothesis(NamedTuple):
     @classmethod
     def of_json(cls, fields: Sequence[Any]) -> Hypothesis:
         """Restore it from a list of its fields."""
-        values: list[Any] = [tuple(field) if isinstance(field, list) else field for field in fields]
+        values: list[Any] = [as_tuples(field) for field in fields]
         return cls(*values)
 
     @property
@@ -103,7 +107,7 @@ class Beam:
     At each vector, hypotheses are extended by the most likely tokens that together have the probability `mass`, at most
     `max_candidates` (Amodei et al., 2016, arXiv 1512.02595, section 7).  A token that the best hypothesis emitted more
     than `patience` vectors ago is settled: hypotheses without it are dropped, as they could otherwise be kept until the
-    sound is over.
+    sound is over.  `scorers` add to the scores of hypotheses, see `ernie.decode.fusion`.
     """
 
     blank: int
@@ -116,6 +120,7 @@ class Beam:
     history: int = 1
     end_score: Callable[[tuple[int, ...]], float] | None = None
     patience: int = 100
+    scorers: tuple[Scorer, ...] = ()
 
     def extend(self, hypotheses: Sequence[Hypothesis], scores_TV: np.ndarray, first: int = 0) -> tuple[Hypothesis, ...]:
         """Return the hypotheses after more vectors, the best first; `first` is the number of preceding vectors."""
@@ -125,10 +130,10 @@ class Beam:
 
     def decode(self, scores_TV: np.ndarray) -> list[tuple[int, int]]:
         """Return the best tokens of a whole sound, and the vectors at which they were first predicted."""
-        return [spike[:2] for spike in self.spikes(scores_TV)]
+        return [spike[:2] for spike in self.recognize(scores_TV)[0]]
 
-    def spikes(self, scores_TV: np.ndarray) -> list[Spike]:
-        """Return the best tokens of a whole sound.
+    def recognize(self, scores_TV: np.ndarray) -> tuple[list[Spike], Ranked]:
+        """Return the best tokens of a whole sound, and the tokens of all hypotheses at its end, with their scores.
 
         Tokens that all hypotheses share are set aside on the way: a step takes as long in an hour as in a minute.
         """
@@ -139,18 +144,27 @@ class Beam:
             likeliest = hypotheses[0]
             hypotheses, dropped = self.trim(hypotheses, stable_length(hypotheses))
             decoded += likeliest.spikes[:dropped]
-        decoded += self.best(hypotheses).spikes
+        ranked, tokens = self.ranked(hypotheses), tuple(spike.token for spike in decoded)
+        decoded += ranked[0][0].spikes
         # The hypothesis that was the best when a token was set aside may have had it later than the one that is now.
         latest = accumulate((spike.vector for spike in decoded), max)
-        return [spike._replace(vector=at) for spike, at in zip(decoded, latest, strict=True)]
+        spikes = [spike._replace(vector=at) for spike, at in zip(decoded, latest, strict=True)]
+        return spikes, [((*tokens, *each.tokens), score) for each, score in ranked]
 
     def best(self, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
         """Return the best hypothesis of a sound that is over, ranked with `end_score` if there is one."""
-        return max(hypotheses, key=lambda each: each.score + self.end_bonus(each.tokens))
+        return self.ranked(hypotheses)[0][0]
 
-    def end_bonus(self, tokens: tuple[int, ...]) -> float:
+    def ranked(self, hypotheses: Sequence[Hypothesis]) -> list[tuple[Hypothesis, float]]:
+        """Return the hypotheses of a sound that is over, the best first, with their scores."""
+        scored = [(each, each.score + self.end_bonus(each.tokens, each.states)) for each in hypotheses]
+        return sorted(scored, key=lambda pair: -pair[1])
+
+    def end_bonus(self, tokens: tuple[int, ...], states: Sequence[State] = ()) -> float:
         """Return what the end of the sound after these tokens adds to the score of a hypothesis."""
-        return 0.0 if self.end_score is None else self.alpha * self.end_score(tokens)
+        bonus = 0.0 if self.end_score is None else self.alpha * self.end_score(tokens)
+        own = states or [scorer.begin for scorer in self.scorers]
+        return bonus + sum(scorer.end(state) for scorer, state in zip(self.scorers, own, strict=True))
 
     def _step(self, hypotheses: Sequence[Hypothesis], log_V: np.ndarray, vector: int) -> list[Hypothesis]:
         candidates = self._candidates(log_V)
@@ -168,12 +182,23 @@ class Beam:
                 log_nonblank = before + float(log_V[token])
                 if log_nonblank == -np.inf:
                     continue
-                lm_score = (
-                    merged[tokens].lm_score if tokens in merged else each.lm_score + self.bonus(each.tokens, token)
+                if tokens in merged:
+                    lm_score, states = merged[tokens].lm_score, merged[tokens].states
+                else:
+                    bonus, states = self.bonus(each.tokens, token, each.states)
+                    lm_score = each.lm_score + bonus
+                _merge(
+                    merged,
+                    Hypothesis(
+                        tokens,
+                        (*each.vectors, vector),
+                        -np.inf,
+                        log_nonblank,
+                        lm_score,
+                        (*each.probabilities, float(np.exp(log_V[token]))),
+                        states,
+                    ),
                 )
-                probabilities = (*each.probabilities, float(np.exp(log_V[token])))
-                new = Hypothesis(tokens, (*each.vectors, vector), -np.inf, log_nonblank, lm_score, probabilities)
-                _merge(merged, new)
         best = sorted(merged.values(), key=lambda each: (-each.score, each.tokens))[: self.width]
         settled = bisect_left(best[0].vectors, vector - self.patience)
         return [each for each in best if each.tokens[:settled] == best[0].tokens[:settled]]
@@ -183,14 +208,29 @@ class Beam:
         count = int(np.searchsorted(np.cumsum(np.exp(log_V[order])), self.mass)) + 1
         return [int(token) for token in order[:count] if token != self.blank]
 
-    def bonus(self, tokens: tuple[int, ...], token: int) -> float:
-        """Return what a token after others adds to the score of a hypothesis, besides its acoustic probability."""
-        return self.beta + (self.alpha * self.language_model(tokens, token) if self.language_model is not None else 0.0)
+    def bonus(
+        self, tokens: tuple[int, ...], token: int, states: Sequence[State] = ()
+    ) -> tuple[float, tuple[State, ...]]:
+        """Return what a token after others adds to the score of a hypothesis, besides its acoustic probability.
+
+        Also returns the scorers' states after it.
+        """
+        bonus = self.beta
+        if self.language_model is not None:
+            bonus += self.alpha * self.language_model(tokens, token)
+        own = states or [scorer.begin for scorer in self.scorers]
+        steps = [scorer.extend(state, token) for scorer, state in zip(self.scorers, own, strict=True)]
+        return bonus + sum(score for score, _ in steps), tuple(state for _, state in steps)
 
     def trim(self, hypotheses: Sequence[Hypothesis], stable: int) -> tuple[tuple[Hypothesis, ...], int]:
         """Drop those of the first `stable` tokens that no later score depends on, and return how many were dropped."""
         dropped = max(0, stable - max(1, self.history))
         return tuple(each.without(dropped) for each in hypotheses), dropped
+
+
+def as_tuples(value: Any) -> Any:
+    """Return plain data with tuples in place of lists, which JSON makes of them."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 def stable_length(hypotheses: Sequence[Hypothesis]) -> int:

@@ -7,9 +7,11 @@ each order.  A token is whatever a sequence consists of: words, subwords, charac
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +26,7 @@ _GZIP = b"\x1f\x8b"
 _LOG_ZERO = -99.0  # the logarithm of zero in ARPA files
 _TOLERANCE = 1e-3  # how far above zero a tool may have rounded a logarithm
 _LOG10 = math.log(10)
+_MADE_UP = 2000  # tokens of the texts that the entropy of a model is estimated on
 
 
 class NgramModel:
@@ -65,6 +68,45 @@ class NgramModel:
             weight += self.grams.get(gram[:-1], (0.0, 0.0))[1]
             gram = gram[1:]
         return weight + self.grams[gram][0]
+
+    def knows(self, token: str) -> bool:
+        """Whether it has the token."""
+        return (token,) in self.grams
+
+    @cached_property
+    def words(self) -> list[str]:
+        """Its tokens but for marks, in order."""
+        return sorted(gram[0] for gram in self.grams if len(gram) == 1 and gram[0] not in (BEGIN, END, UNKNOWN))
+
+    def entropy(self) -> float:
+        """Return how many nats the model takes to predict a token, on texts that it makes up (always the same ones).
+
+        Ends of texts are not counted.
+        """
+        return self._entropy
+
+    @cached_property
+    def _entropy(self) -> float:
+        rng, nats, history, nexts = random.Random(0), [], [BEGIN], self._continuations()
+        for _ in range(_MADE_UP):
+            context = tuple(history[max(0, len(history) - self.order + 1) :])
+            token = _draw(nexts, context, rng)
+            if token == END:
+                history = [BEGIN]
+                continue
+            nats.append(-self.score(context, token))
+            history.append(token)
+        return sum(nats) / len(nats) if nats else 0.0
+
+    def _continuations(self) -> dict[Gram, tuple[list[str], list[float]]]:
+        """Return what may follow each history, with its probabilities."""
+        found: dict[Gram, tuple[list[str], list[float]]] = defaultdict(lambda: ([], []))
+        for gram, (log_probability, _) in self.grams.items():
+            if gram[-1] not in (BEGIN, UNKNOWN):
+                tokens, probabilities = found[gram[:-1]]
+                tokens.append(gram[-1])
+                probabilities.append(math.exp(log_probability))
+        return found
 
     def total(self, sequence: Sequence[str]) -> float:
         """Return the natural logarithm of the probability of a sequence and its end."""
@@ -135,6 +177,17 @@ class NgramModel:
         if not expected:
             raise UserError(f"{path}: is no ARPA file: no line says how many n-grams there are")
         return cls(max(expected), grams)
+
+
+def _draw(nexts: dict[Gram, tuple[list[str], list[float]]], context: Gram, rng: random.Random) -> str:
+    """Return a random next token; the history is shortened as often as the model backs off."""
+    while True:
+        tokens, probabilities = nexts.get(context, ([], []))
+        if tokens and (not context or rng.random() < sum(probabilities)):
+            return rng.choices(tokens, probabilities)[0]
+        if not context:
+            return END
+        context = context[1:]
 
 
 def _counts(framed: Sequence[Gram], order: int) -> list[Counter[Gram]]:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ernie.decode.ctc import Beam, Spike, shared_length
+from ernie.decode.ctc import Beam, Spike, as_tuples, shared_length
+from ernie.decode.fusion import State
 
 
 class AcousticPath(NamedTuple):
@@ -19,7 +20,7 @@ class AcousticPath(NamedTuple):
 
     `context` holds the last committed tokens.  `recent` are the last symbols that were generated, the ends of segments
     included, `symbols` is the number of all of them.  `log_probability` is the decoder's, `lm_score` the weighted score
-    of the language model plus the reward for each token.
+    of the language model plus the reward for each token.  `states` are those of the beam's scorers.
     """
 
     tokens: tuple[Spike, ...] = ()
@@ -28,6 +29,7 @@ class AcousticPath(NamedTuple):
     symbols: int = 0
     log_probability: float = 0.0
     lm_score: float = 0.0
+    states: tuple[State, ...] = ()
 
     @property
     def score(self) -> float:
@@ -43,7 +45,7 @@ class AcousticPath(NamedTuple):
     def of_json(cls, fields: Sequence[Any]) -> AcousticPath:
         """Restore a path from a list of its fields."""
         tokens, context, recent, *rest = fields
-        return cls(tuple(Spike(*spike) for spike in tokens), tuple(context), tuple(recent), *rest)
+        return cls(tuple(Spike(*spike) for spike in tokens), tuple(context), tuple(recent), *map(as_tuples, rest))
 
     def with_symbol(self, symbol: int, log_probability: float, kept: int) -> AcousticPath:
         """Return the path with another symbol; the last `kept` symbols are remembered."""
@@ -75,8 +77,9 @@ def extensions(
             continue
         longer = path.with_symbol(token, log_probability, kept)
         spike = Spike(token, at, float(np.exp(log_probability)))
-        lm_score = path.lm_score + beam.bonus(path.text, token)
-        found.append(branch._replace(path=longer._replace(tokens=(*path.tokens, spike), lm_score=lm_score)))
+        bonus, states = beam.bonus(path.text, token, path.states)
+        longer = longer._replace(tokens=(*path.tokens, spike), lm_score=path.lm_score + bonus, states=states)
+        found.append(branch._replace(path=longer))
     return found
 
 
@@ -98,9 +101,9 @@ def merged(branches: Sequence[Branch], beam: Beam, at: int) -> list[Branch]:
         if first is not each:
             both = float(np.logaddexp(first.path.log_probability, each.path.log_probability))
             by_text[each.path.text] = first._replace(path=first.path._replace(log_probability=both))
-    by_end: dict[tuple[tuple[int, ...], ...], Branch] = {}
+    by_end: dict[tuple[Any, ...], Branch] = {}
     for each in best(list(by_text.values()), len(by_text)):
-        by_end.setdefault((each.path.recent, each.path.text[-beam.history :]), each)
+        by_end.setdefault((each.path.recent, each.path.text[-beam.history :], each.path.states), each)
     ranked = list(by_end.values())
     likeliest = ranked[0].path.tokens
     settled = sum(spike.vector < at - beam.patience for spike in likeliest)

@@ -19,7 +19,7 @@ import paddle
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics
 from ernie.audio.lengths import STRIDE, vector_count
 from ernie.data.batch import Frames, Layout
-from ernie.decode.ctc import LINE_END, Beam, Hypothesis, Spike, greedy, stable_length
+from ernie.decode.ctc import LINE_END, Beam, Hypothesis, Ranked, Spike, greedy, stable_length
 from ernie.decode.edges import Edges
 from ernie.decode.stream import check_pieces, check_streams, common_model, strip_prefix, with_prefix
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState
@@ -171,10 +171,14 @@ class Pauses(NamedTuple):
 
 
 class Recognized(NamedTuple):
-    """What is said in a whole sound: its tokens, and the frame at which the last of them ends."""
+    """What is said in a whole sound: its tokens, and the frame at which the last of them ends.
+
+    By a beam there are `alternatives`, the best one first: all tokens of each, and its score.
+    """
 
     spikes: list[Spike]
     end: int
+    alternatives: Ranked = []  # noqa: RUF012 - never changed
 
 
 class TokenRecognizer:
@@ -261,10 +265,17 @@ class TokenRecognizer:
             state, new = self.push(state.forget(list(map(len, spikes))), [own[start : start + step] for own in sounds])
             spikes = [before + after for before, after in zip(spikes, new, strict=True)]
         state, new = self.finish(state)
-        return [
-            Recognized(before + after, stream.edges.end)
-            for before, after, stream in zip(spikes, new, state.stream_states, strict=True)
-        ]
+        recognized = []
+        for before, after, stream in zip(spikes, new, state.stream_states, strict=True):
+            own, alternatives = before + after, []
+            if stream.hypotheses:  # all of them have the tokens that were committed before the end
+                best = len(stream.hypotheses[0].tokens)
+                common = tuple(spike.token for spike in own[: len(own) - best])
+                assert self._beam is not None
+                ranked = self._beam.ranked(stream.hypotheses)
+                alternatives = [((*common, *each.tokens), score) for each, score in ranked]
+            recognized.append(Recognized(own, stream.edges.end, alternatives))
+        return recognized
 
     def _advance(
         self, state: RecognitionState, stream_states: list[StreamState]
@@ -367,8 +378,8 @@ class TokenRecognizer:
         """Commit the best hypothesis of a stream that is over, if there is a beam."""
         if self._beam is None:
             return stream
-        best = self._beam.best(stream.hypotheses)
-        return _committed(replace(stream, hypotheses=(best,)), len(best.tokens))
+        ranked = tuple(each for each, _ in self._beam.ranked(stream.hypotheses))
+        return _committed(replace(stream, hypotheses=ranked), len(ranked[0].tokens))
 
     def _encoder_input(self, stream_states: Sequence[StreamState], counts: np.ndarray) -> paddle.Tensor:
         """Return the next `counts` input vectors of each of these streams, concatenated (T, D)."""

@@ -147,7 +147,7 @@ class SegmentDecoder:
         return replace(state, paths=paths, committed=new[-1].vector if new else state.committed), new
 
     def _final_score(self, path: AcousticPath) -> float:
-        return path.score + self._beam.end_bonus(path.text)
+        return path.score + self._beam.end_bonus(path.text, path.states)
 
     def _decode_segment(self, state: SegmentDecoderState, cut: int) -> SegmentDecoderState:
         """Decode the segment that ends at `cut`, after each of the paths."""

@@ -45,10 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="after S seconds a quarter of it will do (task.longest_line)",
     )
     parser.add_argument("--beam", type=int, metavar="N", help="hypotheses to keep (default: the model's task.beam)")
-    parser.add_argument("--language", type=Path, metavar="FILE", help="ARPA file that ranks them (task.language)")
+    parser.add_argument(
+        "--language", type=Path, metavar="FILE", help="ARPA or KenLM file that ranks them (task.language)"
+    )
     parser.add_argument("--alpha", type=float, metavar="A", help="the weight of its log probabilities (task.alpha)")
-    parser.add_argument("--beta", type=float, metavar="B", help="what each token adds (task.beta)")
+    parser.add_argument("--beta", type=float, metavar="B", help="what each token or word adds (task.beta)")
     parser.add_argument("--channel", metavar="C", help="mix, left, right or a number from 1 on (task.channel)")
+    parser.add_argument("--hot-words", type=Path, metavar="FILE", help="phrases to prefer, one a line (task.hot_words)")
+    parser.add_argument(
+        "--hot-weight", type=float, metavar="W", help="what each of their tokens adds (task.hot_weight)"
+    )
+    parser.add_argument("--n-best", type=int, metavar="N", help="alternatives of each sound, with --to jsonl")
     parser.add_argument("--rate", type=int, metavar="HZ", help="of standard input (default: the model's)")
     add_precision(parser)
     add_quiet(parser, "print only the transcripts")
@@ -68,6 +75,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"--to {arguments.to}: captions are of one sound; give one file at a time, or --to jsonl")
     if arguments.to != "text" and arguments.show_times:
         raise UserError(f"--show-times: --to {arguments.to} has the times of words anyway; give one of them")
+    if arguments.n_best is not None and (arguments.to != "jsonl" or arguments.sounds == ["-"]):
+        raise UserError("--n-best: the alternatives of whole files are written as JSON lines; add --to jsonl")
     if arguments.rate is not None and arguments.sounds != ["-"]:
         raise UserError("--rate: files say themselves which rate they have; it is for standard input, -")
     if arguments.channel is not None and arguments.sounds == ["-"]:
@@ -85,7 +94,7 @@ def main(arguments: argparse.Namespace) -> int:
     model = FinetunedModel.load(arguments.run)
     task = transcribe_task(model)
     given = {name: value for name in task.decoding_fields if (value := getattr(arguments, name, None)) is not None}
-    if arguments.to != "text" and task.hears_chunks and not task.pause:
+    if arguments.to != "text" and task.hears_chunks and not task.pause and arguments.n_best is None:
         given = {"pause": _PAUSE, **given}
     model.change_decoding(**given)
     captions = None if arguments.to == "text" else CaptionWriter(arguments.to, sys.stdout)

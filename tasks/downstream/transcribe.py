@@ -25,8 +25,10 @@ from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
-from ernie.decode.ctc import Beam, Spike, greedy
+from ernie.decode.ctc import Beam, Ranked, Spike, greedy
 from ernie.decode.edges import placed
+from ernie.decode.fusion import HotWords, Scorer, WordFusion, WordModel
+from ernie.decode.kenlm import KenlmModel, is_kenlm_binary
 from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.decode.segmentation import Segmentation
 from ernie.decode.words import in_lines, timed_words
@@ -34,6 +36,7 @@ from ernie.errors import Remark, UserError
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
+from ernie.text.scripts import words_in
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, Measure, finetune_task, rounded
 from tasks.downstream.measures import cer, wer
@@ -47,6 +50,10 @@ if TYPE_CHECKING:
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
+
+
+_PARTS = ("##", "\u2581")  # how parts of words begin, or all parts but those within a word
+_TRIED, _MANY = 2000, 0.2  # words of a language model that are tried, and the share of them that is noted if lost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +73,12 @@ class Transcribe(SoundTask):
     the training sounds, sampled anew in every epoch.  `encoder` says what a vector sees of its sound: the `whole`, or
     `chunks`, its own chunk of `chunk` vectors and `before` chunks before it, for streaming recognition.  With
     `recurrent`, layers of gated units, whose state covers all chunks before, replace the encoder's.  `beam` hypotheses
-    are kept; with 1 decoding is greedy.  `language` is an ARPA file, a language model of the vocabulary's tokens, whose
-    log-probabilities are weighted by `alpha` in a beam, with `beta` added for each token.  With `decoder: attention`
+    are kept; with 1 decoding is greedy.  `language` is a language model, an ARPA file of
+    the vocabulary's tokens or of words, or a binary file of KenLM, of words; `language_of` says of which, where it is
+    not plain.  Its log-probabilities are weighted by `alpha` in a beam, and `beta` is added for each token or word: by
+    default what makes an average one cost nothing (`alpha` times the entropy of the model).  `unknown` is added to the
+    log-probability of words that it lacks.  `hot_words` is a file with a word or phrase a line, each of whose tokens
+    gets `hot_weight`.  With `n_best` answers have so many alternatives of a whole sound.  With `decoder: attention`
     CTC only cuts the sound into segments, and a decoder of `layers` generates the tokens of each (SMLTA, see
     `ernie.decode.truncated_attention`), seeing `look_back` vectors before a segment and `look_ahead` after it; none is
     longer than `longest`.  It sees the last `history` tokens, segment ends included, and each segment is encoded with
@@ -86,8 +97,13 @@ class Transcribe(SoundTask):
     recurrent: RecurrentConfig | None = None
     beam: int = 1
     language: Path | None = None
+    language_of: Literal["auto", "tokens", "words"] = "auto"
     alpha: float = 0.5
-    beta: float = 0.0
+    beta: float | None = None
+    unknown: float = -10.0
+    hot_words: Path | None = None
+    hot_weight: float = 2.0
+    n_best: int = 1
     decoder: Literal["ctc", "attention", "global"] = "ctc"
     layers: int = 2
     look_back: int = 8
@@ -102,7 +118,7 @@ class Transcribe(SoundTask):
 
     measures: ClassVar = {"wer": wer, "cer": cer}
     usual: ClassVar = 2
-    files: ClassVar = ("language",)
+    files: ClassVar = ("language", "hot_words")
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
     decoding_fields: ClassVar = ("beam", "language", "alpha", "beta", "scoring", "channel")
 
@@ -117,9 +133,16 @@ class Transcribe(SoundTask):
             )
         if not 0 < self.ctc_share < 1:
             raise UserError(f"ctc_share: expected a share between 0 and 1, found {self.ctc_share:g}")
-        for name in ("alpha", "beta"):
-            if not math.isfinite(getattr(self, name)):
-                raise UserError(f"{name}: expected a finite number, found {getattr(self, name):g}")
+        for name in ("alpha", "beta", "unknown", "hot_weight"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise UserError(f"{name}: expected a finite number, found {value:g}")
+        if not 1 <= self.n_best <= self.beam:
+            raise UserError(f"n_best: expected 1 to {self.beam}, as many as beam keeps, found {self.n_best}")
+        if self.n_best > 1 and (self.decoder != "ctc" or self.pause):
+            raise UserError("n_best: alternatives are of whole sounds by decoder: ctc, without pause")
+        if self.hot_words is not None and self.beam == 1:
+            raise UserError("hot_words: they rank hypotheses; keep several, such as beam: 16")
         for name in ("pause", "longest_line"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UserError(f"{name}: expected a number of seconds, found {getattr(self, name):g}")
@@ -136,7 +159,7 @@ class Transcribe(SoundTask):
 
     def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> Transcribe:
         if given.get("beam") == 1 and "language" not in given:
-            given = {**given, "language": None}  # which ranks several hypotheses
+            given = {"hot_words": None, "n_best": 1, **given, "language": None}  # which rank several hypotheses
         changed = super().decoding_with(given, tokenizer)
         if changed.beam == 1 and given.keys() & {"alpha", "beta"}:
             raise UserError("alpha and beta rank hypotheses; keep several, such as beam: 16")
@@ -187,12 +210,17 @@ class Transcribe(SoundTask):
             )
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        if self.hot_words is not None:
+            _hot_phrases(self.hot_words, tokenizer)
         if self.language is None:
             return
-        model = _language_model(self.language)
+        model = language_model(self.language)
         special = {*_special_tokens(tokenizer)[:2], *_special_tokens(tokenizer)[2]}
         tokens = [token for i, token in enumerate(tokenizer.tokens) if i not in special]
-        known = sum((token,) in model.grams for token in tokens)
+        if is_of_words(model, tokens, self.language_of):
+            self._check_words(model, tokens, tokenizer)
+            return
+        known = sum(model.knows(token) for token in tokens)
         if not known:
             raise UserError(
                 f"task.language: {self.language} knows none of the vocabulary's tokens, such as '{tokens[-1]}'; learn "
@@ -201,6 +229,36 @@ class Transcribe(SoundTask):
         if known < len(tokens) / 2:
             remark = f"task.language: {self.language} knows {known:,} of the vocabulary's {len(tokens):,} tokens"
             warnings.warn(f"{remark}; all others are as likely as any unknown one to it", Remark, stacklevel=2)
+
+    def _check_words(self, model: WordModel, tokens: Sequence[str], tokenizer: Tokenizer) -> None:
+        """Raise UserError if the vocabulary can write none of the words of a language model; warn if it lacks many."""
+        tried = model.words[:: max(1, len(model.words) // _TRIED)]
+        lost = [word for word in tried if tokenizer.decode(tokenizer.encode(word).ids.tolist()) != word]
+        if tried and len(lost) == len(tried):
+            raise UserError(
+                f"task.language: {self.language} knows none of the vocabulary's tokens, such as '{tokens[-1]}', and "
+                f"the vocabulary writes none of its words, such as '{lost[0]}'; capitals and accents count"
+            )
+        if len(lost) > _MANY * len(tried):
+            warnings.warn(
+                f"task.language: of {len(tried):,} words of {self.language} that were tried, the vocabulary writes "
+                f"{len(lost):,} differently or not at all, such as '{lost[0]}': what is said cannot match them",
+                Remark,
+                stacklevel=3,
+            )
+
+    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
+        if self.language is None or self.language_of == "tokens":
+            return []
+        model = language_model(self.language)
+        words = [word for row in rows for word in words_in(self.truth(row))]
+        unknown = [word for word in words if not model.knows(word)]
+        if len(unknown) <= _MANY * len(words) or any(word.startswith(_PARTS) for word in model.words):
+            return []
+        return [
+            f"{len(unknown):,} of {plural(len(words), 'word')} of the transcripts are unknown to {self.language}, such "
+            f"as '{unknown[0]}'"
+        ]
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self._whole_example(row)
@@ -386,12 +444,16 @@ class Transcribe(SoundTask):
     def answer_of(self, recognized: Recognized, decode: Callable[[Sequence[int]], str]) -> Answer:
         """Return the answer with what was recognized: the transcript, and the times and confidences of its words."""
         text, words = timed_words(recognized.spikes, recognized.end, in_lines(decode))
-        return {
+        answer: Answer = {
             "transcript": text.strip(),
             "seconds": [self.seconds(word.begin) for word in words],
             "ends": [self.seconds(word.end) for word in words],
             "confidences": [rounded(word.confidence) for word in words],
         }
+        if self.n_best > 1:
+            ranked = recognized.alternatives[: self.n_best]
+            answer["alternatives"] = [{"transcript": decode(each), "score": rounded(score)} for each, score in ranked]
+        return answer
 
     @property
     def hears_chunks(self) -> bool:
@@ -417,35 +479,46 @@ class Transcribe(SoundTask):
         sounds = np.split(batch.frames.features, batch.frames.layout.offsets[1:-1])
         recognized = []
         for frames_FM, (start, stop) in zip(sounds, pairwise(batch.layout.offsets.tolist()), strict=True):
-            spikes, end = placed(decode(logits_TV[start:stop], hidden_TD[start:stop]), frames_FM)
-            recognized.append(Recognized(spikes, end))
+            spikes, alternatives = decode(logits_TV[start:stop], hidden_TD[start:stop])
+            spikes, end = placed(spikes, frames_FM)
+            recognized.append(Recognized(spikes, end, alternatives))
         return recognized
 
-    def _token_decoder(self, tokenizer: Tokenizer, head: Any) -> Callable[[np.ndarray, Tensor], list[Spike]]:
-        """Return a function from scores (T, V) and vectors (T, D) to the decoded tokens."""
+    def _token_decoder(
+        self, tokenizer: Tokenizer, head: Any
+    ) -> Callable[[np.ndarray, Tensor], tuple[list[Spike], Ranked]]:
+        """Return a function from scores (T, V) and vectors (T, D) to the decoded tokens, and others by a beam."""
         from ernie.decode.global_attention import UtteranceDecoder
 
         segment_decoder, blank = self.segment_decoder(head, tokenizer), head.blank
         if self.decoder == "global":
             utterance_decoder = UtteranceDecoder(head.writer, blank, *_special_tokens(tokenizer))
-            return utterance_decoder.decode
+            return lambda scores_TV, hidden_TD: (utterance_decoder.decode(scores_TV, hidden_TD), [])
         beam = self._beam(tokenizer, blank)
 
-        def decode(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[Spike]:
+        def decode(scores_TV: np.ndarray, hidden_TD: Tensor) -> tuple[list[Spike], Ranked]:
             if self.beam > 1 and segment_decoder is None:
-                return beam.spikes(scores_TV)
+                return beam.recognize(scores_TV)
             spikes = greedy(scores_TV, blank)
             if segment_decoder is not None:
                 spikes = segment_decoder.decode(hidden_TD, [spike.vector for spike in spikes])
-            return spikes
+            return spikes, []
 
         return decode
 
     def _beam(self, tokenizer: Tokenizer, blank: int) -> Beam:
-        """Return the beam search, with the language model if there is one."""
+        """Return the beam search, with the language model and the hot words if there are any."""
+        scorers: list[Scorer] = []
+        if self.hot_words is not None:
+            phrases = _hot_phrases(self.hot_words, tokenizer)
+            scorers.append(HotWords(phrases, self.hot_weight, tokenizer.decode))
         if self.language is None:
-            return Beam(blank, self.beam, alpha=self.alpha, beta=self.beta)
-        model, names = _language_model(self.language), tokenizer.tokens
+            return Beam(blank, self.beam, alpha=self.alpha, beta=self.beta or 0.0, scorers=tuple(scorers))
+        model, names = language_model(self.language), tokenizer.tokens
+        beta = self.alpha * model.entropy() if self.beta is None else self.beta
+        if is_of_words(model, names, self.language_of):
+            fusion = WordFusion(model, tokenizer.decode, self.alpha, beta, self.unknown)
+            return Beam(blank, self.beam, scorers=(*scorers, fusion))
 
         def score(before: tuple[int, ...], token: str) -> float:
             """Return the log-probability of a token after others."""
@@ -459,8 +532,9 @@ class Transcribe(SoundTask):
             language_model=lambda before, token: score(before, names[token]),
             end_score=lambda tokens: score(tokens, END),
             alpha=self.alpha,
-            beta=self.beta,
+            beta=beta,
             history=model.order + 1,
+            scorers=tuple(scorers),
         )
 
     def recognizer(self, ernie: ErnieModel, head: Any) -> TokenRecognizer:
@@ -513,7 +587,37 @@ def _excluded_from_ctc(tokenizer: Tokenizer) -> list[int]:
     return [token for token in (begin, end, *others) if token != tokenizer.pad_id]  # which is the blank
 
 
-def _language_model(file: Path) -> NgramModel:
+def is_of_words(model: WordModel, tokens: Sequence[str], given: str = "auto") -> bool:
+    """Return whether a language model is of words: it has some that are no tokens, and no parts of words."""
+    if given != "auto":
+        return given == "words"
+    known = set(tokens)
+    return not model.words or (
+        not all(word in known for word in model.words) and not any(word.startswith(_PARTS) for word in model.words)
+    )
+
+
+def _hot_phrases(file: Path, tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the tokens of the phrases of a file, one a line.  Raises UserError for those that cannot be written."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"task.hot_words: {file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"task.hot_words: {file}: is not UTF-8 text: {error}") from None
+    phrases = []
+    for number, line in enumerate(lines, 1):
+        ids = tokenizer.encode(line).ids.tolist()
+        if tokenizer.unk_id in ids:
+            raise UserError(f"task.hot_words: {file}:{number}: the vocabulary lacks characters of '{line.strip()}'")
+        if ids:
+            phrases.append(ids)
+    if not phrases:
+        raise UserError(f"task.hot_words: {file}: holds no word; expected a word or phrase a line")
+    return phrases
+
+
+def language_model(file: Path) -> NgramModel | KenlmModel:
     """Load a language model, cached across batches and reloaded when the file has changed."""
     try:
         status = file.stat()
@@ -523,9 +627,9 @@ def _language_model(file: Path) -> NgramModel:
 
 
 @lru_cache(maxsize=1)
-def _cached_language_model(file: Path, *_: int) -> NgramModel:
+def _cached_language_model(file: Path, *_: int) -> NgramModel | KenlmModel:
     """Load the language model of a file; the modification time and the size are part of the cache key."""
-    return NgramModel.load(file)
+    return KenlmModel(file) if is_kenlm_binary(file) else NgramModel.load(file)
 
 
 def _shifts(batch: Packed, period: int) -> np.ndarray:

@@ -26,6 +26,7 @@ from ernie.data.raw import Place
 from ernie.decode import recognizer
 from ernie.decode.chain import Chain
 from ernie.decode.ctc import Hypothesis, stable_length
+from ernie.decode.fusion import WordFusion
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import NotFinite, Remark, UserError
@@ -155,18 +156,13 @@ def test_words_begin_and_end_where_they_were_put_in_the_sound() -> None:
     assert answer["seconds"] == pytest.approx([0.1 * n for n in range(6)], abs=0.035)
     assert answer["ends"] == pytest.approx([0.1 * n for n in range(1, 7)], abs=0.035)
     assert all(0 < confidence <= 1 for confidence in answer["confidences"])
+    assert np.mean(answer["confidences"]) > 0.5
 
 
-def with_pause(monkeypatch: pytest.MonkeyPatch) -> FinetunedModel:
-    """The model, and a rule by which lines end often: it never falls silent in a sound without pauses."""
-    monkeypatch.setattr(recognizer.Pauses, "end_line", lambda _, silent, said: said >= 6)
+def with_pause() -> FinetunedModel:
     model = copy(trained_recognizer())
-    model.task = replace(model.task, pause=0.5)
+    model.task = replace(model.task, pause=0.04)  # each tone begins and ends quietly
     return model
-
-
-def pcm(file: Path) -> bytes:
-    return soundfile.read(file, dtype="int16")[0].astype("<i2").tobytes()
 
 
 LONG = WORDS * 5
@@ -174,15 +170,13 @@ LONG = WORDS * 5
 
 @pytest.mark.parametrize("size", [2, 100_000])
 @pytest.mark.parametrize("times", [False, True])
-def test_lines_end_after_pauses_live_and_in_a_file_and_no_word_is_lost(
-    tmp_path: Path, size: int, times: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_end_after_pauses_live_and_in_a_file_and_no_word_is_lost(tmp_path: Path, size: int, times: bool) -> None:
     soundfile.write(tmp_path / "a.wav", speech(LONG), 8000)
     whole, from_file, live = io.StringIO(), io.StringIO(), io.StringIO()
     from_files(trained_recognizer(), [str(tmp_path / "a.wav")], times, whole, None)
-    model, data = with_pause(monkeypatch), pcm(tmp_path / "a.wav")
-    from_files(model, [str(tmp_path / "a.wav")], times, from_file, None)
-    from_samples(model, io.BufferedReader(Slow(data, size)), times, live, None)  # type: ignore[arg-type]
+    from_files(with_pause(), [str(tmp_path / "a.wav")], times, from_file, None)
+    data = (32767 * speech(LONG)).astype("<i2").tobytes()
+    from_samples(with_pause(), io.BufferedReader(Slow(data, size)), times, live, None)  # type: ignore[arg-type]
     assert live.getvalue() == from_file.getvalue()
     assert from_file.getvalue().split() == whole.getvalue().split()
     lines = from_file.getvalue().splitlines()
@@ -191,14 +185,12 @@ def test_lines_end_after_pauses_live_and_in_a_file_and_no_word_is_lost(
 
 
 @pytest.mark.parametrize("kind", ["srt", "vtt", "jsonl"])
-def test_captions_and_json_lines_of_live_audio_are_those_of_the_file(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captions_and_json_lines_of_live_audio_are_those_of_the_file(tmp_path: Path, kind: str) -> None:
     soundfile.write(tmp_path / "a.wav", speech(LONG), 8000)
     from_file, live = io.StringIO(), io.StringIO()
-    model, data = with_pause(monkeypatch), pcm(tmp_path / "a.wav")
-    from_files(model, [str(tmp_path / "a.wav")], False, from_file, None, CaptionWriter(kind, from_file))
-    from_samples(model, io.BytesIO(data), False, live, None, captions=CaptionWriter(kind, live))
+    from_files(with_pause(), [str(tmp_path / "a.wav")], False, from_file, None, CaptionWriter(kind, from_file))
+    data = (32767 * speech(LONG)).astype("<i2").tobytes()
+    from_samples(with_pause(), io.BytesIO(data), False, live, None, captions=CaptionWriter(kind, live))
     if kind != "jsonl":
         assert live.getvalue() == from_file.getvalue()
         assert live.getvalue().startswith({"srt": "1\n00:00:00,0", "vtt": "WEBVTT\n\n00:00:00.0"}[kind])
@@ -844,6 +836,63 @@ def test_a_language_model_of_other_tokens_is_refused_before_training(tmp_path: P
         replace(task, language=tmp_path / "none.arpa").check_tokenizer(TOKENIZER)
     with pytest.warns(Remark, match=r"few\.arpa knows 1 of the vocabulary's"):
         replace(task, language=tmp_path / "few.arpa").check_tokenizer(TOKENIZER)
+
+
+def test_a_model_of_words_is_told_from_one_of_tokens_and_compared_with_the_vocabulary(tmp_path: Path) -> None:
+    texts = [["blue", "red"], ["green", "blue"]] * 5
+    NgramModel.learn(texts, 2).save(tmp_path / "tokens.arpa")
+    NgramModel.learn([*texts, ["reddish", "purple", "pink"]], 2).save(tmp_path / "words.arpa")
+    task = replace(TOYS["transcribe"].task, beam=4, language=tmp_path / "words.arpa")
+    with pytest.warns(
+        Remark, match=r"of 6 words of .*words\.arpa that were tried, the vocabulary writes \d differently"
+    ):
+        task.check_tokenizer(TOKENIZER)
+    (fusion,) = task._beam(TOKENIZER, TOKENIZER.pad_id).scorers
+    assert isinstance(fusion, WordFusion)
+    tokens = replace(task, language=tmp_path / "tokens.arpa")
+    beam = tokens._beam(TOKENIZER, TOKENIZER.pad_id)
+    assert not beam.scorers
+    assert beam.beta == pytest.approx(0.5 * NgramModel.load(tmp_path / "tokens.arpa").entropy())
+    assert replace(tokens, beta=0.0)._beam(TOKENIZER, TOKENIZER.pad_id).beta == 0
+    assert replace(tokens, language_of="words")._beam(TOKENIZER, TOKENIZER.pad_id).scorers
+    rows = [Row({"text": "blue violet"})]
+    assert tokens.remarks_on(rows) == [
+        f"1 of 2 words of the transcripts are unknown to {tmp_path / 'tokens.arpa'}, such as 'violet'"
+    ]
+    assert tokens.remarks_on([Row({"text": "blue red"})]) == []
+
+
+def test_hot_words_and_alternatives_need_a_beam_and_words_that_can_be_written(tmp_path: Path) -> None:
+    task = TOYS["transcribe"].task
+    (tmp_path / "hot.txt").write_text("red\n\nblue green\n")
+    with pytest.raises(UserError, match="hot_words: they rank hypotheses; keep several"):
+        replace(task, hot_words=tmp_path / "hot.txt")
+    with pytest.raises(UserError, match="n_best: expected 1 to 4, as many as beam keeps, found 5"):
+        replace(task, beam=4, n_best=5)
+    hot = replace(task, beam=4, hot_words=tmp_path / "hot.txt", hot_weight=1.5)
+    hot.check_tokenizer(TOKENIZER)
+    (scorer,) = hot._beam(TOKENIZER, TOKENIZER.pad_id).scorers
+    assert scorer.extend(scorer.begin, int(TOKENIZER.encode("red").ids[0]))[0] == 1.5
+    (tmp_path / "hot.txt").write_text("red\nпурпурный\n")
+    with pytest.raises(UserError, match=r"hot\.txt:2: the vocabulary lacks characters of"):
+        hot.check_tokenizer(TOKENIZER)
+    (tmp_path / "hot.txt").write_text("\n")
+    with pytest.raises(UserError, match=r"hot\.txt: holds no word"):
+        hot.check_tokenizer(TOKENIZER)
+
+
+def test_alternatives_are_ranked_and_the_first_is_the_transcript(tmp_path: Path) -> None:
+    model, row = copy(trained_recognizer()), {"audio": {"array": speech(), "sampling_rate": 8000}}
+    (tmp_path / "hot.txt").write_text("red red\n")
+    model.task = replace(model.task, beam=6, n_best=3)
+    (answer,) = model.predict([row])
+    alternatives = answer["alternatives"]
+    assert alternatives[0]["transcript"] == answer["transcript"]
+    assert len({each["transcript"] for each in alternatives}) == 3
+    assert [each["score"] for each in alternatives] == sorted((each["score"] for each in alternatives), reverse=True)
+    model.task = replace(model.task, hot_words=tmp_path / "hot.txt", hot_weight=100.0)
+    (preferred,) = model.predict([row])
+    assert "red red" in preferred["transcript"]
 
 
 def test_a_file_longer_than_the_training_samples_is_transcribed_in_chunks(tmp_path: Path) -> None:

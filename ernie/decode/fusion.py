@@ -1,0 +1,168 @@
+"""What hypotheses of a beam are ranked by besides their sound: hot words, and language models of words.
+
+A scorer is a machine over tokens.  Its state is part of each hypothesis, as plain data: a token changes it, and adds to
+the score of the hypothesis.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+from ernie.decode.ngram import BEGIN, END
+from ernie.text.scripts import words_in
+
+State = tuple[Any, ...]
+Decode = Callable[[Sequence[int]], str]
+
+
+class Scorer(Protocol):
+    """Adds to the scores of hypotheses."""
+
+    begin: State
+
+    def extend(self, state: State, token: int) -> tuple[float, State]:
+        """Return what a token adds to the score, and the state after it."""
+
+    def end(self, state: State) -> float:
+        """Return what the end of the sound adds to the score."""
+
+
+class HotWords:
+    """Prefers some words or phrases: `weight` is added for each of their tokens.
+
+    Contextual biasing by a prefix tree with failure links, as of Aho and Corasick (1975): what a beginning of a phrase
+    has gained is taken back when the phrase does not go on, or the word that it ends with does (Zhao et al., 2019,
+    "Shallow-fusion end-to-end contextual biasing").  `phrases` are tokens, `decode` turns tokens into text.
+    """
+
+    begin: State = (0,)
+
+    def __init__(self, phrases: Sequence[Sequence[int]], weight: float, decode: Decode):
+        self._weight = weight
+        self._children: list[dict[int, int]] = [{}]
+        self._depth, self._whole, self._token, self._parent = [0], [0], [-1], [0]
+        for phrase in phrases:
+            self._add(phrase)
+        for node in range(1, len(self._depth)):  # what is kept of a node's bonus: that of the longest whole phrase
+            self._whole[node] = self._depth[node] if self._whole[node] else self._whole[self._parent[node]]
+        self._failure = self._failures()
+        self._continues = lru_cache(maxsize=None)(lambda last, token: len(words_in(decode([last, token]))) < 2)
+
+    def _add(self, phrase: Sequence[int]) -> None:
+        node = 0
+        for token in phrase:
+            child = self._children[node].get(token)
+            if child is None:
+                child = self._children[node][token] = len(self._depth)
+                self._children.append({})
+                self._depth.append(self._depth[node] + 1)
+                self._whole.append(0)
+                self._token.append(token)
+                self._parent.append(node)
+            node = child
+        if node:
+            self._whole[node] = 1
+
+    def _failures(self) -> list[int]:
+        failure = [0] * len(self._depth)
+        for node in sorted(range(1, len(failure)), key=self._depth.__getitem__):
+            if self._depth[node] > 1:
+                failure[node] = self._follow(failure, failure[self._parent[node]], self._token[node])
+        return failure
+
+    def _follow(self, failure: Sequence[int], node: int, token: int) -> int:
+        while node and token not in self._children[node]:
+            node = failure[node]
+        return self._children[node].get(token, 0)
+
+    def extend(self, state: State, token: int) -> tuple[float, State]:
+        """Return what a token adds to the score, and the state after it."""
+        (node,) = state
+        child = self._children[node].get(token)
+        if child is not None:
+            return self._weight, (child,)
+        kept = self._whole[node]
+        if kept == self._depth[node] and node and self._continues(self._token[node], token):
+            kept = self._whole[self._parent[node]]  # "art" within "artist"
+        after = self._follow(self._failure, self._failure[node], token) if node else 0
+        return self._weight * (kept - self._depth[node] + self._depth[after]), (after,)
+
+    def end(self, state: State) -> float:
+        """Return what the end of the sound adds to the score: an unfinished phrase loses its bonus."""
+        (node,) = state
+        return self._weight * (self._whole[node] - self._depth[node])
+
+
+class WordModel(Protocol):
+    """A language model of words."""
+
+    order: int
+
+    def score(self, history: Sequence[str], token: str) -> float:
+        """Return the natural logarithm of the probability of a word after others."""
+
+    def knows(self, word: str) -> bool:
+        """Whether it has the word."""
+
+    def entropy(self) -> float:
+        """Return how many nats the model takes to predict a word of its own texts."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """Its words in order, empty if it cannot list them."""
+
+
+class WordFusion:
+    """Scores each word, once the next one begins or the sound is over, by a language model of words.
+
+    Its log probability is weighted by `alpha`, and `beta` is added; an unknown word also gets `unknown`, and does so as
+    soon as no known word begins with its letters.  As pyctcdecode does.  In scripts without spaces a character is a
+    word.
+    """
+
+    begin: State = ((), ())
+
+    def __init__(self, model: WordModel, decode: Decode, alpha: float, beta: float, unknown: float):
+        self._model, self._alpha, self._beta, self._unknown = model, alpha, beta, unknown
+        self._words = lru_cache(maxsize=1 << 16)(lambda tokens: tuple(words_in(decode(tokens))))
+
+    def extend(self, state: State, token: int) -> tuple[float, State]:
+        """Return what a token adds to the score, and the state after it."""
+        history, pending = tuple(state[0]), tuple(state[1])
+        words = self._words((*pending, token))
+        if len(words) < 2:
+            longer = (*pending, token)
+            return self._hopeless(longer) - self._hopeless(pending), (history, longer)
+        score = -self._hopeless(pending)
+        for word in words[:-1]:
+            score += self._score(history, word)
+            history = (*history, word)[-max(1, self._model.order - 1) :]
+        return score + self._hopeless((token,)), (history, (token,))
+
+    def end(self, state: State) -> float:
+        """Return what the end of the sound adds to the score."""
+        history, pending = tuple(state[0]), tuple(state[1])
+        score = -self._hopeless(pending)
+        for word in self._words(pending):
+            score += self._score(history, word)
+            history = (*history, word)
+        return score + self._alpha * self._model.score(self._context(history), END)
+
+    def _score(self, history: Sequence[str], word: str) -> float:
+        known = 0.0 if self._model.knows(word) else self._unknown
+        return self._beta + self._alpha * (self._model.score(self._context(history), word) + known)
+
+    def _context(self, history: Sequence[str]) -> Sequence[str]:
+        return history if len(history) >= self._model.order - 1 else (BEGIN, *history)
+
+    def _hopeless(self, pending: tuple[int, ...]) -> float:
+        """Return the score of a word that has begun: that of unknown ones if no known word begins like it."""
+        known, begun = self._model.words, self._words(pending)
+        if not known or not begun:
+            return 0.0
+        place = bisect_left(known, begun[-1])
+        begins = place < len(known) and known[place].startswith(begun[-1])
+        return 0.0 if begins else self._alpha * self._unknown
