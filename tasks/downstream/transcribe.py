@@ -120,7 +120,10 @@ class Transcribe(SoundTask):
     usual: ClassVar = 2
     files: ClassVar = ("language", "hot_words")
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
-    decoding_fields: ClassVar = ("beam", "language", "alpha", "beta", "scoring", "channel")
+    decoding_fields: ClassVar = (
+        *("beam", "language", "language_of", "alpha", "beta", "unknown", "hot_words", "hot_weight", "n_best"),
+        *("pause", "longest_line", "scoring", "channel"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

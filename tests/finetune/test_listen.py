@@ -881,6 +881,14 @@ def test_hot_words_and_alternatives_need_a_beam_and_words_that_can_be_written(tm
         hot.check_tokenizer(TOKENIZER)
 
 
+def test_what_finds_transcripts_can_be_changed_after_training(tmp_path: Path) -> None:
+    (tmp_path / "hot.txt").write_text("red\n")
+    task = replace(TOYS["transcribe"].task, encoder="chunks", features=FeatureConfig(bins=20))
+    changes = {"beam": 4, "hot_words": tmp_path / "hot.txt", "hot_weight": 1.0, "unknown": -3.0, "language_of": "words"}
+    assert task.decoding_with({**changes, "n_best": 2}, TOKENIZER).n_best == 2
+    assert task.decoding_with({"pause": 0.5, "longest_line": 9.0}, TOKENIZER).pause == 0.5
+
+
 def test_alternatives_are_ranked_and_the_first_is_the_transcript(tmp_path: Path) -> None:
     model, row = copy(trained_recognizer()), {"audio": {"array": speech(), "sampling_rate": 8000}}
     (tmp_path / "hot.txt").write_text("red red\n")
