@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from heapq import nlargest
 from itertools import pairwise
 from typing import Literal
 
@@ -13,6 +14,7 @@ _NARROWEST, _WIDEST = 40, 132  # columns
 _LEAST, _ENOUGH = 3, 8  # line breaks: with fewer than enough, no exception is allowed
 _PROBED = 400  # lines of a document
 _FULL, _FEWEST_FULL, _CONTINUED = 0.8, 0.6, 0.5  # shares of the line breaks, see `wrap_width`
+_NOT_LONGER = 0.98  # share of the lines: a few hold a word that is longer than the width
 _RAGGED = 4  # columns by which a full line may fall short of the width
 _MOST_OTHERS = 0.2  # share of the lines
 _LEAST_WORDS = 3  # of a line
@@ -21,6 +23,7 @@ _PART = 0.6  # of the width: a shorter line ends a paragraph even within a sente
 
 _OPENING = " \t([{\"'\u201c\u2018"
 _WIDE = re.compile(f"[{NO_SPACES}]")  # characters that take two columns, and are written without spaces
+_WIDE_RUN = re.compile(f"[{NO_SPACES}]+")
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]|\(?(?:\d{1,3}|[A-Za-z])[.)])\s")
 _GAP = re.compile(r"[^\s.!?:;\"'\u201d\u2019)\]]\s{2,}\S")  # in a table; typists put two spaces after a full stop
 _FINAL = re.compile(r"[.!?\u2026\u3002\uff01\uff1f:\uff1a][\"'\u201d\u2019\u300d\u300f)\]]*\s*\Z")
@@ -52,8 +55,12 @@ def wrap_width(lines: Sequence[str]) -> int:
     breaks = [(line, after) for line, after in pairwise(lines) if line.strip() and after.strip()]
     if len(breaks) < _LEAST:
         return 0
-    lengths = sorted(_columns(line) for line in lines if line.strip())
-    width = lengths[int(0.98 * (len(lengths) - 1))]  # a few lines hold a word that is longer
+    written = [line for line in lines if line.strip()]
+    longer = len(written) - 1 - int(_NOT_LONGER * (len(written) - 1))
+    # Most texts with a paragraph a line show that by their longest lines.
+    if all(_columns(line) > _WIDEST for line in nlargest(longer + 1, written, key=len)):
+        return 0
+    width = sorted(map(_columns, written))[-1 - longer]
     if not _NARROWEST <= width <= _WIDEST:
         return 0
     breaks = breaks if _is_full(*breaks[0], width) else breaks[1:]  # a title
@@ -117,7 +124,7 @@ def _space(line: str, after: str) -> str:
 
 def _columns(line: str) -> int:
     line = line.rstrip()
-    return len(line) if line.isascii() else len(line) + len(_WIDE.findall(line))
+    return len(line) if line.isascii() else len(line) + sum(map(len, _WIDE_RUN.findall(line)))
 
 
 def _indent(line: str) -> int:
