@@ -11,7 +11,6 @@ from __future__ import annotations
 import warnings
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
-from pathlib import Path
 
 from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
@@ -19,8 +18,6 @@ from simuleval.agents.actions import Action, ReadAction, WriteAction
 from ernie.arguments import add_plugin, add_precision
 from ernie.decode.stream import Stream
 from ernie.errors import Remark, UserError
-from ernie.kernels.precision import computing
-from finetune.precision import precision_of
 from finetune.translator import TextTranslator
 
 
@@ -31,8 +28,9 @@ class TranslatorAgent(TextToTextAgent):
     """
 
     def __init__(self, arguments: Namespace):
-        self._translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam, arguments.plugin)
-        self._precision = precision_of(Path(arguments.run), arguments.precision)
+        self._translator = TextTranslator.load(
+            arguments.run, arguments.wait_k, arguments.beam, arguments.plugin, arguments.precision
+        )
         super().__init__(arguments)
 
     @staticmethod
@@ -51,10 +49,6 @@ class TranslatorAgent(TextToTextAgent):
 
     def policy(self) -> Action:
         """Write the words that the newly read ones commit; if there are none, read on."""
-        with computing(self._precision):  # that of `ernie translate`
-            return self._policy()
-
-    def _policy(self) -> Action:
         new, ended = "", self.states.source_finished
         try:
             for word in self.states.source[self._read :]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,9 +132,12 @@ class FinetunedModel(nn.Layer):
 
     def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
         """Return the predictions for examples, in order.  Dropout is off; each layer's mode is restored afterwards."""
-        own = nullcontext() if self.precision is None or is_chosen() else computing(self.precision)
-        with evaluating(self), own:
+        with evaluating(self), self.computing():
             return self._answers(examples, batch_tokens)
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Return the context of the model's own precision, which changes nothing where the caller has chosen one."""
+        return nullcontext() if self.precision is None or is_chosen() else computing(self.precision)
 
     def _answers(self, examples: Sequence[Example], batch_tokens: int) -> list[Answer]:
         answers: dict[int, Answer] = {}

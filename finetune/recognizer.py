@@ -12,6 +12,7 @@ from ernie.decode.recognizer import RecognitionState
 from ernie.decode.stream import check_pieces, check_state
 from ernie.decode.words import in_lines
 from ernie.errors import UserError
+from ernie.kernels.precision import InferencePrecisionChoice
 from finetune.committed import CommittedText
 from finetune.model import FinetunedModel
 from tasks.downstream.transcribe import Transcribe
@@ -27,8 +28,8 @@ class SpeechRecognizer:
     """Transcribes streams of audio at `rate` samples per second; a word is committed once nothing can extend it.
 
     With `task.pause` a line of text ends after each pause.  It is stateless: `push` and `finish` take a state and
-    return the next one (see `ernie.decode.stream`).  Raises UserError for a model that transcribes whole recordings
-    only.
+    return the next one (see `ernie.decode.stream`).  It computes in the precision of its model, as `ernie transcribe`
+    does.  Raises UserError for a model that transcribes whole recordings only.
     """
 
     def __init__(self, model: FinetunedModel):
@@ -40,12 +41,18 @@ class SpeechRecognizer:
             )
         self.rate = task.features.rate
         self._decode = in_lines(model.tokenizer.decode)
+        self._computing = model.computing
         self._tokens = task.recognizer(model.ernie, model.head)
 
     @classmethod
-    def load(cls, run: str | Path, trust_plugins: Sequence[str] | bool = ()) -> SpeechRecognizer:
-        """Load the recognizer of a fine-tuning run; `trust_plugins` as in `FinetunedModel.load`."""
-        return cls(FinetunedModel.load(run, trust_plugins))
+    def load(
+        cls,
+        run: str | Path,
+        trust_plugins: Sequence[str] | bool = (),
+        precision: InferencePrecisionChoice | None = None,
+    ) -> SpeechRecognizer:
+        """Load the recognizer of a fine-tuning run; the other arguments are those of `FinetunedModel.load`."""
+        return cls(FinetunedModel.load(run, trust_plugins, precision))
 
     def begin(self, streams: int = 1) -> SpeechRecognizerState:
         """Return the state of streams before any audio."""
@@ -60,12 +67,14 @@ class SpeechRecognizer:
         """
         check_state(state, SpeechRecognizerState)
         tokens, samples = state.tokens.forget(state.past_tokens), map(as_samples, check_pieces(state, pieces))
-        return self._commit(state, self._tokens.push(tokens, list(samples))[0])
+        with self._computing():
+            return self._commit(state, self._tokens.push(tokens, list(samples))[0])
 
     def finish(self, state: SpeechRecognizerState) -> tuple[SpeechRecognizerState, list[str]]:
         """End all streams; return the rest of the transcripts."""
         check_state(state, SpeechRecognizerState)
-        return self._commit(state, self._tokens.finish(state.tokens.forget(state.past_tokens))[0])
+        with self._computing():
+            return self._commit(state, self._tokens.finish(state.tokens.forget(state.past_tokens))[0])
 
     def _commit(
         self, state: SpeechRecognizerState, tokens: RecognitionState

@@ -14,6 +14,7 @@ from ernie.config import check_seed
 from ernie.data.labeled.row import Row
 from ernie.decode.stream import check_state, check_streams, check_texts, common_model
 from ernie.errors import Remark, UserError
+from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.inference import identity
 from ernie.text.blank import is_blank
 from ernie.text.utterances import complete_utterances, utterances
@@ -95,12 +96,13 @@ class TextSpeaker:
         seed: int = 0,
         trust_plugins: Sequence[str] | bool = (),
         text_normalization: str | None = None,
+        precision: InferencePrecisionChoice | None = None,
     ) -> TextSpeaker:
-        """Load the speaker of a fine-tuning run; `trust_plugins` as in `FinetunedModel.load`.
+        """Load the speaker of a fine-tuning run; `trust_plugins` and `precision` as in `FinetunedModel.load`.
 
         `text_normalization` ("en", "zh", "ja" or "none") replaces that of the run.
         """
-        model = FinetunedModel.load(run, trust_plugins)
+        model = FinetunedModel.load(run, trust_plugins, precision)
         if text_normalization is not None and isinstance(model.task, Synthesize):
             model.change_decoding(text_normalization=text_normalization)
         return cls(model, vocoder, seed)
@@ -155,7 +157,13 @@ class TextSpeaker:
 
     def _synthesize(self, ids_L: np.ndarray) -> Iterator[np.ndarray]:
         inputs = self._model.ernie, self._model.head, ids_L, self._model.task_id
-        return self._task.spoken(*inputs, vocoder=self._vocoder, seed=self._seed)
+        spoken = self._task.spoken(*inputs, vocoder=self._vocoder, seed=self._seed)
+        while True:  # not a `for` inside the context: what runs between two pieces keeps its own precision
+            with self._model.computing():
+                piece = next(spoken, None)
+            if piece is None:
+                return
+            yield piece
 
     def begin(self, streams: int = 1) -> TextSpeakerState:
         """Return the state of streams before any text."""

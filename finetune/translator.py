@@ -15,6 +15,7 @@ from ernie.decode.stream import check_state, check_texts
 from ernie.decode.translator import Progress, TranslationState
 from ernie.decode.wait_k import WaitK
 from ernie.errors import Remark, UserError, about, check_iterable
+from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.text.blank import is_blank
 from ernie.text.incoming import INITIAL_HELD, StableTokens, stable_tokens
 from finetune.committed import CommittedText
@@ -36,7 +37,8 @@ class TextTranslatorState(CommittedText[TranslationState]):
 class TextTranslator:
     """Translates streams of text; a word is committed once nothing can extend it.
 
-    It is stateless: `push` and `finish` take a state and return the next one (see `ernie.decode.stream`).
+    It is stateless: `push` and `finish` take a state and return the next one (see `ernie.decode.stream`).  It computes
+    in the precision of its model, as `ernie translate` does.
     """
 
     def __init__(self, model: FinetunedModel, policy: WaitK | None = None, beam: int | None = None):
@@ -46,6 +48,7 @@ class TextTranslator:
                 f"this model is of the kind {task.variant_name}; only those of the kind translate can translate"
             )
         self._tokenizer, self._noted_unknown = model.tokenizer, False
+        self._computing = model.computing
         self._tokens = task.translator(model.ernie, model.head, model.task_id, policy, beam)
 
     @classmethod
@@ -55,12 +58,13 @@ class TextTranslator:
         wait_k: int | None = None,
         beam: int | None = None,
         trust_plugins: Sequence[str] | bool = (),
+        precision: InferencePrecisionChoice | None = None,
     ) -> TextTranslator:
         """Load the translator of a fine-tuning run; `wait_k` replaces the distance that it was trained for.
 
-        `trust_plugins` is that of `FinetunedModel.load`.
+        `trust_plugins` and `precision` are those of `FinetunedModel.load`.
         """
-        model = FinetunedModel.load(run, trust_plugins)
+        model = FinetunedModel.load(run, trust_plugins, precision)
         policy = WaitK(wait_k, getattr(model.task, "catch_up", 0.0)) if wait_k is not None else None
         return cls(model, policy, beam)
 
@@ -89,7 +93,8 @@ class TextTranslator:
         state, tokens = self._push(
             state, [stable_tokens(self._tokenizer, held, "", ended=True) for held in _held(state)]
         )
-        return self._commit(state, self._tokens.finish(tokens)[0])
+        with self._computing():
+            return self._commit(state, self._tokens.finish(tokens)[0])
 
     def translate(self, texts: Sequence[str], names: Sequence[str] = ()) -> list[tuple[str, Progress]]:
         """Return the translation of each whole text and its progress; `names` are the names of the texts in messages.
@@ -106,7 +111,7 @@ class TextTranslator:
         translations: dict[int, tuple[str, Progress]] = {}
         for chosen in plan_by_length([len(text_ids) + 2 for text_ids in ids], BATCH_TOKENS):
             longest = max(chosen, key=lambda i: len(ids[i]))
-            with about(names[longest]) if names else nullcontext():
+            with about(names[longest]) if names else nullcontext(), self._computing():
                 results = self._tokens.translate([ids[i] for i in chosen])
             for i, progress in zip(chosen, results, strict=True):
                 translations[i] = self._tokenizer.decode(progress.written), progress
@@ -134,7 +139,8 @@ class TextTranslator:
         self, state: TextTranslatorState, stable: Sequence[StableTokens]
     ) -> tuple[TextTranslatorState, TranslationState]:
         """Push the stable tokens; return the state with the text now held back, and the new token state."""
-        tokens, _ = self._tokens.push(state.tokens, [np.array(piece.ids, np.int64) for piece in stable])
+        with self._computing():
+            tokens, _ = self._tokens.push(state.tokens, [np.array(piece.ids, np.int64) for piece in stable])
         return replace(state, held=tuple(piece.held for piece in stable)), tokens
 
     def _commit(self, state: TextTranslatorState, tokens: TranslationState) -> tuple[TextTranslatorState, list[str]]:

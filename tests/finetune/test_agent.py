@@ -16,13 +16,13 @@ from interpreter import trained_translator
 from toys import GERMAN
 
 from ernie.decode.latency import average_lagging, length_adaptive_average_lagging
+from ernie.decode.translator import TokenTranslator
 from ernie.errors import Remark
 from ernie.kernels.precision import current, resolve
 
 pytest.importorskip("simuleval")
 
 from finetune.agent import TranslatorAgent
-from finetune.translator import TextTranslator
 
 SOURCES = ("blue red green blue", "red", "green blue blue red", "red green red green blue")
 
@@ -93,8 +93,8 @@ def test_the_agent_computes_in_the_precision_of_the_command(
     trained_translator().save(tmp_path / "model")
     agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=1, beam=None, precision=given, plugin=[]))
     seen = []
-    push = TextTranslator.push
-    monkeypatch.setattr(TextTranslator, "push", lambda *arguments: (seen.append(current()), push(*arguments))[1])
+    push = TokenTranslator.push
+    monkeypatch.setattr(TokenTranslator, "push", lambda *arguments: (seen.append(current()), push(*arguments))[1])
     agent.states.source = ["red"]
     agent.policy()
     assert seen == ["fp32" if computed_in == "fp32" else resolve("auto")]
