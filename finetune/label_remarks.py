@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ernie.data.labeled.row import Row
+from ernie.data.labeled.row import Row, as_list
 from ernie.report.words import percent, plural
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.classify import Classify
 from tasks.downstream.labels import is_placeholder
 from tasks.downstream.multilabel import MultiLabel
 
 _SHOWN = 20  # labels listed with their counts
 _MANY = 20  # labels from which on few rows for each are remarked on
 _FEW_ROWS = 5  # rows a label, on average
+_SEPARATORS = ";|，；、/"  # that data sets write between labels in place of the comma
+_EDGES = "\"'“”‘’«».,;:!?。、"  # marks around a label, as if it were a sentence; others are already folded
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
 def label_counts(task: FinetuneTask, rows: Sequence[Row]) -> Counter[str]:
@@ -49,8 +54,10 @@ def label_remarks(task: FinetuneTask, rows: Sequence[Row]) -> list[str]:
     """Return remarks on labels that were collected from the training rows `rows`."""
     counts = label_counts(task, rows)
     remarks = [*_too_many(task, counts, len(rows)), *_placeholders(counts), *_alike(counts)]
-    if isinstance(task, MultiLabel) and task.multi_hot:
-        remarks += _multi_hot(task, counts)
+    if isinstance(task, MultiLabel):
+        remarks += _multi_hot(task, counts) if task.multi_hot else _separable(task, counts)
+    if isinstance(task, Classify):
+        remarks += _lists(counts)
     return [f"train: {remark}" for remark in remarks]
 
 
@@ -62,6 +69,25 @@ def _multi_hot(task: MultiLabel, counts: Counter[str]) -> Iterator[str]:
     for label in task.labels:
         if not counts[label]:
             yield f"label '{label}' applies to no row: it cannot be learned"
+
+
+def _separable(task: MultiLabel, counts: Counter[str]) -> Iterator[str]:
+    """Yield a remark on labels that are probably several, with another mark between them than the separator."""
+    for mark in _SEPARATORS:
+        joined = [label for label in sorted(counts) if mark in label]
+        parts = Counter(part.strip() for label in joined for part in {*label.split(mark)})
+        if any(part in counts or count > 1 for part, count in parts.items() if part):
+            yield (
+                f"label '{joined[0]}' has parts, at '{mark}', that other labels have, too; if such are several labels "
+                f"each, set task.separator: '{mark}'"
+            )
+            return
+
+
+def _lists(counts: Counter[str]) -> Iterator[str]:
+    lists = [label for label in sorted(counts) if as_list(label) is not None]
+    if lists:
+        yield f"label '{lists[0]}' spells a list, and is learned as one label; the kind multilabel reads such lists"
 
 
 def _too_many(task: FinetuneTask, counts: Counter[str], rows: int) -> Iterator[str]:
@@ -83,7 +109,7 @@ def _placeholders(counts: Counter[str]) -> Iterator[str]:
 
 
 def _alike(counts: Counter[str]) -> Iterator[str]:
-    """Yield a remark for labels that differ in case, width or invisible characters only."""
+    """Yield a remark for labels that are the same number, or differ in case, width, marks or spaces only."""
     groups: dict[str, list[str]] = {}
     for label in sorted(counts):
         groups.setdefault(_folded(label), []).append(label)
@@ -91,11 +117,12 @@ def _alike(counts: Counter[str]) -> Iterator[str]:
         if len(same) > 1:
             named = " and ".join(f"{label!r} ({counts[label]:,})" for label in same)
             yield (
-                f"labels {named} differ only in case, width or spaces, and are learned as {len(same)} labels; "
+                f"labels {named} differ only in how they are written, and are learned as {len(same)} labels; "
                 "data.values can make them one"
             )
 
 
 def _folded(label: str) -> str:
     visible = "".join(c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) not in ("Cf", "Cc"))
-    return " ".join(visible.casefold().split())
+    folded = " ".join(visible.casefold().split())
+    return str(float(folded)) if _NUMBER.fullmatch(folded) else folded.strip(_EDGES).strip() or folded

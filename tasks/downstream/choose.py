@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +14,7 @@ from ernie.data.batch import Layout, Packed
 from ernie.data.document import IGNORE
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
+from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import (
     Answer,
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
+
+
+_ENOUGH_ROWS = 10  # in which the first choice is right at times
 
 
 @finetune_task("choose")
@@ -69,6 +74,8 @@ class Choose(LogitsTask):
 
     def truth(self, row: Row) -> int:
         choices, given = self._choices(row), row.text(self.label).strip()
+        if not given:
+            raise UserError("there is no label; rows without one can be left out by `skip`, with '' for this column")
         # A number (not a string) cannot be the words of a choice, even if those are digits.
         if given in choices and isinstance(row[self.label], str):
             return choices.index(given)
@@ -79,6 +86,15 @@ class Choose(LogitsTask):
         if not 0 <= number < len(choices):
             raise UserError(f"label '{given}' is none of the {len(choices)} choices (numbers begin at {self.first})")
         return number
+
+    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
+        numbered = [row for row in rows if is_number(row.text(self.label).strip())]
+        if len(numbered) < _ENOUGH_ROWS or any(self.truth(row) == 0 for row in numbered):
+            return []
+        return [
+            f"of {plural(len(numbered), 'row')} none has the first choice, number {self.first}; if the numbers begin "
+            f"elsewhere, set task.first: {self.first + 1}"
+        ]
 
     def prediction(self, answer: Answer) -> int:
         return answer["choice"] - self.first

@@ -112,7 +112,12 @@ class Extract(LogitsTask):
         return replace(example, odd=example.odd + remark) if given not in (None, start) else example
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        return self._example(row, tokenizer, None, self._spans(row))
+        spans = self._spans(row)
+        example = self._example(row, tokenizer, None, spans)
+        if self.truth(row) and not spans:
+            odd = "an answer that does not stand in the context, and so cannot be given"
+            return replace(example, odd=(*example.odd, odd))
+        return example
 
     def _spans(self, row: Row) -> list[tuple[int, int]]:
         """Return where the accepted answers of a row stand in its context, those that stand there."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from ernie.data.labeled.row import spelled
 from ernie.errors import UserError
 
+# One 0 or 1 for each label, with something other than the separator between them, or nothing.
+_HOT_TEXT = re.compile(r"[01]([^\d.-]?)[01](?:\1[01])*")
 _VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 
 
@@ -25,6 +28,8 @@ def are_multi_hot(lists: Sequence[Sequence[Any]], names: Sequence[str] = ()) -> 
     they are known.  Raises UserError for lists that can be read either way.
     """
     longer = [items for items in lists if len(items) > 1]
+    if lists and not longer and _has_fractions(lists[0]):
+        raise UserError(f"{list(lists[0])} has one value, for one label; for that there is the kind classify")
     if any(map(_is_surely_hot, longer)):
         return True
     values = [hot_values(items) for items in lists]
@@ -44,9 +49,28 @@ def are_multi_hot(lists: Sequence[Sequence[Any]], names: Sequence[str] = ()) -> 
 
 def _is_surely_hot(items: Sequence[Any]) -> bool:
     """Whether a list holds fractions or truth values, of which no label has its name."""
-    if any(isinstance(item, (bool, float)) for item in items):
+    if _has_fractions(items):
         return True
     return hot_values(items) is not None and not all(spelled(item).strip() in ("0", "1") for item in items)
+
+
+def _has_fractions(items: Sequence[Any]) -> bool:
+    return any(isinstance(item, (bool, float)) for item in items)
+
+
+def check_separator(lists: Sequence[Sequence[str]]) -> None:
+    """Raise UserError if every row has one text such as "1 0 1" or "101": one 0 or 1 for each label, not separated."""
+    texts = [items[0] for items in lists if len(items) == 1]
+    found = _HOT_TEXT.fullmatch(texts[0]) if texts else None
+    alike = found and len({*map(len, texts)}) == 1 and all(map(_HOT_TEXT.fullmatch, texts))
+    if not found or not alike or len(texts) < len(lists):
+        return
+    if found[1]:
+        raise UserError(
+            f"'{texts[0]}' has one 0 or 1 for each label, with '{found[1]}' between them; set task.separator to that"
+        )
+    if any(text.startswith("0") for text in texts):  # as no number does
+        raise UserError(f"'{texts[0]}' has one 0 or 1 for each label; put commas between them")
 
 
 def check_named_once(items: Sequence[Any]) -> None:
@@ -64,5 +88,5 @@ def check_not_two_names(lists: Sequence[Sequence[str]]) -> None:
     if len(names) == 2 and repeated and len({len(items) for items in lists}) == 1:
         raise UserError(
             f"every row has {len(lists[0])} values, '{names[0]}' or '{names[1]}', as if one for each label; "
-            f"data.values can make them 0 and 1, which is understood: {{{names[0]}: 0, {names[1]}: 1}}"
+            "data.values can make one of them 0 and the other 1, which is understood"
         )

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ernie.data.batch import Packed
-from ernie.data.labeled.row import Row, as_list, is_empty, spelled
+from ernie.data.labeled.row import Row, as_list, as_value, is_empty, spelled
 from ernie.errors import UserError, about
 from ernie.report.words import plural
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.measures import exact_sets, label_scores, set_macro_f1, set_micro_f1
-from tasks.downstream.multi_hot import are_multi_hot, check_named_once, check_not_two_names, hot_values
+from tasks.downstream.multi_hot import (
+    are_multi_hot,
+    check_named_once,
+    check_not_two_names,
+    check_separator,
+    hot_values,
+)
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -84,7 +90,9 @@ class MultiLabel(TextTask):
             length = Counter(map(len, lists)).most_common(1)[0][0] if lists else 0
             return replace(task, labels=collected(map(str, range(length))))
         with about(f"column '{self.label}'"):
-            check_not_two_names([[spelled(item).strip() for item in items] for items in lists])
+            named = [[spelled(item).strip() for item in items] for items in lists]
+            check_not_two_names(named)
+            check_separator(named)
         return replace(task, labels=collected(found_in(rows, task._labels_of)))
 
     def _lists(self, rows: Sequence[Row]) -> list[list[Any]]:
@@ -104,6 +112,8 @@ class MultiLabel(TextTask):
         items = as_list(cell)
         if items is None:
             text = row.text(column)
+            if isinstance(as_value(text), dict):
+                raise UserError(f"column '{column}': expected labels, found the object '{text:.60}'")
             if _BROKEN_LIST.match(text):
                 raise UserError(
                     f"column '{column}': '{text:.60}' begins as a list and is none; the labels of a list have "
@@ -141,7 +151,10 @@ class MultiLabel(TextTask):
         for column, cell in columns:
             if hot_values([cell]) is None:
                 found = "nothing" if is_empty(cell) else shortened(cell)
-                raise UserError(f"column '{column}': expected 0 or 1, found {found}; `skip` can leave such rows out")
+                raise UserError(
+                    f"column '{column}': expected 0 or 1, found {found}; data.values can make it one of them, and "
+                    "data.skip leave such rows out"
+                )
         return hot_values([cell for _, cell in columns]) or []
 
     def truth(self, row: Row) -> np.ndarray:

@@ -13,6 +13,7 @@ from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
 from tasks.downstream.labels import label_in
 from tasks.downstream.measures import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
+from tasks.downstream.multi_hot import hot_values
 
 
 @finetune_task("rank")
@@ -53,9 +54,10 @@ class Rank(TextTask):
 
     def target(self, row: Row) -> int:
         given = label_in(row, self.label)
-        if given not in ("0", "1"):
+        values = hot_values([given])
+        if values is None:
             raise UserError(f"label '{given}' is not 0 or 1")
-        return int(given)
+        return values[0]
 
     def prediction(self, answer: Answer) -> float:
         return answer["score"]

@@ -63,7 +63,7 @@ class Regress(TextTask):
     def truth(self, row: Row) -> float:
         text = row.text(self.label)
         try:
-            number = float(text)
+            number = math.nan if "_" in text else float(text)  # Python reads 1_000
         except ValueError:
             number = math.nan
         if not math.isfinite(number):

@@ -103,6 +103,10 @@ class TestQuestions:
         ("document", "message"),
         [
             (squad({"id": "q"}), "there is no text under 'question'"),
+            (
+                squad({"question": "Who?", "answers": [{"text": "cat", "answer_start": 4}], "is_impossible": True}),
+                "has is_impossible: true, and an answer",
+            ),
             (squad("q"), "expected a question with a context of text"),
             (squad({"question": "Who?"}, context=None), "expected a question with a context of text"),
             (squad({"question": "Who?", "answers": [{"answer_start": 1}]}), "answers: an answer has no text"),

@@ -222,6 +222,8 @@ class TestSeparated:
         with pytest.raises(UserError, match=rf"^a\.{suffix}:3: this line names the columns again"):
             rows(name)
         assert [row["text"] for row in rows(name, faulty="skip")] == ["a", "b"]
+        with pytest.raises(UserError, match=r":3: this line names the columns again"):
+            rows(write(f"a.{suffix}", f"text{mark}label\na{mark}x\nText{mark} LABEL\n"))
         assert rows(write(f"one.{suffix}", "text\ntext\n")) == [{"text": "text"}]  # may be a word
 
     def test_backslashes_before_quotes_are_named_as_the_reason_and_can_be_read(self, write: Write) -> None:
@@ -269,6 +271,10 @@ class TestJsonLines:
             ("{text: 1}", "is not JSON: Expecting property name"),
             ('{"text": "a"', "is not JSON: Expecting ',' delimiter"),
             ("[1, 2]", "expected a JSON object with named values"),
+            ('[{"text": "a"}]', "begins a list; rows that stand in one list are read from a .json file, or with"),
+            ("[", "begins a list; rows that stand in one list"),
+            ('{"text": "a", "label": 1, "label": 2}', "the name 'label' stands twice in an object"),
+            ('{"text": {"a": 1, "a": 2}}', "the name 'a' stands twice in an object"),
             ("[" * 100_000, "is not JSON"),
             ('{"text": ' + "[" * 101 + "]" * 101 + "}", "has more than 100 lists and objects inside one another"),
         ],
@@ -289,7 +295,7 @@ class TestJsonLines:
 
 class TestFormatDetection:
     @pytest.mark.parametrize("suffix", ["csv", "tsv"])
-    @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+    @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
     def test_the_delimiter_is_detected_from_the_header(self, write: Write, suffix: str, delimiter: str) -> None:
         assert rows(write(f"a.{suffix}", f"text{delimiter}label\na b{delimiter}x\n")) == [{"text": "a b", "label": "x"}]
 

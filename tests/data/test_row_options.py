@@ -45,6 +45,12 @@ def test_lists_are_joined_and_columns_composed_from_parts() -> None:
     assert row["asked"] == "Anna: a-b, 3"
 
 
+def test_what_is_missing_from_a_list_is_not_joined_as_a_word() -> None:
+    row = RowOptions(join={"words": " "}).adapt(Row({"words": ["a", None, True, 1]}))
+    assert row is not None
+    assert row["words"] == "a true 1"
+
+
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [

@@ -91,6 +91,7 @@ def test_errors_are_reported(
     (work / "it.tsv").write_text(content, encoding="utf-8")
     shutil.copytree(work / "encoder", work / "bare")
     shutil.rmtree(work / "bare" / "tokenizer")
+    (work / "bare" / "sha256.json").unlink()  # which names the missing file
     assert main(["check", "task.yaml", "--set", override]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("ernie: error: ")

@@ -52,10 +52,35 @@ def test_labels_that_have_only_a_place_are_said_to_be_numbered_and_to_apply_or_n
 
 def test_labels_alike_but_for_case_width_or_invisible_characters_are_noted() -> None:
     (remark,) = remarks(["Pos", "pos", "pos", "\uff50\uff4f\uff53", "pos\u200b", "neg"])
-    assert (
-        "'Pos' (1) and 'pos' (2) and 'pos\\u200b' (1) and 'ｐｏｓ' (1) differ only in case, width or spaces" in remark
-    )
+    assert "'Pos' (1) and 'pos' (2) and 'pos\\u200b' (1) and 'ｐｏｓ' (1) differ only in how they are written" in remark
     assert remarks(["pos ", " pos", "neg"]) == []  # spaces around a label are no part of it
+
+
+@pytest.mark.parametrize(
+    "alike", [("1", "1.0"), ("1", "01"), ("pos", "pos."), ("好", "好。"), ("pos", '"pos"'), ("pos", "“pos”")]
+)
+def test_labels_alike_but_for_marks_around_them_or_the_form_of_a_number_are_noted(alike: tuple[str, str]) -> None:
+    (remark,) = remarks([*alike, "neg"])
+    assert "differ only in how they are written, and are learned as 2 labels" in remark
+
+
+@pytest.mark.parametrize("labels", [("1", "-1"), ("1", "1.5"), (".", ","), ("C", "C++"), ("a b", "ab")])
+def test_labels_with_another_meaning_are_not_alike(labels: tuple[str, str]) -> None:
+    assert not any("how they are written" in remark for remark in remarks([*labels, "neg"]))
+
+
+@pytest.mark.parametrize("mark", [";", "|", "，", "、"])
+def test_labels_with_another_separator_between_them_are_noted(mark: str) -> None:
+    (remark,) = remarks([f"x{mark}y", "y", "z"], MultiLabel())
+    assert f"label 'x{mark}y' has parts, at '{mark}', that other labels have, too" in remark
+    assert remarks([f"x{mark}y", "y", "z"], MultiLabel(separator=mark)) == []
+    assert remarks([f"x{mark}y", "z"], MultiLabel()) == []
+
+
+def test_lists_as_the_text_of_one_label_are_noted() -> None:
+    (remark,) = remarks(["[1, 0]", "[0, 1]", "[1, 0]"])
+    assert remark.startswith("train: label '[0, 1]' spells a list, and is learned as one label; the kind multilabel")
+    assert remarks(["[neg]", "[pos]"]) == []
 
 
 def test_a_column_of_thousands_of_labels_is_noted() -> None:

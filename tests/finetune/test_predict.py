@@ -137,6 +137,7 @@ class TestInput:
     ) -> None:
         shutil.copytree(work / "done", work / "without")
         shutil.rmtree(work / "without" / "model" / "tokenizer")
+        (work / "without" / "model" / "sha256.json").unlink()  # which names the missing file
         assert main(["predict", "without", "--input", "test.tsv", "--faulty", "skip"]) == 2
         assert capsys.readouterr().err.startswith("ernie: error: this model has no tokenizer")
 

@@ -38,12 +38,25 @@ def test_a_label_may_be_the_choices_number_letter_or_text(task: Choose, label: o
     assert task.scores([row], [{"choice": 1 + task.first}]) == {"accuracy": 1}
 
 
-@pytest.mark.parametrize(
-    ("first", "label"), [(0, 3), (0, -1), (1, 0), (0, "D"), (0, "owl"), (0, "²"), (0, ""), (0, "1.0")]
-)
+@pytest.mark.parametrize(("first", "label"), [(0, 3), (0, -1), (1, 0), (0, "D"), (0, "owl"), (0, "²"), (0, "1.0")])
 def test_a_label_that_matches_no_choice_is_quoted_in_the_error(first: int, label: object) -> None:
     with pytest.raises(UserError, match=rf"label '{label}' is none of the 3 choices \(numbers begin at {first}\)"):
         Choose(first=first).truth(Row(CELLS | {"label": label}))
+
+
+def test_a_row_without_a_label_is_named_as_such() -> None:
+    with pytest.raises(UserError, match="there is no label; rows without one can be left out by `skip`"):
+        Choose().truth(Row(CELLS | {"label": " "}))
+
+
+def test_numbers_that_never_name_the_first_choice_are_noted() -> None:
+    rows = [Row(CELLS | {"label": label}) for label in (1, 2) * 5]
+    assert Choose().remarks_on(rows) == [
+        "of 10 rows none has the first choice, number 0; if the numbers begin elsewhere, set task.first: 1"
+    ]
+    assert Choose(first=1).remarks_on(rows) == Choose().remarks_on(rows[:5]) == []
+    assert Choose().remarks_on([*rows, Row(CELLS | {"label": 0})]) == []
+    assert Choose().remarks_on([Row(CELLS | {"label": "cat"})] * 10) == []
 
 
 def test_digits_given_as_text_match_a_choices_text_before_its_number() -> None:

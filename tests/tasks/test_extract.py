@@ -250,7 +250,10 @@ class TestTargets:
             f"dev: 1 row with {too_long}, the first at row 0",
         ]
         both = row(context, (cut, context.index(cut)), ("w1", 3))
-        assert prepare(task, Split("dev", [both, row(context, ("elsewhere", 0))]), FALLBACK).remarks == []
+        assert prepare(task, Split("dev", [both]), FALLBACK).remarks == []
+        assert prepare(task, Split("dev", [both, row(context, ("elsewhere", 0))]), FALLBACK).remarks == [
+            "dev: 1 row with an answer that does not stand in the context, and so cannot be given, the first at row 0"
+        ]
         assert prepare(task, Split("train", rows[1:]), FALLBACK).remarks == [
             f"train: 1 row with {too_long}, and is learned as none, since no window holds it, the first at row 0"
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -192,7 +193,7 @@ class TestRegress:
         assert Regress().remarks_on(rows(2.5, "2.5")) == ["every row has the number 2.5; no correlation is defined"]
         assert Regress().remarks_on(rows(2.5, 2)) == []
 
-    @pytest.mark.parametrize("cell", ["x", "", "nan", "inf", "1,5"])
+    @pytest.mark.parametrize("cell", ["x", "", "nan", "inf", "1,5", "1_5"])
     def test_a_value_that_is_not_a_finite_number_is_quoted(self, cell: str) -> None:
         with pytest.raises(UserError, match=f"column 'label': expected a number, found '{cell}'"):
             Regress().truth(rows(cell)[0])
@@ -315,8 +316,24 @@ class TestMultiHot:
             task.truth(rows([1, 0, 0])[0])
 
     def test_two_names_for_each_label_are_refused_with_the_way_to_0_and_1(self) -> None:
-        with pytest.raises(UserError, match=r"'no' or 'yes', as if .*data\.values .*: \{no: 0, yes: 1\}"):
+        with pytest.raises(UserError, match=r"'no' or 'yes', as if .*data\.values can make one of them 0"):
             MultiLabel().adapted_to(rows(["yes", "no", "no"], ["no", "yes", "no"]))
+
+    @pytest.mark.parametrize("mark", [" ", ";", "|", "\t", ""])
+    def test_with_another_separator_or_none_they_are_refused_and_not_one_label(self, mark: str) -> None:
+        cells = [mark.join(values) for values in ("101", "010")]
+        with pytest.raises(UserError, match=f"'{re.escape(cells[0])}' has one 0 or 1 for each label"):
+            MultiLabel().adapted_to(rows(*cells))
+        if mark.strip():
+            assert MultiLabel(separator=mark).adapted_to(rows(*cells)).truth(rows(cells[0])[0]).tolist() == [1, 0, 1]
+
+    @pytest.mark.parametrize("cells", [("10", "11"), ("1.0", "0.0"), ("1", "0"), ("0-1", "1-0"), ("010", "x")])
+    def test_codes_that_only_look_alike_are_labels(self, cells: tuple[str, str]) -> None:
+        assert set(MultiLabel().adapted_to(rows(*cells)).labels) == {*cells}
+
+    def test_one_value_for_one_label_is_refused(self) -> None:
+        with pytest.raises(UserError, match=r"^\[0\.0\] has one value, for one label; .* the kind classify"):
+            MultiLabel().adapted_to(rows([0.0], [1.0]))
 
 
 class TestColumnsOfLabels:
@@ -334,10 +351,10 @@ class TestColumnsOfLabels:
         assert self.task.is_labeled(given)
         assert not self.task.is_labeled([Row({"text": "a"}), Row({"toxic": "", "obscene": None})])
 
-    @pytest.mark.parametrize(("cell", "found"), [(None, "nothing"), ("-1", "'-1'"), (0.3, "0.3"), ("toxic", "'toxic'")])
+    @pytest.mark.parametrize(("cell", "found"), [(None, "nothing"), ("-1", "'-1'"), (0.3, "0.3"), ("yes", "'yes'")])
     def test_other_cells_are_refused_with_their_column(self, cell: Any, found: str) -> None:
         task = self.task.adapted_to([])
-        with pytest.raises(UserError, match=f"column 'obscene': expected 0 or 1, found {found}; `skip` can leave"):
+        with pytest.raises(UserError, match=f"column 'obscene': expected 0 or 1, found {found}; data.values can make"):
             task.truth(Row({"toxic": 0, "obscene": cell}))
         with pytest.raises(UserError, match="there is no column 'obscene'"):
             task.truth(Row({"toxic": 0}))

@@ -22,7 +22,8 @@ csv.field_size_limit(1 << 24)
 _MOST_COLUMNS = 100_000  # more would take gigabytes: each cell is an object
 _MOST_NESTED = 100  # lists and objects inside one another in a row of JSON
 _SHOWN = 20  # columns listed in a message
-_DELIMITERS = {"\t": "a tab", ";": "';'", ",": "','"}  # that are detected, with their names in messages
+_A_LIST = "begins a list; rows that stand in one list are read from a .json file, or with format: json"
+_DELIMITERS = {"\t": "a tab", ";": "';'", ",": "','", "|": "'|'"}  # that are detected, with their names in messages
 
 
 def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma: bool) -> Iterator[Row | Fault]:
@@ -54,7 +55,7 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
             columns = _header(place, cells, options)
         elif place.line == 1 and options.columns and (problem := _header_problem(cells, columns)):
             yield Fault(place, problem)
-        elif len(columns) > 1 and cells == columns:
+        elif len(columns) > 1 and _are_names(cells, columns):
             yield Fault(
                 place, "this line names the columns again, as the first line of another file would; take it out"
             )
@@ -65,6 +66,13 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
             yield Fault(place, f"{found}: {_listed(columns)}{hint}")
         else:
             yield Row(dict(zip(columns, cells, strict=False)), place)
+
+
+def _are_names(cells: Sequence[str], columns: Sequence[str]) -> bool:
+    """Whether the cells of a line are the names of the columns, whatever the case and the spaces around them."""
+    return len(cells) == len(columns) and all(
+        cell.strip().lower() == name.strip().lower() for cell, name in zip(cells, columns, strict=True)
+    )
 
 
 def _delimiter(names: str, usual: str) -> str:
@@ -185,12 +193,24 @@ def read_json_rows(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
 def as_row(text: str, place: Place) -> Row | Fault:
     """Parse a line of JSON into a row."""
     try:
-        cells = json.loads(text)
+        cells = json.loads(text, object_pairs_hook=_named_once)
+    except UserError as error:
+        return Fault(place, str(error))
     except (ValueError, RecursionError) as error:  # huge numbers raise ValueError, not JSONDecodeError
-        return Fault(place, f"is not JSON: {error}")
+        return Fault(place, _A_LIST if text.strip() == "[" else f"is not JSON: {error}")
     if not isinstance(cells, dict):
-        return Fault(place, "expected a JSON object with named values")
+        rows = isinstance(cells, list) and cells and isinstance(cells[0], dict)
+        return Fault(place, _A_LIST if rows else "expected a JSON object with named values")
     return checked_row(cells, place) if text.count("[") + text.count("{") > _MOST_NESTED else Row(cells, place)
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object.  Raises UserError if it has a name twice, since only one of the values would be kept."""
+    cells = dict(pairs)
+    if len(cells) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise UserError(f"the name '{twice}' stands twice in an object")
+    return cells
 
 
 def checked_row(cells: dict[str, Any], place: Place) -> Row | Fault:

@@ -59,6 +59,8 @@ def _row(context: Any, question: Any, place: Place) -> Row | Fault:
             row["answers"] = _answers(question["answers"], context)
         except UserError as error:
             return Fault(place, f"question {place.line}: {error}")
+        if question.get("is_impossible") is True and any(text.strip() for text in row["answers"]["text"]):
+            return Fault(place, f"question {place.line}: has is_impossible: true, and an answer")
     return row
 
 

@@ -151,7 +151,7 @@ class RowOptions:
             cells[new] = row.cell(old)
         for column, separator in self.join.items():
             if (items := as_list(cells.get(column))) is not None:
-                cells[column] = separator.join(map(str, items))
+                cells[column] = separator.join(spelled(item) for item in items if item is not None)
         for column, pattern in self.compose.items():
             current = Row(cells, row.place)
             cells[column] = _PLACEHOLDER.sub(lambda match, row=current: _part(row, match[1]), pattern)  # type: ignore[misc]
