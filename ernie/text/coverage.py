@@ -15,6 +15,9 @@ from ernie.text.wordpiece import WordPiece
 _ACCENTED = ((0, 0x52F), (0x1AB0, 0x1FFF), (0x20D0, 0x20FF), (0x2C60, 0x2C7F), (0xFE00, 0xFE2F), (0xE0100, 0xE01EF))
 
 
+MANY_STRIPPED = 0.01  # of the characters: more than a few words of another language have
+
+
 class Coverage(NamedTuple):
     """Counts of texts: `tokens`, the `unknown` ones of them, `characters`, and those `stripped` of a part."""
 
@@ -36,15 +39,21 @@ class Coverage(NamedTuple):
 
 def coverage(tokenizer: Tokenizer, texts: Iterable[str]) -> Coverage:
     """Count the unknown tokens and the stripped letters of texts."""
-    strips = isinstance(tokenizer, WordPiece) and tokenizer.strips_accents
     counts = [0, 0, 0, 0]
     for text in texts:
         ids = tokenizer.encode(text).ids
         counts[0] += len(ids)
         counts[1] += int((ids == tokenizer.unk_id).sum())
         counts[2] += len(text)
-        counts[3] += sum(map(has_own_mark, text)) if strips and not text.isascii() else 0
+        counts[3] += count_stripped(tokenizer, text)
     return Coverage(*counts)
+
+
+def count_stripped(tokenizer: Tokenizer, text: str) -> int:
+    """Return how many characters of a text lose a mark that is part of a letter."""
+    if text.isascii() or not (isinstance(tokenizer, WordPiece) and tokenizer.strips_accents):
+        return 0
+    return sum(text.count(letter) for letter in set(text) if has_own_mark(letter))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -16,6 +16,7 @@ import numpy as np
 from ernie.data.document import Flag, Mark
 from ernie.data.raw import Dropped, RawDocument
 from ernie.data.shard_writer import Documents
+from ernie.text.coverage import count_stripped
 from ernie.text.segment.base import Kind, Segmenter, Words, combine, in_order, no_spans
 from ernie.text.sentences import split_sentences
 from ernie.text.tokenizer import Tokenizer
@@ -92,6 +93,8 @@ class Encoder:
         counts.keep("held_out", kept_out, self._tokenizer.unk_id)
         counts.unwrapped += sum(item.unwrapped > 0 for item, kept in zip(documents, keep.tolist(), strict=True) if kept)
         counts.languages.update(language for language, kept in zip(languages, keep.tolist(), strict=True) if kept)
+        text = "".join(document.text for document, kept in zip(documents, keep.tolist(), strict=True) if kept)
+        counts.characters, counts.stripped = len(text), count_stripped(self._tokenizer, text)
         counts.bytes += sum(len(document.text.encode()) for document in documents)
         return Chunk(train, kept_out, hashes[keep], counts)
 

@@ -12,6 +12,7 @@ from ernie.data.document import Flag
 from ernie.data.raw import Dropped
 from ernie.data.shard_writer import Documents
 from ernie.report.words import plural
+from ernie.text.coverage import MANY_STRIPPED
 
 MAX_EXAMPLES = 10
 _RARE = 100_000  # tokens: few texts are longer
@@ -33,7 +34,8 @@ class Counts:
 
     `longest` is the number of tokens of the longest document, `repeated` of documents with the text of an earlier one;
     it is set at the end.  `unwrapped` documents had lines that were put together, `languages` counts those of each
-    language, and `marked` the spans that each dictionary has found.
+    language, and `marked` the spans that each dictionary has found.  Of the `characters` the tokenizer takes a part
+    from those that are `stripped`, see `ernie.text.coverage`.
     """
 
     bytes: int = 0
@@ -44,6 +46,8 @@ class Counts:
     longest: int = 0
     repeated: int = 0
     unwrapped: int = 0
+    characters: int = 0
+    stripped: int = 0
     languages: Counter[str] = field(default_factory=Counter)
     marked: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
@@ -70,6 +74,8 @@ class Counts:
         self.bytes += other.bytes
         self.one_sentence += other.one_sentence
         self.unwrapped += other.unwrapped
+        self.characters += other.characters
+        self.stripped += other.stripped
         self.longest = max(self.longest, other.longest)
         self.dropped.update(other.dropped)
         self.tokens.update(other.tokens)
@@ -117,6 +123,7 @@ class CorpusReport:
             ("tokens", f"{counts.total('tokens'):,}"),
             ("  in the longest document", f"{counts.longest:,}"),
             *((f"  {name}", _share(number, counts.total("tokens"))) for name, number in counts.tokens.items()),
+            *([("letters that lose a mark", f"{counts.stripped:,}")] if counts.stripped else []),
             ("text", f"{counts.bytes / 1e6:.1f} MB in {self.seconds:.1f} s: {self.speed:.1f} MB/s"),
         ]
         lines = [f"{name:<30} {value}" for name, value in rows]
@@ -141,6 +148,11 @@ class CorpusReport:
                 f"{unknown:.0%} of the tokens are unknown: the tokenizer lacks characters of this text, or a script "
                 "without spaces gives words too long for WordPiece, where 'ernie tokenizer train --kind sentencepiece' "
                 "helps"
+            )
+        if counts.stripped > MANY_STRIPPED * counts.characters:
+            lines.append(
+                f"{counts.stripped / counts.characters:.0%} of the characters lose a mark that is part of a letter, as "
+                "か is not が: the tokenizer strips accents, and one trained with --strip-accents no keeps them"
             )
         for name in sorted(name for name, number in counts.marked.items() if not number):
             lines.append(f"{name}: none of its entries occurs in the text: are they words of it, one a line?")

@@ -125,6 +125,19 @@ class TestDataBuild:
         assert data_build("--input", "in.txt", "--tokenizer", "tok", "--overwrite") == 0
         assert "of the tokens are unknown" not in capsys.readouterr().out
 
+    def test_letters_that_lose_a_mark_are_counted_and_noted(self, folder, capsys):
+        rows = [json.dumps({"text": f"{n}: がくせいです。ここでがんばる。" * 5}, ensure_ascii=False) for n in range(5)]
+        Path("ja.jsonl").write_text("\n".join(rows), encoding="utf-8")
+        vocabulary = Path("tok/vocab.txt").read_text(encoding="utf-8")
+        Path("kana.txt").write_text(vocabulary + "\n".join("かくせいてすここてはんるがでば。"), encoding="utf-8")
+        assert data_build("--input", "ja.jsonl", "--tokenizer", "kana.txt", "--language", "zh") == 0
+        printed = capsys.readouterr().out
+        assert re.search(r"letters that lose a mark +125\n", printed)
+        assert re.search(r"\d\d% of the characters lose a mark that is part of a letter, as か is not が", printed)
+        assert json.loads(Path("corpus/corpus.json").read_text())["report"]["stripped"] == 125
+        assert data_build("--input", "in.txt", "--tokenizer", "tok", "--overwrite") == 0
+        assert "lose a mark" not in capsys.readouterr().out
+
     def test_the_language_is_detected(self, folder, capsys):
         row = {"text": "今天天气很好。我们去公园。" * 5}
         Path("zh.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for _ in range(5)))
