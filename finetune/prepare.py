@@ -15,6 +15,7 @@ from ernie.data.labeled.read import Split, raise_faults, read_split
 from ernie.data.labeled.row import Fault, Row
 from ernie.errors import UserError, about, nearest
 from ernie.report.words import percent, plural
+from ernie.text.coverage import MANY_STRIPPED, count_stripped
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
 from finetune.label_remarks import label_remarks, labels_of
@@ -233,7 +234,7 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
             f"{split.name}: {plural(len(empty), 'row')} with a text without any token, the first at "
             f"{split.rows[empty[0]].place}; kept as they are"
         )
-    remarks += _unknown_remarks(split, examples, tokenizer)
+    remarks += _unknown_remarks(split, examples, tokenizer) + _stripped_remarks(task, split, tokenizer)
     for what in dict.fromkeys(what for example in examples for what in example.odd):
         places = [row.place for row, example in zip(split.rows, examples, strict=True) if what in example.odd]
         remarks.append(f"{split.name}: {plural(len(places), 'row')} with {what}, the first at {places[0]}")
@@ -289,6 +290,29 @@ def _unknown_remarks(split: Split, examples: Sequence[Example], tokenizer: Token
         f"{split.name}: {percent(unknown / total)} of the tokens are [UNK], which the model's vocabulary lacks, the "
         f"first at {first}; is the model for this language?"
     ]
+
+
+def _stripped_remarks(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> list[str]:
+    """Return a remark if many characters of a split's texts lose a mark that is part of a letter."""
+    total = stripped = 0
+    first = None
+    for row in split.rows:
+        columns = task.read_columns if isinstance(task, LogitsTask) else tuple(row)
+        text = "".join(part for column in columns for part in _strings(row.get(column)))
+        lost = count_stripped(tokenizer, text)
+        total, stripped = total + len(text), stripped + lost
+        first = first or (row.place if lost else None)
+    if stripped <= MANY_STRIPPED * total:
+        return []
+    return [
+        f"{split.name}: {percent(stripped / total)} of the characters lose a mark that is part of a letter, as か is "
+        f"not が, the first at {first}; the model's vocabulary strips accents, and one that does not keeps them"
+    ]
+
+
+def _strings(cell: object) -> list[str]:
+    """Return a cell that is text, or the texts of a list."""
+    return [part for part in (cell if isinstance(cell, list) else [cell]) if isinstance(part, str)]
 
 
 def _token_ids(sample: Sample) -> Iterator[np.ndarray]:

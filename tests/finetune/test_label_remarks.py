@@ -132,6 +132,14 @@ def test_a_split_of_which_the_vocabulary_lacks_a_fifth_is_noted_in_any_language(
     assert "[UNK]" not in dev_remarks(written(["a film", "good"], ["a film good bad 好 ξ", "bad"]))
 
 
+def test_letters_that_lose_a_mark_are_noted_where_many_do(written: Write) -> None:
+    assert (
+        "dev: 33% of the characters lose a mark that is part of a letter, as か is not が, the first at dev.tsv:3;"
+        in (dev_remarks(written(["a film", "good"], ["か", "がか"])))
+    )
+    assert "lose a mark" not in dev_remarks(written(["a film", "good"], ["café", "naïve"]))
+
+
 UNKNOWN: list[tuple[FinetuneTask, dict[str, Any]]] = [
     (Classify(labels=("x", "y"), text_pair="other"), {"text": "a", "other": "ξ", "label": "x"}),
     (Choose(), {"text": "a", "choices": ["ξ", "ψ"], "label": 0}),
@@ -147,3 +155,19 @@ def test_unknown_tokens_are_noted_for_every_kind_that_reads_or_writes_text(
 ) -> None:
     split = prepare(task, Split("train", [Row(cells, Place("train.jsonl", 1))]), TOKENIZER)
     assert any("of the tokens are [UNK]" in remark for remark in split.remarks)
+
+
+MARKED: list[tuple[FinetuneTask, dict[str, Any]]] = [
+    (Choose(), {"text": "a", "choices": ["が", "か"], "label": 0}),
+    (Extract(), {"question": "a", "context": "が か", "answers": ["か"]}),
+    (Tag(labels=("O", "B-X")), {"token": ["が", "a"], "tag": ["O", "B-X"]}),
+    (Translate(), {"source": "が film", "target": "a"}),
+]
+
+
+@pytest.mark.parametrize(("task", "cells"), MARKED, ids=lambda value: getattr(value, "variant_name", None))
+def test_lost_marks_are_noted_for_every_kind_that_reads_or_writes_text(
+    task: FinetuneTask, cells: dict[str, Any]
+) -> None:
+    split = prepare(task, Split("train", [Row(cells, Place("train.jsonl", 1))]), TOKENIZER)
+    assert any("lose a mark" in remark for remark in split.remarks)
