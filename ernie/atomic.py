@@ -15,6 +15,11 @@ from pathlib import Path
 from ernie.errors import UserError
 
 PARTIAL = ".partial"  # suffix of the name of a file or folder that is being written
+_FULL, _LIMITED = "the disk is full", "the limit on the size of files is reached"
+_WAY_OUT = {
+    _FULL: "Free some space and run the same command again",
+    _LIMITED: "Raise it (`ulimit -f`) and run the same command again",
+}
 
 
 def make_folder(folder: str | Path) -> Path:
@@ -25,9 +30,10 @@ def make_folder(folder: str | Path) -> Path:
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"{folder}: there is a file of that name, or of its parent's; give another folder") from None
     except OSError as error:
-        if disk_full(error):
+        if no_room(error):
             raise
-        raise UserError(f"{folder}: cannot be created ({error.strerror}); give another folder") from None
+        name = final_name(str(folder))
+        raise UserError(f"{name}: cannot be created ({error.strerror}); give another folder") from None
     return folder
 
 
@@ -103,14 +109,12 @@ def check_free(place: Path, what: str, mark: str, own: Collection[str], overwrit
 
 @contextmanager
 def disk_guard(place: Path, meaning: str) -> Iterator[None]:
-    """Raise UserError if the disk is full while `place` is written; `meaning` states the consequence."""
+    """Raise UserError if there is no room while `place` is written; `meaning` states the consequence."""
     try:
         yield
     except Exception as error:
-        if disk_full(error):
-            raise UserError(
-                f"{place}: the disk is full; {meaning}. Free some space and run the same command again."
-            ) from None
+        if reason := no_room(error):
+            raise UserError(f"{place}: {reason}; {meaning}. {_WAY_OUT[reason]}.") from None
         raise
 
 
@@ -119,11 +123,59 @@ def final_name(path: str) -> str:
     return re.sub(rf"(\.\d+-[0-9a-f]+)?{re.escape(PARTIAL)}(-\d+)?(?=[/\\]|$)", "", path)
 
 
-def disk_full(error: BaseException) -> bool:
-    """Whether an error was caused by a full disk or quota."""
+def no_room(error: BaseException) -> str:
+    """Return why a file could not be written to its end, a full disk or a limit on files; "" for any other error."""
+    number = error.errno if isinstance(error, OSError) else None
     # safetensors raises an exception of its own for I/O errors, with the operating system's message in it.
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return full or "No space left on device" in str(error)
+    if number in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):
+        return _FULL
+    return _LIMITED if number == errno.EFBIG or "File too large" in str(error) else ""
+
+
+def without_room(error: BaseException) -> str:
+    """Return a sentence on an error for want of room, with the way out; "" for any other error."""
+    reason = no_room(error)
+    return f"{reason}. {_WAY_OUT[reason]}" if reason else ""
+
+
+def check_room(folder: Path, needed: int, largest: int, what: str) -> None:
+    """Raise UserError unless `needed` bytes can be written to a folder, in files of up to `largest` bytes.
+
+    To be called before long work, so that its result is not lost.  The folder need not exist.
+    """
+    if 0 <= (limit := _file_limit()) < largest:
+        raise UserError(
+            f"{folder}: {what} takes files of {_megabytes(largest)}, and the limit on the size of files is "
+            f"{_megabytes(limit)}. {_WAY_OUT[_LIMITED]}."
+        )
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if (free := shutil.disk_usage(there).free) < needed:
+        raise UserError(
+            f"{folder}: {what} takes {_megabytes(needed)}, and the disk has {_megabytes(free)} left. {_WAY_OUT[_FULL]}."
+        )
+
+
+def check_written(folder: Path) -> None:
+    """Raise OSError if files in a folder were cut for want of room, for writers that do not say so, as Paddle's."""
+    limit = _file_limit()
+    if any(0 <= limit <= path.stat().st_size for path in folder.iterdir()):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(folder))
+    if shutil.disk_usage(folder).free == 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+
+def _file_limit() -> int:
+    """Return the limit on the size of files in bytes (`ulimit -f`); negative without one."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return -1
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return -1 if limit == resource.RLIM_INFINITY else limit
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.3g} MB" if size < 1e6 else f"{size / 1e6:,.0f} MB"
 
 
 def put_text(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ is run, so that `ernie --help` is fast.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -22,7 +23,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from ernie import __version__
-from ernie.atomic import disk_full, final_name
+from ernie.atomic import final_name, without_room
 from ernie.errors import Remark, UserError, nearest
 from ernie.registry import import_plugins
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal
@@ -31,6 +32,7 @@ from ernie.train.origin import running
 
 GROUP = "ernie.commands"
 _OUT_OF_MEMORY = ("ResourceExhausted", "bad_alloc")  # in errors of Paddle
+_TOO_MANY_FILES = os.strerror(errno.EMFILE)
 # The order of our own commands in the help; those of other distributions follow, sorted by name.
 _ORDER = (
     *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "report", "verify", "convert"),
@@ -46,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    _occupy_closed_streams()
     if sys.stdout is None:
         print("ernie: error: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
         return 2
@@ -73,6 +76,17 @@ def _main(argv: Sequence[str] | None) -> int:
         return 2
 
 
+def _occupy_closed_streams() -> None:
+    """Keep the numbers of closed standard streams from files that are opened later: Paddle's C++ writes to number 2."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
+
+
 def _sentence(error: Exception) -> str:
     """Return what the user can do about an error of the system or of a limit, "" for any other error."""
     if isinstance(error, RecursionError):
@@ -85,11 +99,15 @@ def _sentence(error: Exception) -> str:
         if error.encoding.replace("-", "").lower() != "utf8":
             return f"standard output takes only {error.encoding}, not {text!a}: set PYTHONIOENCODING=utf-8"
         return f"{text!a}: is not UTF-8, perhaps in the name of a file or folder; rename it"
-    if not isinstance(error, OSError) or (error.filename is None and error.errno is None):
+    filename = getattr(error, "filename", None)
+    name = f"{final_name(str(filename))}: " if filename else ""
+    if sentence := without_room(error):
+        return f"{name}{sentence}"
+    if _TOO_MANY_FILES in str(error):  # perhaps of Paddle, which loads libraries at their first use
+        return f"{name}too many files are open. Raise the limit (`ulimit -n`) and run the same command again"
+    if not isinstance(error, OSError) or (filename is None and error.errno is None):
         return ""
-    name = f"{final_name(str(error.filename))}: " if error.filename else ""
-    full = "the disk is full. Free some space and run the same command again"
-    return f"{name}{full if disk_full(error) else error.strerror or error}"
+    return f"{name}{error.strerror or error}"
 
 
 def _ended(number: int) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ernie.atomic import disk_guard, inner_folder, put_text
+from ernie.atomic import check_room, disk_guard, inner_folder, put_text
 from ernie.errors import Remark, UserError, about
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
@@ -79,6 +79,7 @@ def run(
     inputs = inputs_of(encoder_fingerprint(ernie), splits, config)
     with ExitStack() as stack:
         world.on_rank0("opening the run", lambda: stack.enter_context(claim_folder(config, inputs, folder)))
+        size = sum(4 * weight.size for weight in ernie.parameters())
         del ernie  # each trial loads its own: do not hold two in memory
         runner = _Runner(config, task, splits, folder, identity(config, inputs), quiet, world)
         trials: list[Trial] = []
@@ -89,6 +90,7 @@ def run(
                     trials.append(Trial.read(done))
                     say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
                     continue
+                world.on_rank0("opening the trial", partial(check_room, folder, size, size, "the model"))
                 with about(trial_name(point, seed)):
                     model, trial = runner.train(settings, point, seed)
                 say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ernie.atomic import disk_guard, partial_folder, put
+from ernie.atomic import check_room, disk_guard, partial_folder, put
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.data.stream import merged_states
@@ -92,6 +92,8 @@ class Run:
         self._meter = Meter()
         if checkpoint is not None:
             self._resume(checkpoint)
+        if self.step < len(self.schedule):
+            self.world.on_rank0("opening the run", self._check_room)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -238,6 +240,12 @@ class Run:
                 f"schedule: has {len(self.schedule):,} steps, and the run has done {state['step']:,}; it can be "
                 "extended, not cut"
             )
+
+    def _check_room(self) -> None:
+        """Raise UserError if a checkpoint, its weights and their two moments, has no room: training would be lost."""
+        assert self.whole is not None
+        size = sum(4 * weight.size for weight in self.whole.parameters())
+        check_room(self.folder, 3 * size, 2 * size, "a checkpoint")
 
     def _gather(self) -> None:
         """Collect the weights of all processes in `whole`; every process has to call this."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ernie.atomic import check_free, disk_full, partial_folder, put
+from ernie.atomic import check_free, no_room, partial_folder, put
 from ernie.data.document import Document
 from ernie.data.index import FORMAT
 from ernie.data.shards import SPLITS, SUFFIXES, dtypes, file_sha256, shard_stem
@@ -133,9 +133,9 @@ class CorpusWriter:
         for split in self._splits.values():
             split.abandon()
         shutil.rmtree(self._folder, ignore_errors=True)
-        if disk_full(error):
+        if reason := no_room(error):
             raise UserError(
-                f"{self.output}: the disk is full; what was written so far is removed. "
+                f"{self.output}: {reason}; what was written so far is removed. "
                 "Free some space, or give --output on another disk."
             ) from error
         if isinstance(error, PermissionError):

@@ -39,7 +39,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,18 @@ MARK = "ran"  # the file in OUTSIDE that a stranger's code leaves
 CODE = f"from pathlib import Path\n(Path(__file__).resolve().parent.parent / 'outside' / '{MARK}').touch()\n"
 _VISIBLE = {"\n", "\t"}
 _BIDI = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
+
+
+@dataclass(frozen=True)
+class Around:
+    """What surrounds a command: limits of the system (0: none), variables, streams and their encoding."""
+
+    file_bytes: int = 0
+    disk_bytes: int = 0  # of a disk mounted at WORK/disk
+    open_files: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    encoding: str = "utf-8"
+    closed: tuple[int, ...] = ()  # of standard input, output and error
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,7 @@ class Case:
     seconds: int = 20
     megabytes: int = 1000
     commands: tuple[str, ...] = ()
+    around: Around = Around()
 
     def __str__(self) -> str:
         return self.id
@@ -188,8 +201,10 @@ class Trier:
         case.make(work)
         out, err = work.parent / "out", work.parent / "err"
         asked = {"folder": str(work), "words": shlex.split(case.words), "out": str(out), "err": str(err)}
-        answer = self._ask({**asked, "seconds": case.seconds, "megabytes": case.megabytes})
-        printed = (out.read_bytes() + err.read_bytes()).decode(errors="surrogateescape")
+        answer = self._ask(
+            {**asked, "seconds": case.seconds, "megabytes": case.megabytes, "around": asdict(case.around)}
+        )
+        printed = b"".join(file.read_bytes() for file in (out, err) if file.exists()).decode(errors="surrogateescape")
         return answer["status"], answer["seconds"], printed
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import paddle
 
+from ernie.atomic import check_written
 from ernie.errors import UserError
 from ernie.model.export.padded import INPUTS, PaddedModel
 
@@ -37,6 +38,7 @@ def write_model(model: PaddedModel, folder: Path, to: Format, int8: bool = False
         return
     shapes = [paddle.static.InputSpec([None, None], "int64", name) for name in INPUTS]
     paddle.jit.save(model, str(folder / "model"), input_spec=shapes)
+    check_written(folder)
 
 
 def open_model(folder: Path, to: Format) -> Run:

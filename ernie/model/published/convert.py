@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ernie.atomic import check_absent, partial_folder, put
+from ernie.atomic import check_absent, disk_guard, partial_folder, put
 from ernie.errors import UserError
 from ernie.model.published.certificate import TOLERANCE, Certificate, Check
 from ernie.model.published.fold import fold_task
@@ -50,11 +50,12 @@ def convert(
     plan = _plan(source, loaded, to, task)
     partial = partial_folder(target)
     try:
-        certificate = _write_certified(plan, loaded, source, partial, to, tolerance)
-        text = json.dumps(certificate.record(), indent=2)
-        (partial / CERTIFICATE_FILE).write_text(text + "\n", encoding="utf-8")
-        if certificate.passed:
-            put(partial, target, lambda: check_absent(target))
+        with disk_guard(target, "nothing was written"):
+            certificate = _write_certified(plan, loaded, source, partial, to, tolerance)
+            text = json.dumps(certificate.record(), indent=2)
+            (partial / CERTIFICATE_FILE).write_text(text + "\n", encoding="utf-8")
+            if certificate.passed:
+                put(partial, target, lambda: check_absent(target))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return certificate
