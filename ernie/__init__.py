@@ -1,6 +1,11 @@
 """ernie: continual multi-task pretraining in the manner of ERNIE 2.0, on PaddlePaddle."""
 
-from __future__ import annotations
+import sys
+
+import ernie_command
+
+if sys.argv[:1] == ["-m"] and "ernie.cli" in sys.orig_argv:  # `python -m ernie.cli`, before the imports that take time
+    ernie_command.expect_interrupts()
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

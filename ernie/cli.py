@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+import ernie_command
 from ernie import __version__
 from ernie.atomic import final_name, without_room
 from ernie.errors import Remark, UserError, nearest
@@ -134,7 +135,8 @@ def _terminable(signals: list[int]) -> Iterator[None]:
         leave_terminal()
         raise KeyboardInterrupt
 
-    ignored = signal.getsignal(signal.SIGINT) != signal.default_int_handler  # as for a shell's background jobs (`&`)
+    usual = (signal.default_int_handler, ernie_command.end_at_once)
+    ignored = signal.getsignal(signal.SIGINT) not in usual  # as for a shell's background jobs (`&`)
     numbers = [number for number in ending_signals() if number != signal.SIGINT or not ignored]
     before = {number: signal.signal(number, end) for number in numbers}
     try:
