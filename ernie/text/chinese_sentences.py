@@ -20,6 +20,7 @@ _PAIRS = {"《": "》", "〈": "〉", "（": "）", "(": ")", "【": "】", "〔
 _QUOTES = {"“": "”", "‘": "’", "「": "」", "『": "』", "﹁": "﹂", "﹃": "﹄", "〝": "〞"}
 _STRAIGHT = "\"'＂＇"  # the same character opens and closes
 _OPENS = {closer: opener for opener, closer in (_PAIRS | _QUOTES).items()} | {"〟": "〝"}
+_CLOSERS = "".join(_OPENS) + _STRAIGHT
 _BRACKETS = re.escape("".join([*_OPENS, *_OPENS.values(), _STRAIGHT]))
 # A bracket, or a pair with neither a mark nor a bracket inside: such a pair keeps no mark from ending a sentence.
 _TO_CLOSER = (f"(?<={re.escape(opens)})[^{_BRACKETS}{_MARK}]*{re.escape(closes)}" for closes, opens in _OPENS.items())
@@ -33,22 +34,26 @@ _LONGEST_OTHER, _LONGEST_QUOTED = 200, 30
 _MOST_OPEN = 8  # brackets
 
 # Who spoke, with a verb of saying, after the closing quote.  Some words only contain such a verb: 知道, 小說, 問題.
-# In a longer clause the verb comes last.
+# In a longer clause the verb comes last.  After a colon, something else is said.
 _VERB = (
-    "(?:(?<![知难難味街频頻管轨軌渠铁鐵])道(?![路理歉])|(?<![小学學传傳])[说説說](?!法)|[问問](?![题題号號卷])|"
+    "(?:(?<![知难難味街频頻管轨軌渠铁鐵报報])道(?![路理歉])|(?<![小学學传傳])[说説說](?!法)|[问問](?![题題号號卷])|"
     "答(?!案)|喊|叫(?!做)|[写寫](?![作字])|吼|嚷|表示|指出|强调|強調|解释|解釋|补充|補充|宣布|宣佈|反驳|反駁|感叹|感嘆|"
-    "嘀咕|嘟囔|告诉|告訴|提醒|承认|承認)"
+    "嘀咕|嘟囔|告诉|告訴|(?<![这這那個个])提醒|承认|承認)"
 )
 _NAME = '[^，。！？；：“”‘’「」『』"\\s]'
 _SPEAKER = re.compile(
-    rf"(?:{_NAME}{{0,6}}?{_VERB}|{_NAME}{{7,16}}?{_VERB}[道著着了]?(?=[，。！？,.!?…]|\Z))(?!.{{0,3}}[：:][“「『\"‘])"
+    rf"(?!{_NAME}{{0,6}}?[没沒][有人]|[这這那]是)(?:{_NAME}{{0,6}}?{_VERB}|{_NAME}{{7,30}}?{_VERB}[道著着了]?(?=[，。！？,.!?…]|\Z))"
+    "(?!.{0,3}[：:])"
 )
 _SPOKEN = re.compile(rf"{_VERB}[道著着了]?\Z")
-_QUOTE_GOES_ON = re.compile("[的之]|地一|等[问問]")
+_QUOTE_GOES_ON = re.compile("[的之]|地一|等[问問]|[这這那]句|是(?![的啊呀吗嗎嘛，。！])|[和与與及或][“「『]")
 _AFTER_ELLIPSIS = re.compile("[等的到至]")
-_LIST_NUMBER = re.compile(r"(?:^|[\s。！？；．：:])第?(?:[0-9０-９]{1,3}|[一二三四五六七八九十]{1,3})\Z")
+_LIST_NUMBER = re.compile(
+    r"(?:(?:^|[\s。！？；．：:])第?|[例图圖表题題])(?:[0-9０-９]{1,3}|[一二三四五六七八九十]{1,3})[章节節回]?\Z"
+)
 _INITIAL = re.compile("(?<![A-Za-zＡ-Ｚａ-ｚ])[A-Za-zＡ-Ｚａ-ｚ]\\Z")
-_DIGIT, _HAN = re.compile("[0-9０-９]"), re.compile(f"[{HAN}]")
+_DIGIT, _HAN, _LATIN = re.compile("[0-9０-９]"), re.compile(f"[{HAN}]"), re.compile("[A-Za-zＡ-Ｚａ-ｚ]")
+_NUMERAL = re.compile("[〇零一二三四五六七八九十]")
 _ADDRESS = re.compile("[a-z0-9=&/_%#-]")  # what follows a half-width mark in a link
 _TRANSLITERATES = f"[{TRANSLITERATION}翰亞爾蘭羅倫萊勞魯馬麥維韋賽薩貝馮蓋漢溫烏圖費萬盧裡納瑪喬龍傑凱]"
 _NAME_BEFORE, _NAME_AFTER = re.compile(rf"{_TRANSLITERATES}+\Z"), re.compile(f"{_TRANSLITERATES}+")
@@ -176,21 +181,27 @@ def _is_mark(text: str, start: int, stop: int) -> bool:
     if mark in ("．", "."):
         return _is_full_stop(text, start)
     if set(mark) <= {".", ";"}:
-        return bool(_HAN.match(before)) or before in _OPENS
+        return _ends_clause(text, start)
     return not (mark.isascii() and before.isascii() and not before.isspace() and _ADDRESS.match(after))
+
+
+def _ends_clause(text: str, at: int) -> bool:
+    """Whether a Chinese character, or a bracket or quote after one, stands before a half-width mark: not in code."""
+    before = text[max(0, at - _WINDOW) : at]
+    return bool(_HAN.match(before.rstrip(_CLOSERS)[-1:])) or (before[-1:] in _OPENS and not before[-1:].isascii())
 
 
 def _is_full_stop(text: str, at: int) -> bool:
     """Whether a full-width or half-width full stop is none of a number, list number, initial or foreign name."""
     before, after = text[max(0, at - _WINDOW) : at], text[at + 1 : at + 1 + _WINDOW]
-    if text[at] == "." and not (_HAN.match(before[-1:]) or before[-1:] in _OPENS):
+    if text[at] == "." and (not _ends_clause(text, at) or _LATIN.match(after)):
         return False
-    if _DIGIT.match(before[-1:]) and _DIGIT.match(after):
+    if any(kind.match(before[-1:]) and kind.match(after) for kind in (_DIGIT, _NUMERAL, _LATIN)):
         return False
     if _LIST_NUMBER.search(before) or _INITIAL.search(before):
         return False
     first, second = _NAME_BEFORE.search(before), _NAME_AFTER.match(after)
-    return not (first and second and len(first.group()) + len(second.group()) >= _LEAST_FOREIGN)
+    return not (first and len(first.group()) + (len(second.group()) if second else 0) >= _LEAST_FOREIGN)
 
 
 def _inside(text: str, brackets: _Brackets, last: int, mark: int, closed: int) -> bool:
@@ -210,7 +221,7 @@ def _goes_on(text: str, brackets: _Brackets, start: int, stop: int, closed: int,
     """Whether what follows belongs to the same sentence: who said it, or the rest of it after a quote or a pause."""
     mark, closer = text[start:stop], text[stop : stop + 1]
     if _ELLIPSIS.issuperset(mark):
-        if (quote := brackets.quote(start)) and closed <= quote.stop:
+        if (quote := brackets.quote(start)) and closed <= quote.stop and quote.stop - quote.start <= _LONGEST_QUOTED:
             return True
         if closed == stop:
             return bool(_AFTER_ELLIPSIS.match(text, after)) or (start > 0 and text[start - 1] == text[after])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from ernie.errors import UserError
 from ernie.text.chinese_sentences import chinese_ends
 from ernie.text.scripts import HAN_CHARACTER
-from ernie.text.sentence_marks import CLOSING, ENGLISH_TAIL, SPACE, skip
+from ernie.text.sentence_marks import BULLET, CLOSING, ENGLISH_TAIL, SPACE, skip
 
 # Abbreviations that precede what they belong to, so that no sentence ends with them.
 _BEFORE_NAME = frozenset(
@@ -17,7 +17,8 @@ _BEFORE_NAME = frozenset(
 )
 # Abbreviations before a number; elsewhere they are words that may end a sentence ("no", "art", "fig").
 _BEFORE_NUMBER = frozenset(
-    "no nos vol vols p pp fig figs ch chap sec art eq ver op jan feb mar apr jun jul aug sep sept oct nov dec".split()
+    "no nos vol vols p pp fig figs ch chap chaps sec secs art eq eqs ref refs ver op jan feb mar apr jun jul aug sep sept "
+    "oct nov dec".split()
 )
 # Abbreviations after which a sentence may end or continue: the next word decides.
 _UNDECIDED = frozenset(
@@ -29,11 +30,12 @@ _STARTERS = frozenset(
     "the a an this that these those it its he she his her they their we our you your i my in on at by for from with to "
     "as if when while where after before since although though because but and or so yet however there here what why "
     "how who which both each some many most all no not one two such thus then also another other several during under "
-    "despite unlike according today".split()
+    "despite unlike according today nobody nothing everybody everyone everything somebody someone something".split()
 )
 
 _MARKS = re.compile(r"[.!?\u2026\u203c\u2047-\u2049]+")  # one mark, or several: ... ?!
-_NEXT = re.compile(r"[\"'\u201c\u2018(\[\xab\xbf\xa1*\u2014-]*([^\W_]+)")  # opening quotes and brackets, a word
+# A bullet or dash, opening quotes and brackets, a word.
+_NEXT = re.compile(rf"(?:{BULLET}\s*)?[\"'\u201c\u2018(\[\xab\xbf\xa1*\u2014-]*([^\W_]+)")
 _LAST_WORD = re.compile(r"[^\s\"'\u201c\u2018(\[\xab\u2014/-]*\Z")
 _LONGEST_WORD = 24  # characters looked at before a full stop: more than any abbreviation has
 
@@ -73,12 +75,12 @@ def _english_ends(text: str) -> Iterator[int]:
         tail = skip(ENGLISH_TAIL, text, match.end())
         after = skip(SPACE, text, tail)
         following = _NEXT.match(text, after)
-        if following is None or following[1][0].islower():
+        if following is None or not _may_begin(following[1]):
             continue
         # Without a space, as in 3.5 or U.S, only a footnote or an emoji shows that a sentence ends.
         if after == tail and (tail == skip(CLOSING, text, match.end()) or not following[1][0].isupper()):
             continue
-        if match.group() == "." and not _full_stop_ends(text, first, match.start(), following[1]):
+        if match.group() == "." and not _full_stop_ends(text, max(first, last), match.start(), following[1]):
             continue
         yield after
         last = after
@@ -87,7 +89,7 @@ def _english_ends(text: str) -> Iterator[int]:
 def _full_stop_ends(text: str, first: int, at: int, next_word: str) -> bool:
     """Whether the full stop at index `at`, before `next_word`, ends a sentence rather than an abbreviation.
 
-    `first` is the index of the first non-space character of the text.
+    `first` is the index of the first character of the sentence.
     """
     last_word = _LAST_WORD.search(text, max(0, at - _LONGEST_WORD), at)
     word = last_word.group() if last_word else ""
@@ -98,8 +100,13 @@ def _full_stop_ends(text: str, first: int, at: int, next_word: str) -> bool:
         return False
     if _is_initial(word) or lower in _UNDECIDED:
         return next_word.lower() in _STARTERS
-    # "1. First" at the start of a paragraph is a numbering.
+    # "1. First" at the start of a sentence is a numbering.
     return not (word.isdigit() and len(word) <= 3 and at - len(word) <= first)
+
+
+def _may_begin(word: str) -> bool:
+    """Whether a sentence may begin with a word: not with one in small letters, but with iPhones."""
+    return not word[0].islower() or word[1:2].isupper()
 
 
 def _is_initial(word: str) -> bool:

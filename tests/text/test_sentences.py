@@ -28,6 +28,9 @@ from ernie.text.sentences import detect_language, split_sentences
         ["“Stop!”", "The door opened."],
         ["1. First things first.", "Then came I.", "But no one saw me."],
         ["1. It is 12.", "He is 3.", "So are we."],
+        ["1. First item.", "2. Second item.", "• One is here.", "★ Two is done.", "– How are you?", "– Fine."],
+        ["Plan B.", "Nobody likes it.", "See Figs. 2 and 3 and Eqs. (1) and (2).", "Yes."],
+        ["It is here.", "iPhones ring.", "eBay is large.", "mRNA is not."],
     ],
 )
 def test_english_text_is_split_into_its_sentences(sentences: list[str]) -> None:
@@ -60,6 +63,7 @@ def test_chinese_text_is_split_into_its_sentences(sentences: list[str]) -> None:
         ["It is long.[12][13]", "It is slow. [note 1]", "Anna sings.[a]", "No.[citation needed]", "Yes. [2]"],
         ["It is long.(3)", "It is slow.", "(3) Anna sings."],  # after a space, the number begins a list
         ["It is long.¹²", 'He said: "It is."[3]', "(It is.[4])", "It was.†"],
+        ["It is long.[1]:20", "It is slow.[2]:5", "Anna sings."],
         ["Great! 😀", "Loved it. 👍", "Go."],
         ["Great!👍🏽", "Loved it. 👨‍👩‍👧‍👦", "Go ❤️ now. ❤️", "Is it? 🇩🇪", "Done‼️", "First.1️⃣", "End. 😀"],
         ["Great! :)", "Loved it. <3", "Go :) now."],
@@ -98,6 +102,13 @@ def test_a_footnote_or_an_emoji_ends_a_sentence_also_without_a_space() -> None:
         ["天气好.", "去公园!", "回家;", "好吗?", "约翰.史密斯用Node.js写书.", "看http://a.cn/?q=1"],
         ["天气好｡", "去公园‼️", "回家｡"],
         ["他走了……", "再没回来…", "“我……我不知道。”他说。", "苹果、梨……等等。", "我……我去。"],
+        ["去ｗｗｗ．ａ．ｃｏｍ看看．", "一九九六．四．五下雨．", "梅赛德斯．奔驰走了．"],
+        ["例５．求解方程．", "图2．系统结构．", "第一章．开始．"],
+        ["目的：☆提供舞台；", "☆调动媒体。", "要求(甲);", "看www.绿色行.com和中文.CN。", 'f("a");f("b");'],
+        ["“有吗？”", "民兵连长告诉他：只多不少。", "“晕车！”", "这提醒怎么没到？", "“有人。”", "没有人回答。"],
+        ["“已处罚。”", "另据《新京报》报道，又扣押了。", "“我累。”现任赢洲街道东升居委会副主任的郭瑞容说。"],
+        ["“我不去。”是真的吗？", "“好。”", "是的。", "“为什么？”和“怎么办？”是两个问题。", "“走！”这句话很短。"],
+        ["“我们非常关注这个非常重要的公务车市场……", "我们是要为客户提供新的价值，而不是推销产品。”", "他走了。"],
         ["今天很长。[1]", "明天很慢。[2][3]", "后天¹也是。²"],
         ["太好了！😀", "我喜欢。👍🏽", "走吧。👨‍👩‍👧"],
     ],
