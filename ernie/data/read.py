@@ -25,6 +25,7 @@ _DATASET_FILES = ("dataset_dict.json", "dataset_info.json")
 # Files by which a tokenizer, a corpus or a run of this library is recognized.
 _OWN_FILES = ({"tokenizer_config.json"}, {"corpus.json", "sources.json"}, {"origin.json", "metrics.jsonl"})
 STANDARD_INPUT = "standard input"  # the name of this input
+_OTHER_NAMES = re.compile(r"wiki_\d+|part-(?:[mr]-)?\d+")  # of WikiExtractor's files, and Spark's and Hadoop's
 _PARQUET = b"PAR1"  # how such a file begins
 
 
@@ -238,11 +239,11 @@ def _is_own(folder: Path) -> bool:
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether a file's name looks like text; WikiExtractor names its files wiki_00, wiki_01, ..."""
+    """Whether a file's name looks like text."""
     plain = compressed.uncompressed_name(path.name).lower()
     if plain.endswith(".parquet"):
         return plain == path.name.lower()
-    return plain.endswith(SUFFIXES) or re.fullmatch(r"wiki_\d+", plain) is not None
+    return plain.endswith(SUFFIXES) or _OTHER_NAMES.fullmatch(plain) is not None
 
 
 def _file_input(path: Path) -> Input:

@@ -14,10 +14,18 @@ from ernie.data.read_lines import MAX_LINE, LineFile
 from ernie.data.read_rows import document_of
 from ernie.errors import UserError
 
-_BETWEEN = re.compile(r"[\s,\[\]]*")  # what may stand between two rows of a list
+_BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")  # what may stand between two rows of a list
 _LOOKS_LIKE_JSON = re.compile(r"(?:\[\s*)?\{\s*\"(?:[^\"\\]|\\.)*\"\s*:")
 _ENDS_LINE = re.compile(r"[ \r]*(?:\n|\Z)")
-_DECODER = json.JSONDecoder()
+_MOST_DIGITS = 4_000  # Python makes no number of more
+
+
+def _whole(digits: str) -> int | str:
+    """Return a whole number, as a text if it is too long for one."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else digits
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole)
 
 Form = Literal["lines", "document", "broken", ""]
 
@@ -57,8 +65,8 @@ def read_json_lines(name: str, lines: LineFile, options: ReadOptions) -> Iterato
             yield line.dropped(name)
         elif line.text.strip():
             try:
-                row = json.loads(line.text)
-            except (ValueError, RecursionError) as error:  # huge numbers raise ValueError, not JSONDecodeError
+                row = _DECODER.decode(line.text)
+            except (ValueError, RecursionError) as error:
                 yield Dropped(place, "not JSON", f"the line is not JSON: {error}")
                 continue
             yield document_of(row, place, options)

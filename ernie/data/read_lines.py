@@ -16,6 +16,13 @@ from ernie.errors import UserError
 NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
 _PIECE = 1 << 20  # bytes
 _FIRST_PIECE = 1 << 12  # enough to see what a file is
+_MOST_NULS = 0.2  # share of the bytes of a line; text of Latin letters in UTF-16 has a half
+_MARKS = {  # byte order marks; that of UTF-32 begins as one of UTF-16
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 MAX_LINE = 1 << 24  # bytes; longer lines are skipped without holding them in memory
 
 
@@ -74,8 +81,9 @@ class LineFile:
                 try:
                     piece = decoder.decode(content)
                 except UnicodeDecodeError as error:
-                    problem = f"byte {error.start + 1} after line {self._lines_read + 1:,} is not UTF-8 text"
-                    raise UserError(f"{self.path}: {problem}{_hint(content)}") from None
+                    before = error.object[: error.start]
+                    line, at = self._lines_read + before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
+                    raise UserError(f"{self.path}:{line}: {_not_utf8(at, content)}") from None
                 self._lines_read += piece.count("\n")
                 yield piece
                 content = file.read(_PIECE)
@@ -142,18 +150,30 @@ def _bounded_by_returns(content: bytes, file: BinaryIO) -> Iterator[bytes | None
 def _line(number: int, content: bytes | None) -> Line:
     if content is None:
         return Line(number, None, "line too long", f"the line is longer than {MAX_LINE >> 20} MB")
-    if number == 1:
-        content = content.removeprefix(codecs.BOM_UTF8)
+    content = content.removeprefix(codecs.BOM_UTF8)  # files that were joined have one within
+    if content.count(0) > _MOST_NULS * len(content):
+        return Line(number, None, NOT_UTF8, _not_utf8(content.index(0) + 1, content, number == 1))
     try:
         return Line(number, content.decode("utf-8").rstrip("\r\n"))
     except UnicodeDecodeError as error:
-        hint = _hint(content) if number == 1 else ""
-        return Line(number, None, NOT_UTF8, f"byte {error.start + 1} of the line is not UTF-8 text{hint}")
+        return Line(number, None, NOT_UTF8, _not_utf8(error.start + 1, content, number == 1))
 
 
-def _hint(content: bytes) -> str:
-    """Return what to do with a file that begins so and is not UTF-8."""
+def _not_utf8(byte: int, content: bytes, begins_file: bool = True) -> str:
+    """Return what is wrong with content, and what to do with a file that begins so."""
+    problem = f"byte {byte} of the line is not UTF-8 text"
+    if not begins_file:
+        return problem
     if remedy := remedy_for(content):
-        return f", but compressed; {remedy}"
-    kind = "UTF-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "ENCODING"
-    return f"; iconv -f {kind} -t UTF-8 FILE converts the file"
+        return f"{problem}, but compressed; {remedy}"
+    return f"{problem}; iconv -f {_encoding(content)} -t UTF-8 FILE converts the file"
+
+
+def _encoding(content: bytes) -> str:
+    """Return the encoding of a file that begins so and is not UTF-8, or "ENCODING"."""
+    for mark, name in _MARKS.items():
+        if content.startswith(mark):
+            return name
+    if content.count(0) > _MOST_NULS * len(content):
+        return "UTF-16BE" if content.startswith(b"\0") else "UTF-16LE"
+    return "ENCODING"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -21,8 +22,10 @@ from ernie.errors import UserError, nearest
 from ernie.text.segment.base import Kind
 from ernie.text.surrogates import LONE_SURROGATE, is_encodable, printable
 
+_SHOWN = 20  # keys
 _KINDS = {
     NoneType: "nothing (null)",
+    str: "a text",
     bool: "true or false",
     int: "a number",
     float: "a number",
@@ -211,7 +214,9 @@ def _missing(row: Mapping[str, Any], fields: Fields) -> str:
     """Say what a row without text has instead."""
     held = [(name, _cell(row, name)) for name in (fields.text, fields.paragraphs)]
     instead = [f"'{name}' holds {_kind(value)}" for name, value in held if value is not None or name in row]
-    keys = printable(", ".join(map(str, row))) or "none"
+    if instead and _kind(held[0][1]) == "a list of texts":
+        instead[0] += f" (--set read.fields.paragraphs={fields.text})"
+    keys = printable(", ".join(map(str, islice(row, _SHOWN))) + ", ..." * (len(row) > _SHOWN)) or "none"
     return (
         f"no text under '{fields.text}', no list of texts under '{fields.paragraphs}'; "
         + "".join(f"{what}; " for what in instead)

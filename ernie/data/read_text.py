@@ -54,7 +54,7 @@ def _read_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Itera
     read = _read_plain
     if options.format == "tagged" or (options.format == "auto" and _are_tagged(first)):
         read = _read_tagged
-    elif options.format == "auto" and first and first[0].text is not None and _WIKI_OPEN.match(first[0].text):
+    elif options.format == "auto" and first and first[0].text is not None and _WIKI_OPEN.match(first[0].text.strip()):
         read = _read_wiki
     yield from read(file, chain(first, remaining), options)
 
@@ -157,18 +157,22 @@ def _plain(place: Place, texts: list[str], continued: bool, options: ReadOptions
 
 def _is_title_of(first: str, lines: Sequence[str]) -> bool:
     """Whether the first paragraph of a document is its title, and neither part of a sentence nor of several lines."""
-    goes_on = len(first) >= _LONG_TITLE and lines[1].lstrip()[:1].islower()
+    goes_on = len(first) >= _LONG_TITLE and lines[1].lstrip(" \t>")[:1].islower()  # > quotes in a mail
     return _is_title(first) and first.strip() == lines[0].strip() and not goes_on
 
 
 def _is_title(text: str) -> bool:
     stripped = text.strip()
-    return 0 < len(stripped) <= _TITLE_LENGTH and stripped[-1] not in _FINAL
+    if not 0 < len(stripped) <= _TITLE_LENGTH or stripped[-1] in _FINAL:
+        return False
+    return any(map(str.isalnum, stripped))
 
 
 # ------------------------------------------------------------------------------------------------- wiki
 
-_WIKI_OPEN = re.compile(r"<doc\b.*>")
+# The tag is the whole line, or text follows it.
+_WIKI_OPEN = re.compile(r"<doc(?:\s+[\w:-]+=.*)?>\Z(?<!</doc>)|<doc(?:\s+[\w:-]+=\"[^\"]*\")+\s*>|<doc>(?=.*</doc>\Z)")
+_WIKI_CLOSE = "</doc>"
 # A title may contain quotes and >: it ends before the next attribute or the end of the tag.
 _WIKI_TITLE = re.compile(r'\btitle="(.*?)"(?=\s+[\w:-]+="|\s*>)')
 _HEADING_LENGTH = 80  # characters
@@ -183,16 +187,31 @@ _SENTENCE_WORD = re.compile(
 def _read_wiki(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
     gathered = _Gathered(file)
     for line in chain(lines, [Line(0, "</doc>")]):
-        opening = _WIKI_OPEN.match(line.text) if line.text else None
-        closing = line.text is not None and line.text.startswith("</doc>")
-        if (opening or closing or gathered.size > MAX_DOCUMENT) and (taken := gathered.take()):
-            yield taken if isinstance(taken, Dropped) else _wiki(*taken)
-        if opening or closing:
-            found = _WIKI_TITLE.search(opening.group()) if opening else None
-            gathered.title = html.unescape(found.group(1)) if found else ""
-            gathered.first = line.number
-        elif line.text is None or line.text.strip():
-            gathered.add(line)
+        for tag, part in _wiki_parts(line):
+            if (tag or gathered.size > MAX_DOCUMENT) and (taken := gathered.take()):
+                yield taken if isinstance(taken, Dropped) else _wiki(*taken)
+            if tag:
+                found = _WIKI_TITLE.search(tag)
+                gathered.title = html.unescape(found.group(1)) if found else ""
+                gathered.first = line.number
+            if part.text is None or part.text.strip():
+                gathered.add(part)
+
+
+def _wiki_parts(line: Line) -> Iterator[tuple[str, Line]]:
+    """Yield a line, or its parts after a tag that begins or ends a document, each with that tag before it."""
+    text = line.text.strip() if line.text and "<" in line.text else ""
+    opening = _WIKI_OPEN.match(text)
+    if opening:
+        text = text[opening.end() :]
+    elif not text.startswith(_WIKI_CLOSE) and not text.endswith(_WIKI_CLOSE):
+        yield "", line
+        return
+    before, closing, after = text.partition(_WIKI_CLOSE)
+    if opening or before.strip():
+        yield opening.group() if opening else "", line._replace(text=before)
+    if closing:
+        yield closing, line._replace(text=after)
 
 
 def _wiki(place: Place, texts: list[str], title: str) -> RawDocument:

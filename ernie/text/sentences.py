@@ -17,8 +17,8 @@ _BEFORE_NAME = frozenset(
 )
 # Abbreviations before a number; elsewhere they are words that may end a sentence ("no", "art", "fig").
 _BEFORE_NUMBER = frozenset(
-    "no nos vol vols p pp fig figs ch chap chaps sec secs art eq eqs ref refs ver op jan feb mar apr jun jul aug sep sept "
-    "oct nov dec".split()
+    "no nos vol vols p pp fig figs ch chap chaps sec secs art eq eqs ref refs ver op jan feb mar apr jun jul aug sep "
+    "sept oct nov dec".split()
 )
 # Abbreviations after which a sentence may end or continue: the next word decides.
 _UNDECIDED = frozenset(

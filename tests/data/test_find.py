@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 import sys
@@ -147,6 +148,12 @@ class TestWhatIsNoText:
                 assert names(tmp_path, given) == ["_mine/a.txt"]
             assert str(notes[0].message).count("holds what a program") == 4
         assert [document.text for document in read_all(tmp_path / "_temporary")] == ["left"]
+
+    def test_parts_of_spark_and_hadoop_without_a_suffix_are_read(self, tmp_path: Path) -> None:
+        for name in ("part-00000", "part-r-00001", "part-m-00002"):
+            put(tmp_path / "out" / name, f"{name} is here.")
+        put(tmp_path / "out" / "part-00003.gz", gzip.compress(b"The last is here."))
+        assert len(read_all(tmp_path)) == len(read_all(f"{tmp_path}/out/part-*")) == 4
 
     def test_pipes_in_a_folder_are_listed_and_not_waited_for(self, tmp_path: Path) -> None:
         put(tmp_path / "a.txt", "a")

@@ -95,6 +95,22 @@ class TestPlainText:
         assert [document.title for document in found] == ["The Sea", "", "", "Sand"]
         assert [document.text for document in found[1:3]] == ["so\nit goes on, and on.", "and\non."]
 
+    @pytest.mark.parametrize("first", ["--", "***", "> It was the best of times, it was the worst of"])
+    def test_rules_and_quoted_lines_are_no_titles(self, tmp_path, first):
+        (document,) = read_all(put(tmp_path / "a.txt", f"{first}\n> times, it was so.\n"))
+        assert (document.title, document.text) == ("", f"{first}\n> times, it was so.")
+
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+    def test_text_in_utf16_is_dropped_with_or_without_a_byte_order_mark(self, tmp_path, encoding):
+        (dropped,) = read_documents([put(tmp_path / "a.txt", "One is here.\n\nTwo.\n".encode(encoding))])
+        name = encoding.upper().replace("-", "").replace("UTF", "UTF-")
+        assert dropped.reason == "invalid UTF-8"
+        assert f"iconv -f {name} -t UTF-8" in dropped.detail
+
+    def test_files_that_were_joined_have_byte_order_marks_within(self, tmp_path):
+        path = put(tmp_path / "a.txt", "\ufeffOne.\n\n\ufeffTwo.\n")
+        assert [document.text for document in read_all(path)] == ["One.", "Two."]
+
     def test_a_document_that_is_not_utf8_is_dropped_at_its_bad_line(self, tmp_path):
         path = put(tmp_path / "a.txt", b"Good.\n\nStill fine.\nna\xefve\nMore.\n\nGood again.\n")
         first, dropped, last = read_documents([path])
@@ -115,7 +131,8 @@ class TestPlainText:
         expected = ["\n".join(document) for document in paragraphs if document]
         path = put(tmp_path_factory.mktemp("plain") / "a.txt", "\n\n".join(expected))
         found = read_all(path, options=NO_TITLES)
-        assert [document.text for document in found] == [text.removeprefix("\ufeff") for text in expected]
+        without_marks = ["\n".join(line.removeprefix("\ufeff") for line in text.split("\n")) for text in expected]
+        assert [document.text for document in found] == without_marks
 
 
 WIKI = """<doc id="12" url="http://x?curid=12" title="Salt &amp; Water">
@@ -172,6 +189,19 @@ class TestWikiExtractor:
     def test_short_sentences_are_not_headings(self, tmp_path):
         (document,) = read_all(put(tmp_path / "a.txt", "<doc>\nHe was tall.\nAnd so it went on for years.\n</doc>\n"))
         assert document.headings == frozenset()
+
+    @pytest.mark.parametrize("opening", ['<doc id="1" title="Sand">', '  <doc id="1" title="Sand">'])
+    def test_text_beside_the_tags_is_kept(self, tmp_path, opening):
+        text = f"{opening}Sand is dry. So.</doc>\n{opening} Sand is here.\nAnd there.</doc> It blows.\n"
+        found = read_all(put(tmp_path / "a.txt", text))
+        assert [(document.title, document.text.strip()) for document in found] == [
+            ("Sand", "Sand is dry. So."),
+            ("Sand", "Sand is here.\nAnd there.</doc> It blows."),
+        ]
+
+    def test_a_sentence_about_the_tag_is_text(self, tmp_path):
+        found = read_all(put(tmp_path / "a.txt", "<doc> is a tag. It opens <b>.\n\nAnd </doc> closes.\n"))
+        assert [document.text for document in found] == ["<doc> is a tag. It opens <b>.", "And </doc> closes."]
 
     def test_an_unclosed_block_is_kept(self, tmp_path):
         (document,) = read_all(put(tmp_path / "a.txt", '<doc title="Sand">\nSand\n\nSand is dry.\n'))

@@ -119,5 +119,27 @@ def test_json_files_of_a_folder_are_read_where_it_holds_no_other_texts(tmp_path:
 
 def test_json_that_is_not_utf8_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     path = put(tmp_path / "a.json", json.dumps([TOWN]).encode("utf-16"))
-    with pytest.raises(UserError, match=r"a\.json: byte 1 after line 1 is not UTF-8 text; iconv -f UTF-16"):
+    with pytest.raises(UserError, match=r"a\.json:1: byte 1 of the line is not UTF-8 text; iconv -f UTF-16"):
         list(read_documents([path]))
+    later = put(tmp_path / "b.json", b'[\n{"text":\n "na\xefve"}]')
+    with pytest.raises(UserError, match=r"b\.json:3: byte 5 of the line is not UTF-8 text"):
+        list(read_documents([later]))
+
+
+@pytest.mark.parametrize(
+    "form", ['[{"text": "One.", "n": %s}, {"text": "Two."}]', '{"text": "One.", "n": %s}\n{"text": "Two."}']
+)
+def test_a_number_that_is_too_long_for_python_costs_no_document(tmp_path: Path, form: str) -> None:
+    path = put(tmp_path / "a.json", form % ("9" * 5000))
+    assert [document.text for document in read_all(path)] == ["One.", "Two."]
+
+
+def test_lines_of_joined_files_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a.json"):
+        path = put(tmp_path / name, '\ufeff{"text": "One."}\n\ufeff{"text": "Two."}\n')
+        assert [document.text for document in read_all(path)] == ["One.", "Two."]
+
+
+def test_a_list_of_texts_is_named_with_the_way_to_read_it(tmp_path: Path) -> None:
+    (dropped,) = read_documents([put(tmp_path / "a.jsonl", '{"text": ["One.", "Two."]}\n')])
+    assert "'text' holds a list of texts (--set read.fields.paragraphs=text)" in dropped.detail
