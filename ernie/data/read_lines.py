@@ -16,7 +16,7 @@ from ernie.errors import UserError
 NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
 _PIECE = 1 << 20  # bytes
 _FIRST_PIECE = 1 << 12  # enough to see what a file is
-_MOST_NULS = 0.2  # share of the bytes of a line; text of Latin letters in UTF-16 has a half
+_FEW_NULS, _MOST_NULS = 2, 0.2  # NUL bytes of a line, and their share: text of Latin letters in UTF-16 has a half
 _MARKS = {  # byte order marks; that of UTF-32 begins as one of UTF-16
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -151,12 +151,17 @@ def _line(number: int, content: bytes | None) -> Line:
     if content is None:
         return Line(number, None, "line too long", f"the line is longer than {MAX_LINE >> 20} MB")
     content = content.removeprefix(codecs.BOM_UTF8)  # files that were joined have one within
-    if content.count(0) > _MOST_NULS * len(content):
+    if _is_utf16(content):
         return Line(number, None, NOT_UTF8, _not_utf8(content.index(0) + 1, content, number == 1))
     try:
         return Line(number, content.decode("utf-8").rstrip("\r\n"))
     except UnicodeDecodeError as error:
         return Line(number, None, NOT_UTF8, _not_utf8(error.start + 1, content, number == 1))
+
+
+def _is_utf16(content: bytes) -> bool:
+    """Whether content has so many NULs that it seems to be UTF-16, without a byte order mark."""
+    return content.count(0) > max(_FEW_NULS, _MOST_NULS * len(content))
 
 
 def _not_utf8(byte: int, content: bytes, begins_file: bool = True) -> str:
@@ -174,6 +179,6 @@ def _encoding(content: bytes) -> str:
     for mark, name in _MARKS.items():
         if content.startswith(mark):
             return name
-    if content.count(0) > _MOST_NULS * len(content):
+    if _is_utf16(content):
         return "UTF-16BE" if content.startswith(b"\0") else "UTF-16LE"
     return "ENCODING"
