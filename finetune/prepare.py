@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from reprlib import repr as shortened
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ernie.data.document import Sample
 from ernie.data.labeled.read import Split, raise_faults, read_split
-from ernie.data.labeled.row import Fault, Row
-from ernie.errors import UserError, about, nearest
+from ernie.data.labeled.row import Fault, Row, spelled
+from ernie.errors import Remark, UserError, about, nearest
 from ernie.report.words import percent, plural
 from ernie.text.coverage import MANY_STRIPPED, count_stripped
 from ernie.text.tokenizer import Tokenizer
@@ -104,7 +106,25 @@ def read_splits(data: DataConfig) -> dict[str, Split]:
             for column in getattr(options, key):
                 if column not in columns:
                     raise UserError(f"{where}.{key}: no row has a column '{column}'.{nearest(column, columns)}")
+    _note_idle_values(data, splits)
     return splits
+
+
+def _note_idle_values(data: DataConfig, splits: Mapping[str, Split]) -> None:
+    """Warn of `values` that have replaced no cell of any split, as those for 1 where the cells are 1.0."""
+    for column, replacements in data.values.items():
+        cells = [row[column] for split in splits.values() for row in split.rows if column in row]
+        if cells and not any(_holds(cell, {*replacements.values()}) for cell in cells):
+            keys = ", ".join([*replacements][:5])
+            warnings.warn(
+                f"data.values.{column}: nothing is replaced: no cell is {keys}; one is {shortened(cells[0])}",
+                Remark,
+                stacklevel=3,
+            )
+
+
+def _holds(cell: Any, wanted: Container[str]) -> bool:
+    return any(_holds(item, wanted) for item in cell) if isinstance(cell, list) else spelled(cell) in wanted
 
 
 def _read_split(data: DataConfig, name: str, sources: Sequence[str]) -> Split:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from helpers import vocabulary
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
+from ernie.errors import Remark
 from finetune.config import DataConfig
 from finetune.label_remarks import label_counts, label_remarks, listed_counts
 from finetune.prepare import prepare, prepare_all
@@ -123,6 +126,15 @@ def test_texts_of_unknown_characters_are_the_same_only_if_the_characters_are(wri
         written(["龘龘", "靐靐"], ["靐靐", "爨爨"])
     )
     assert "dev: 2 of 2 rows have the text" in dev_remarks(written(["a film", "good"], ["A  Film", "good"]))
+
+
+def test_values_that_replace_nothing_are_noted_with_a_cell(written: Write) -> None:
+    data = written(["a film", "good"], ["bad", "a"])
+    with pytest.warns(Remark, match=r"^data\.values\.label: nothing is replaced: no cell is 1, 0; one is 'x'$"):
+        prepare_all(Classify(), replace(data, values={"label": {"1": "yes", "0": "no"}}), TOKENIZER)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepare_all(Classify(), replace(data, values={"label": {"x": "yes", "0": "no"}}), TOKENIZER)
 
 
 def test_a_split_of_which_the_vocabulary_lacks_a_fifth_is_noted_in_any_language(written: Write) -> None:
