@@ -31,8 +31,13 @@ def write_dev_answers(folder: Path, task: FinetuneTask, split: Prepared, answers
 
 
 def _right(row: Row, columns: Sequence[str]) -> Any:
-    cells = {column: _without_samples(as_value(row[column])) for column in columns}
+    cells = {column: _without_samples(_with_lists(row[column])) for column in columns}
     return cells if len(columns) > 1 else cells[columns[0]]
+
+
+def _with_lists(cell: Any) -> Any:
+    """Return a cell with arrays as lists; text stays, as a label may be '(1)'."""
+    return cell if isinstance(cell, str) else as_value(cell)
 
 
 def _without_samples(cell: Any) -> Any:
