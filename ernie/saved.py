@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -12,24 +14,93 @@ from ernie.errors import UserError
 
 _LFS = b"version https://git-lfs.github.com/spec/"  # how a pointer begins, by the specification of Git LFS
 MOST_BYTES = 64_000_000  # of a file that is read whole; published tokenizers have up to 35 MB
-_NAMES = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "an object", NoneType: "null"}
+_NAMES: dict[type, str] = {
+    **{str: "text", int: "a whole number", float: "a number", bool: "true or false"},
+    **{list: "a list", dict: "an object", NoneType: "null"},
+}
+_MISSING = object()
+_LARGEST = 2**63  # whole numbers are below it, as in NumPy's arrays
 
 
-def read_json(path: Path, keys: Mapping[str, tuple[type, ...]], remedy: str) -> dict[str, Any]:
-    """Read a JSON object from the file `path` and check that it has `keys`, each with a value of one of its types.
+def read_json(path: Path, keys: Mapping[str, Any], remedy: str) -> dict[str, Any]:
+    """Read a JSON object from the file `path` and check that it has `keys`, each with a value of its kind.
+
+    A kind is a type of Python's, a tuple of kinds of which one has to fit, `[kind]` for a list, `{str: kind}` for an
+    object with any keys, or a mapping from keys to kinds for an object with these and others.  A key that ends in a
+    question mark may be missing.  A float may be a whole number or NaN.
 
     Raises UserError that ends with `remedy` if the file is missing, is not JSON, or is not such an object.
     """
     content = _load(path, remedy)
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: expected an object. {remedy}")
-    for key, types in keys.items():
-        if key not in content:
-            raise UserError(f"{path}: {key}: this key is missing. {remedy}")
-        if type(content[key]) not in types:  # not isinstance: bool is a subclass of int
-            expected = " or ".join(_NAMES[kind] for kind in types)
-            raise UserError(f"{path}: {key}: expected {expected}. {remedy}")
+    check_kind(content, keys, path, remedy)
     return content
+
+
+def check_kind(content: Any, kind: Any, place: object, remedy: str) -> None:
+    """Raise UserError unless JSON content is of a kind (see `read_json`); it names the place and the key."""
+    if wrong := _mismatch(content, kind):
+        raise UserError(f"{place}: {wrong}. {remedy}")
+
+
+@contextmanager
+def parsing(place: object, remedy: str) -> Iterator[None]:
+    """Raise UserError for content whose values are of the right kinds, and yet fit together in no way that is known."""
+    try:
+        yield
+    except UserError:  # a ValueError, too
+        raise
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise UserError(f"{place}: holds what no run writes ({type(error).__name__}: {error}). {remedy}") from error
+
+
+def _mismatch(value: Any, kind: Any, key: str = "") -> str:
+    """Return what is wrong with a value, after the path of its key, or "" if it is of the kind."""
+    about = f"{key}: " if key else ""
+    if kind is _MISSING:
+        return f"{about}this key is missing"
+    if isinstance(kind, tuple):
+        told = [_mismatch(value, each, key) for each in kind]
+        closest = (one for one, each in zip(told, kind, strict=True) if _fits(value, each))
+        return "" if "" in told else next(closest, f"{about}expected {' or '.join(dict.fromkeys(map(_named, kind)))}")
+    if not _fits(value, kind):
+        return f"{about}expected {_named(kind)}"
+    parts = _parts(value, kind, key)
+    return next((wrong for part, item, each in parts if (wrong := _mismatch(item, each, part))), "")
+
+
+def _parts(value: Any, kind: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path, value and kind of each item of a list or an object; the kind of a missing one is _MISSING."""
+    if isinstance(kind, list):
+        yield from ((f"{key}[{number}]", item, kind[0]) for number, item in enumerate(value))
+    if not isinstance(kind, Mapping):
+        return
+    begin = f"{key}." if key else ""
+    if str in kind:
+        yield from ((f"{begin}{name}", item, kind[str]) for name, item in value.items())
+        return
+    for name, each in kind.items():
+        plain = name.removesuffix("?")
+        if plain in value:
+            yield f"{begin}{plain}", value[plain], each
+        elif plain == name:
+            yield f"{begin}{name}", None, _MISSING
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a kind, apart from its items."""
+    if kind is float and type(value) is float:
+        return not math.isinf(value)
+    if kind in (int, float):
+        return type(value) is int and abs(value) < _LARGEST  # not isinstance: bool is a subclass of int
+    return type(value) is _type(kind)
+
+
+def _type(kind: Any) -> type:
+    return kind if isinstance(kind, type) else list if isinstance(kind, list) else dict
+
+
+def _named(kind: Any) -> str:
+    return _NAMES[_type(kind)]
 
 
 def read_json_list(path: Path, remedy: str) -> list[Any]:

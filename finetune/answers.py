@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from ernie.atomic import replacing
 from ernie.data.labeled.row import Row, as_value, spelled
+from ernie.saved import check_kind, parsing
 from finetune.output import as_json
 from finetune.prepare import Prepared
 from tasks.downstream.base import Answer, FinetuneTask
 
 ANSWERS_FILE = "dev.jsonl"
+_REMEDY = "Remove the folder of this trial, and it is run again."
 _SAMPLES = {"bytes", "array"}  # keys under which a cell may hold audio samples
 
 
@@ -48,9 +51,16 @@ def _without_samples(cell: Any) -> Any:
 
 
 def read_dev_answers(folder: Path) -> list[dict[str, Any]]:
-    """Read what `write_dev_answers` wrote to a trial's folder."""
-    with (folder / ANSWERS_FILE).open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    """Read what `write_dev_answers` wrote to a trial's folder.  Raises UserError if the file is damaged."""
+    with using_dev_answers(folder), (folder / ANSWERS_FILE).open(encoding="utf-8") as file:
+        records = [json.loads(line) for line in file]
+        check_kind(records, [{"row": str}], file.name, _REMEDY)
+        return records
+
+
+def using_dev_answers(folder: Path) -> AbstractContextManager[None]:
+    """Raise UserError for answers, used inside, that are not those of the dev split's rows."""
+    return parsing(folder / ANSWERS_FILE, _REMEDY)
 
 
 def confusion(records: Sequence[dict[str, Any]], labels: Sequence[str]) -> list[list[int]]:

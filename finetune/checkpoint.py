@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,18 @@ import numpy as np
 from ernie.model.weights import arrays, read_arrays, save_arrays, set_weights
 from ernie.saved import read_json
 from ernie.train.checkpoint import Checkpoints, check
+from ernie.train.loss_scale import KIND as LOSS_SCALE
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import Trainer
 from finetune.model import FinetunedModel
 
 FOLDER = "checkpoints"
 _WEIGHTS, _BEST, _OPTIMIZER, _STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
+_EVALUATION = {"step": int, "epoch": float, "scores": {str: float}, "loss": float, "seconds": float}
+_KINDS = {
+    **{"identity": str, "step": int, "failed?": int, "tokens?": int, "seconds?": float, "bad_steps": int},
+    **{"losses": [float], "evaluations": [_EVALUATION], "loss_scale?": (LOSS_SCALE, NoneType)},
+}
 _FIELDS = ("step", "failed", "tokens", "seconds", "losses")  # of TrialState, stored in the JSON file as they are
 
 
@@ -140,10 +147,9 @@ def set_trainer(trainer: Trainer, checkpoint: Path) -> None:
     record = _read_record(checkpoint)
     trainer.optimizer.set_state(read_arrays(checkpoint / _OPTIMIZER))
     trainer.bad_steps = record["bad_steps"]
-    if trainer.loss_scale and record["loss_scale"]:
+    if trainer.loss_scale and record.get("loss_scale"):
         trainer.loss_scale = LossScale(**record["loss_scale"])
 
 
 def _read_record(checkpoint: Path) -> dict[str, Any]:
-    keys = {"identity": (str,), "step": (int,), "bad_steps": (int,), "losses": (list,), "evaluations": (list,)}
-    return read_json(checkpoint / _STATE, keys, f"Delete {checkpoint} to start its trial over.")
+    return read_json(checkpoint / _STATE, _KINDS, f"Delete {checkpoint} to start its trial over.")

@@ -23,7 +23,7 @@ from ernie.model.pretrained import TASK_FILE
 from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
 from ernie.registry import plugin_sources
-from ernie.saved import read_json
+from ernie.saved import read_json, read_limited
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import run_lock
 from ernie.train.origin import origin
@@ -97,7 +97,7 @@ def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path)
 
 def read_inputs(folder: Path) -> dict[str, str]:
     """Return the fingerprints of a run's training inputs.  Raises UserError when they cannot be read."""
-    return read_json(folder / ORIGIN_FILE, {"inputs": (dict,)}, "Choose another --output.")["inputs"]
+    return read_json(folder / ORIGIN_FILE, {"inputs": {str: str}}, "Choose another --output.")["inputs"]
 
 
 def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], config: FinetuneConfig) -> dict[str, str]:
@@ -150,7 +150,7 @@ def keep_model(model: FinetunedModel, trial: str, folder: Path) -> None:
 def kept_trial(folder: Path) -> str:
     """Return the name of the trial whose model the folder keeps, "" if it keeps none."""
     file = folder / MODEL_FOLDER / _TRIAL_FILE
-    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+    return read_limited(file).decode(errors="replace").strip() if file.is_file() else ""
 
 
 def load_model(folder: Path, overrides: Sequence[str]) -> FinetunedModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import shorten
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,9 @@ from ernie.report.panels import (
 )
 from ernie.report.table import Cell, heat_table, table, text_table
 from ernie.report.words import duration, percent, plural
+from ernie.saved import check_kind
 from ernie.train.log import METRICS_FILE, read_records
-from finetune.answers import confusion, read_dev_answers, surest_mistakes
+from finetune.answers import confusion, read_dev_answers, surest_mistakes, using_dev_answers
 from finetune.config import FinetuneConfig
 from finetune.latency import Point
 from finetune.prepare import Prepared, describe
@@ -47,6 +49,7 @@ PAGE, FOLDER = "report.html", "report"
 _MOST_LABELS, _MOST_SCORED_LABELS = 20, 100  # larger tables are unreadable: of labels by labels, and of their scores
 _MIN_DISTANCE = 0.15  # words: a distance whose lagging is this close to that of whole sentences is not drawn
 _BETWEEN = 3.0  # points between the names of two distances
+_STEP = {"loss": (float, NoneType), "skipped": (bool, int)}  # a record of a trial's metrics.jsonl
 _LOSS_SPANS = 60  # of a trial's steps: the loss curve has one point, the mean loss, for each span
 _MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
 
@@ -60,7 +63,10 @@ def write_report(
     """
     pictures = inner_folder(folder, FOLDER)
     dev = next(split for split in splits if split.name == "dev")
-    records = read_dev_answers(folder / TRIALS_FOLDER / result.best.name)
+    trial = folder / TRIALS_FOLDER / result.best.name
+    records = read_dev_answers(trial)
+    with using_dev_answers(trial):
+        answered = [*_labels(records, result, dev), *_errors(records, result, dev)]
     with style():
         chapters = write_chapters(_chapters(folder, result, latency), pictures)
     parts = [
@@ -70,8 +76,7 @@ def write_report(
         *chapters,
         *_latency_table(result.metric, latency),
         *_grid(result),
-        *_labels(records, result, dev),
-        *_errors(records, result, dev),
+        *answered,
         page.section("Data", "What was read, and what is unusual about it.", *_data(splits)),
         page.folded("The configuration, with every default", dump(config)),
     ]
@@ -171,6 +176,8 @@ def _draw_course(folder: Path, result: Result) -> Figure:
 def _mean_losses(place: Path, trial: Trial) -> list[tuple[int, float]]:
     """Return the last step and the mean loss of each span of a trial's steps."""
     logged = read_records(place, "step") if (place / METRICS_FILE).is_file() else []
+    for record in logged:
+        check_kind(record, _STEP, f"{place / METRICS_FILE}: step {record['step']}", "The file is damaged; remove it.")
     records = [record for record in logged if not record["skipped"] and record["loss"] is not None]
     if not records:  # the log was removed, or comes from a version that logged evaluations only
         return [(record["step"], record["loss"]) for record in trial.curve]

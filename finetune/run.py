@@ -42,7 +42,7 @@ from finetune.loop import best_of, finetune, planned_steps, unlearned
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, describe, prepare_all
 from finetune.start import kept_head, load_encoder, remark_on_head, starting_task
-from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
+from finetune.trial import SCORES_FILE, Result, Trial, best_trial, check_alike, trial_name
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.saved import TRIALS_FOLDER
 from tasks.downstream.translate import Translate
@@ -87,7 +87,8 @@ def run(
             for seed in range(config.seed, config.seed + config.seeds):
                 done = folder / TRIALS_FOLDER / trial_name(point, seed) / SCORES_FILE
                 if done.is_file():
-                    trials.append(Trial.read(done))
+                    trials.append(Trial.read(done, task.scored_by[0]))
+                    check_alike(trials, done)
                     say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
                     continue
                 world.on_rank0("opening the trial", partial(check_room, folder, size, size, "the model"))

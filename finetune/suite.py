@@ -20,6 +20,7 @@ from finetune.run import run
 from finetune.start import read_encoder
 from finetune.trial import SCORES_FILE
 
+_SPREAD = {"median": float, "lowest": float, "highest": float}
 _NOT_ASKED_FOR = "not asked for"
 
 
@@ -165,11 +166,13 @@ def _why_missing(data: DataConfig, split: str) -> str:
 def _finished_scores(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, Any] | None:
     """Return the scores of a complete run with exactly this encoder, these rows and this configuration, or None."""
     config_file, file = folder / CONFIG_FILE, folder / SCORES_FILE
-    if not file.is_file() or not config_file.is_file() or config_file.read_text(encoding="utf-8") != dump(config):
+    if not file.is_file() or not config_file.is_file() or config_file.read_bytes() != dump(config).encode():
         return None
     try:
-        scores = read_json(file, {"trials": (list,)}, "")
+        scores = read_json(file, {"trials": list, "scores": {str: {str: _SPREAD}}}, "")
         if read_inputs(folder) != inputs_of(encoder, read_splits(config.data), config):
+            return None
+        if any(measures.keys() - set(config.task.measures) for measures in scores["scores"].values()):
             return None
     except UserError:  # another program's file, or incomplete
         return None

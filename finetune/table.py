@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ernie.metrics import LOWER_IS_BETTER
+from ernie.report.markdown import cell, prose
 from finetune.suite import Outcome
 
 Figures = Mapping[str, Mapping[str, float]]  # split -> metric -> figure
@@ -38,7 +39,7 @@ def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
     counts = " or ".join(map(str, seeds))
     medians = f"Median of {counts} seeds, lowest to highest in brackets. " if counts not in ("", "1") else ""
     head = ["task", "split", "measure", model, *models]
-    lines = [f"# {suite}", "", f"{medians}Figures of other models are those they published.", ""]
+    lines = [f"# {prose(suite)}", "", f"{medians}Figures of other models are those they published.", ""]
     lines += [_table_line(head), f"|{'---|' * len(head)}"]
     for outcome in outcomes:
         if outcome.scores:
@@ -54,8 +55,8 @@ def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
         reasons: dict[str, list[str]] = {}
         for o in unscored:
             reasons.setdefault(f"{'failed: ' if o.failed else ''}{' '.join(o.reason.split())}", []).append(o.name)
-        lines += [f"- {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    notes = [f"- {o.name}: left out {note}" for o in outcomes for note in o.notes]
+        lines += [f"- {prose(', '.join(names))}: {prose(reason)}" for reason, names in reasons.items()]
+    notes = [f"- {prose(o.name)}: left out {prose(note)}" for o in outcomes for note in o.notes]
     return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
 
@@ -133,4 +134,4 @@ def _number(figure: float | None) -> str:
 
 
 def _table_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(cell, cells))} |"

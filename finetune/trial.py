@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ernie.atomic import put_text
+from ernie.errors import UserError
 from ernie.metrics import LOWER_IS_BETTER
-from ernie.saved import read_json
+from ernie.saved import check_kind, read_json
 from tasks.downstream.base import FinetuneTask
 
 SCORES_FILE = "scores.json"
-_TYPES = {  # for read_json: `ernie.config.build` would refuse a score that is NaN
-    **{"point": (str,), "seed": (int,), "scores": (dict,), "best_step": (int,), "steps": (int,)},
-    **{"seconds": (int, float), "tokens": (int,), "curve": (list,)},
+_KINDS = {
+    **{"point": str, "seed": int, "scores": {str: {str: float}}, "best_step": int, "steps": int},
+    **{"seconds": float, "tokens": int, "curve": [{"step": int, "loss": float}]},
 }
 
 
@@ -52,10 +53,20 @@ class Trial:
         put_text(path, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
-    def read(cls, path: Path) -> Trial:
-        """Read a trial that `write` wrote.  Raises UserError when the file is damaged."""
-        data = read_json(path, _TYPES, "Remove it, and its trial is run again.")
-        return cls(**{name: data[name] for name in _TYPES})
+    def read(cls, path: Path, metric: str) -> Trial:
+        """Read a trial that `write` wrote into its folder; `metric` is the deciding one.
+
+        Raises UserError when the file is damaged.
+        """
+        remedy = "Remove it, and its trial is run again."
+        data = read_json(path, _KINDS, remedy)
+        check_kind(data, {"scores": {"dev": {metric: float}}, "curve": [{metric: float}]}, path, remedy)
+        trial = cls(**{name: data[name] for name in _KINDS})
+        if trial.name != path.parent.name:
+            raise UserError(f"{path}: is that of another trial, {trial.name}. {remedy}")
+        if trial.best_step not in {record["step"] for record in trial.curve}:
+            raise UserError(f"{path}: best_step: was not evaluated. {remedy}")
+        return trial
 
 
 @dataclass(frozen=True)
@@ -150,6 +161,13 @@ class Result:
             "best": {"seed": self.best.seed, "step": self.best.best_step, "scores": self.best.scores},
             "trials": [asdict(trial) for trial in self.trials],
         }
+
+
+def check_alike(trials: Sequence[Trial], path: Path) -> None:
+    """Raise UserError if the last trial, read from `path`, has other scores than those before it."""
+    first, last = ({split: measures.keys() for split, measures in trials[at].scores.items()} for at in (0, -1))
+    if first != last:
+        raise UserError(f"{path}: has other scores than {trials[0].name}. Remove it, and its trial is run again.")
 
 
 def trial_name(point: str, seed: int) -> str:

@@ -9,13 +9,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ernie.errors import UserError
 from ernie.metrics import Score
+from ernie.saved import check_kind, parsing
 from ernie.train.log import METRICS_FILE, read_records
+
+_REMEDY = "The file is damaged or was written by another version."
+_NUMBER = (float, NoneType)  # None stands for what was not finite
+_SCORE = {
+    **{"name": str, "value": _NUMBER, "low": _NUMBER, "high": _NUMBER, "majority": _NUMBER, "count": int},
+    "draws?": [_NUMBER],
+}
+_KINDS = {
+    "step": {
+        **{"stage": int, "skipped": int, "tokens": float, "padding": float, "seconds": float, "waited": float},
+        **{"rate": float, "gradient_norm": _NUMBER, "loss": {str: _NUMBER}, "samples?": {str: str}},
+    },
+    "probe": {"stage": int, "ends_stage": bool, "task": str, "scores": {str: _SCORE}},
+}
 
 
 class Measurement(NamedTuple):
@@ -67,21 +83,29 @@ class History:
 def read_history(folder: Path) -> History:
     """Return the history of the run in `folder`.  Raises UserError if its metrics file is missing or damaged."""
     with reading_records(folder):
-        return _history(read_records(folder))
+        return _history(read_checked(folder))
+
+
+def read_checked(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """Read the records of a pretraining run, of one `kind` or of all.
+
+    Raises UserError for one that lacks a key, or has something else under it.
+    """
+    records = read_records(folder, kind)
+    for record in records:
+        if isinstance(record["kind"], str) and (expected := _KINDS.get(record["kind"])) is not None:
+            place = f"{folder / METRICS_FILE}: {record['kind']} {record['step']}"
+            check_kind(record, expected, place, _REMEDY)
+            if not record.get("scores", True):
+                raise UserError(f"{place}: scores: is empty. {_REMEDY}")
+    return records
 
 
 @contextmanager
 def reading_records(folder: Path) -> Iterator[None]:
-    """Raise UserError for a record of a run's metrics file that lacks something or has something else in its place."""
-    try:
+    """Raise UserError for records of a run's metrics file that do not fit together."""
+    with parsing(folder / METRICS_FILE, _REMEDY):
         yield
-    except UserError:  # a ValueError, too
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
-        raise UserError(
-            f"{folder / METRICS_FILE}: a record lacks what this version writes ({type(error).__name__}: {error}); "
-            "the file is damaged or was written by another version"
-        ) from error
 
 
 def _history(records: Sequence[dict[str, Any]]) -> History:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from ernie.saved import read_json
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.checkpoint import Checkpoints, remedy
 from ernie.train.log import Log
+from ernie.train.loss_scale import KIND as LOSS_SCALE
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from pretrain.config import PretrainConfig
@@ -38,6 +40,11 @@ from pretrain.schedule import Schedule, Slot
 
 T = TypeVar("T")
 HEADS, OPTIMIZER, STATE = "heads.safetensors", "optimizer.safetensors", "state.json"
+_POSITION = {"epoch": int, "block": int, "batch": int, "drawn": int, "digest": str}  # of a lane
+_STATE_KINDS = {
+    **{"step": int, "skipped": int, "failed?": int, "bad_steps": int, "task_ids?": {str: int}},
+    **{"streams": {str: ({"drawn": int, "lanes": [(_POSITION, NoneType)]}, _POSITION)}, "loss_scale?": LOSS_SCALE},
+}
 
 
 class Run:
@@ -348,8 +355,7 @@ class Run:
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """Return the state in a checkpoint besides the weights.  Raises UserError if it cannot be used."""
-    keys = {"step": (int,), "skipped": (int,), "bad_steps": (int,), "streams": (dict,)}
-    return read_json(checkpoint / STATE, keys, remedy(checkpoint))
+    return read_json(checkpoint / STATE, _STATE_KINDS, remedy(checkpoint))
 
 
 def sample_hash(checksum: int) -> str:

@@ -12,9 +12,9 @@ from ernie.data.stream import Stream
 from ernie.errors import UserError
 from ernie.report.words import plural
 from ernie.train.checkpoint import Checkpoints, check
-from ernie.train.log import read_records
 from pretrain import folder as run_folder
 from pretrain.feeds import open_streams
+from pretrain.history import read_checked
 from pretrain.run import read_state, sample_hash
 from pretrain.schedule import Schedule
 
@@ -62,7 +62,7 @@ def verify(folder: Path, quiet: bool = False, corpus_folder: Path | None = None)
     corpus.verify()
     certificate = Certificate()
     saved = _saved_positions(certificate, folder)  # first: a run that goes on meanwhile logs a step, then saves it
-    steps = {record["step"]: record for record in read_records(folder, "step")}
+    steps = {record["step"]: record for record in read_checked(folder, "step")}
     end = max([0, *(step + 1 for step in steps), *saved])
     schedule = Schedule(config.schedule, config.train.micro_batches)
     if end > len(schedule):

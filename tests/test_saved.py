@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import NoneType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ernie.errors import UserError
-from ernie.saved import check_not_lfs_pointer, read_json
+from ernie.saved import check_kind, check_not_lfs_pointer, parsing, read_json
 
 KEYS = {"step": (int,), "score": (float, type(None)), "files": (dict,)}
 
@@ -42,6 +43,40 @@ def test_any_other_content_is_an_error_with_a_remedy(tmp_path: Path, content: by
     with pytest.raises(UserError) as caught:
         read_json(file, KEYS, "Delete it.")
     assert str(caught.value) == f"{file}: {message}. Delete it."
+
+
+SCORE = {"value": (float, NoneType), "draws?": [float]}
+NESTED = {"scores": {str: SCORE}, "start": ({"epoch": int}, {"lanes": [int]})}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"scores": {}, "start": {"epoch": 0}}, ""),
+        ({"scores": {"f1": {"value": 1, "draws": [0.5, float("nan")]}}, "start": {"lanes": []}}, ""),
+        ({"scores": [], "start": {"epoch": 0}}, "scores: expected an object"),
+        ({"scores": {"f1": {"value": True}}, "start": {}}, "scores.f1.value: expected a number or null"),
+        ({"scores": {"f1": {"value": float("inf")}}, "start": {}}, "scores.f1.value: expected a number or null"),
+        ({"scores": {"f1": {"value": None, "draws": [1, "x"]}}, "start": {}}, "scores.f1.draws[1]: expected a number"),
+        ({"scores": {"f1": {}}, "start": {}}, "scores.f1.value: this key is missing"),
+        ({"scores": {}, "start": {"epoch": 2**63}}, "start.epoch: expected a whole number"),
+        ({"scores": {}, "start": {"lanes": [1.5]}}, "start.epoch: this key is missing"),
+        ({"scores": {}, "start": 5}, "start: expected an object"),
+    ],
+)
+def test_the_path_of_a_nested_key_of_another_kind_is_named(content: object, message: str) -> None:
+    if not message:
+        check_kind(content, NESTED, "a.json", "Delete it.")
+        return
+    with pytest.raises(UserError) as caught:
+        check_kind(content, NESTED, "a.json", "Delete it.")
+    assert str(caught.value) == f"a.json: {message}. Delete it."
+
+
+def test_content_that_fits_together_in_no_known_way_is_an_error_with_a_remedy() -> None:
+    says = r"a\.json: holds what no run writes .KeyError: 'dev'.\. Delete it\."
+    with pytest.raises(UserError, match=says), parsing("a.json", "Delete it."):
+        {}["dev"]
 
 
 anything = st.recursive(

@@ -112,7 +112,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Read a checkpoint's manifest.  Raises UserError if it is missing or damaged."""
     if not (path / MANIFEST).exists():
         raise UserError(f"{path}: is not a checkpoint: it has no {MANIFEST}")
-    keys = {"step": (int,), "score": (float, int, NoneType), "sha256": (dict,)}
+    keys = {"step": int, "score": (float, NoneType), "sha256": {str: str}}
     return read_json(path / MANIFEST, keys, remedy(path))
 
 

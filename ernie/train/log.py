@@ -17,6 +17,7 @@ from ernie.report.words import duration
 
 METRICS_FILE = "metrics.jsonl"
 _BAR = "{percentage:3.0f}% |{bar:8}| {n_fmt}/{total_fmt}  left {remaining}{postfix}"
+_MOST_STEPS = 2**31  # of a run
 _LINE_EVERY = 15.0  # seconds between progress lines where there is no terminal
 
 
@@ -115,10 +116,14 @@ def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
                     "checkpoints"
                 ) from None
             continue
-        if not isinstance(record, dict) or "kind" not in record or type(record.get("step")) is not int:
+        if not isinstance(record, dict) or type(record.get("kind")) is not str or not _is_step(record.get("step")):
             raise UserError(f"{file}:{number}: is not a record of a run; the file is damaged")
         records.append(record)
     return [record for record in records if kind in (None, record["kind"])]
+
+
+def _is_step(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _MOST_STEPS
 
 
 def _truncate(path: Path, step: int) -> tuple[int, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+KIND = {"value": float, "steps": int, "patience": int}  # of one in a checkpoint, see `ernie.saved.read_json`
+
 
 @dataclass
 class LossScale:

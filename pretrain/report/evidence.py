@@ -8,7 +8,7 @@ from typing import Any
 
 from pretrain import folder as run_folder
 from pretrain.config import PretrainConfig
-from pretrain.history import History, read_history
+from pretrain.history import History, read_history, reading_records
 from pretrain.ledger import Ledger, make_ledger
 from pretrain.schedule import Schedule
 
@@ -33,5 +33,6 @@ def read_evidence(folder: Path) -> Evidence:
     config = run_folder.read_config(folder, code=False)
     schedule = Schedule(config.schedule, config.train.micro_batches)
     history = read_history(folder)
-    ledger = make_ledger(history.measurements, schedule.tasks)
+    with reading_records(folder):
+        ledger = make_ledger(history.measurements, schedule.tasks)
     return Evidence(folder, config, run_folder.read_origin(folder), schedule, history, ledger)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
-from ernie.train.log import METRICS_FILE, read_records
+from ernie.train.log import METRICS_FILE
 from pretrain import folder
 from pretrain.feeds import training_split
-from pretrain.history import reading_records
+from pretrain.history import read_checked, reading_records
 from pretrain.planner.cost import Work
 from pretrain.schedule import Schedule
 
@@ -59,7 +59,7 @@ def read_run(run: Path) -> Point:
     schedule = Schedule(config.schedule, config.train.micro_batches)
     with reading_records(run):
         task, measured = _measured(run)
-        for step in read_records(run, "step"):
+        for step in read_checked(run, "step"):
             draws = schedule[step["step"]].draws
             seconds += step["seconds"]
             read += step["tokens"] * draws.count(task) / len(draws)
@@ -75,7 +75,7 @@ def read_run(run: Path) -> Point:
 def _measured(run: Path) -> tuple[str, dict[int, float]]:
     """Return the first task of a run that is measured by perplexity, and its error after each step with a finite
     one."""
-    probes = [probe for probe in read_records(run, "probe") if PERPLEXITY in probe["scores"]]
+    probes = [probe for probe in read_checked(run, "probe") if PERPLEXITY in probe["scores"]]
     if not probes:
         raise UserError(f"{run / METRICS_FILE}: no task was measured by {PERPLEXITY}; is knowledge_masking scheduled?")
     task = probes[0]["task"]

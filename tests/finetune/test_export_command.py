@@ -145,6 +145,7 @@ def test_a_model_with_different_outputs_is_not_written(
         weights = load_file("encoder/model.safetensors")
         weights["encoder.layers.0.inner.bias"] += np.float32(0.1)
         save_file(weights, "encoder/model.safetensors")
+        Path("encoder/sha256.json").unlink()
         write_model(module.exportable(Path("encoder"), 0).padded, folder, to, int8)  # type: ignore[arg-type]
 
     write_model = module.write_model
@@ -160,6 +161,7 @@ def test_a_model_without_a_tokenizer_is_refused_before_anything_is_written(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(work / "encoder" / "tokenizer")
+    (work / "encoder" / "sha256.json").unlink()
     assert export("encoder", "--to", "onnx", "--output", "there") == 2
     captured = capsys.readouterr()
     assert "encoder: the model in it has no tokenizer, which is part of an export" in captured.err

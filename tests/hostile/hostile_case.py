@@ -6,8 +6,8 @@ A case says how its input is made, which command line reads it, and what the use
 
 The command runs in the folder WORK: a copy of `base`, into which `make` has put its input.  Bases: "" is empty; "run"
 has a finished fine-tuning run `done`, its data and `encoder`; "pretrained" has the folder `run` of a pretraining run,
-"finished" one with a model.  Beside WORK lies OUTSIDE with the file `victim`.  Nothing there may change: a stranger's
-code that runs leaves a mark there.  Of every case is required:
+"finished" one with a model, "trained" one of a real training, with its corpus.  Beside WORK lies OUTSIDE with the file
+`victim`.  Nothing there may change: a stranger's code that runs leaves a mark there.  Of every case is required:
 
 - the exit status, 2 unless the case says otherwise, and no traceback;
 - `says`, a regular expression found in what the command prints;
@@ -206,6 +206,14 @@ class Trier:
         )
         printed = b"".join(file.read_bytes() for file in (out, err) if file.exists()).decode(errors="surrogateescape")
         return answer["status"], answer["seconds"], printed
+
+    def base(self, name: str) -> Path:
+        """Return the folder that cases of a base start from."""
+        return self._bases[name]
+
+    def forget(self, case: Case) -> None:
+        """Delete the folder of a case, of which there may be thousands."""
+        shutil.rmtree(self._folder(case).parent)
 
     def close(self) -> None:
         """End the process."""

@@ -56,12 +56,15 @@ def test_a_line_truncated_by_a_kill_is_ignored(tmp_path: Path) -> None:
         (b"5\n", "metrics.jsonl:1: is not a record"),
         (b'{"step": 4}\n', "metrics.jsonl:1: is not a record"),
         (b"\xff\xfe\n", "metrics.jsonl: is not UTF-8 text"),
-        (b'{"kind": "step", "step": 0}\n', "metrics.jsonl: a record lacks"),
+        (b'{"kind": "step", "step": 0}\n', "metrics.jsonl: step 0: stage: this key is missing"),
         (
             b'{"kind": "probe", "step": 0, "stage": 0, "ends_stage": true, "task": "a", "scores": {}}\n',
-            "a record lacks",
+            "metrics.jsonl: probe 0: scores: is empty",
         ),
-        (b'{"kind": "probe", "step": 0, "stage": 0, "ends_stage": true, "task": "a", "scores": {"f": {}}}\n', "lacks"),
+        (
+            b'{"kind": "probe", "step": 0, "stage": 0, "ends_stage": true, "task": "a", "scores": {"f": {}}}\n',
+            "scores.f.name: this key is missing",
+        ),
     ],
 )
 def test_a_damaged_file_raises_an_error(damage: bytes, message: str, tmp_path: Path) -> None:
