@@ -79,7 +79,7 @@ def _checked(run: Any, file: Path) -> Downstream:
     name, splits = run if isinstance(run, list | tuple) and len(run) == 2 else (None, None)
     measures = list(splits.values()) if isinstance(splits, dict) else [None]
     scores = [score for each in measures for score in (each.values() if isinstance(each, dict) else [None])]
-    if not isinstance(name, str) or not isinstance(splits, dict) or not all(map(_is_score, scores)):
+    if not isinstance(name, str) or not isinstance(splits, dict) or not scores or not all(map(_is_score, scores)):
         raise UserError(f"{file}: holds something else than the scores of fine-tuning; it is damaged, make it again")
     return Downstream(name, splits)
 

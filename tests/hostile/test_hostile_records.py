@@ -60,7 +60,7 @@ RECORDS = [
     Record("run", "done/trials/seed=0/scores.json", (FINETUNE,)),
     Record("run", "done/trials/seed=0/metrics.jsonl", (FINETUNE,), line=1),
 ]
-SHORT = 3  # cases of each file
+SHORT = 1  # case of each file
 _STEP = 37  # coprime to the numbers of cases, so that the chosen ones differ in key, value and command
 
 
@@ -79,7 +79,7 @@ def _try(trier: Trier, cases: list[Case]) -> None:
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record.name}:{record.line}")
 def test_a_forged_record_ends_in_a_sentence(record: Record, trier: Trier) -> None:
     cases = list(record.cases(trier.base(record.base)))
-    _try(trier, [cases[number * _STEP % len(cases)] for number in range(SHORT)])
+    _try(trier, [cases[(1 + number) * _STEP % len(cases)] for number in range(SHORT)])
 
 
 @pytest.mark.slow

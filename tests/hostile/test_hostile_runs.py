@@ -181,7 +181,7 @@ FORGED = [
         r"downstream\.json: holds something else than the scores of fine-tuning",
         base="finished",
     )
-    for number, runs in enumerate(("[5]", '[["a", 5]]', '[["a", {"dev": {"f1": {"values": 5}}}]]'))
+    for number, runs in enumerate(("[5]", '[["a", 5]]', '[["a", {}]]', '[["a", {"dev": {"f1": {"values": 5}}}]]'))
 ]
 
 CASES = [

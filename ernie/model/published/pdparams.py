@@ -67,11 +67,20 @@ def _array(*_: Any) -> _Array:
     return _Array()
 
 
+def _from_buffer(content: Any, kind: Any, shape: Any, order: Any) -> _Array:
+    """Return an array as protocol 5 pickles it; its content is checked where it is used, and not copied here."""
+    array = _Array()
+    array.shape, array.kind, array.fortran, array.content = shape, kind, order == "F", content
+    return array
+
+
 _KNOWN: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _array,
     ("numpy", "dtype"): _type,
     ("numpy.core.multiarray", "_reconstruct"): _array,  # the module depends on NumPy's version
     ("numpy._core.multiarray", "_reconstruct"): _array,
+    ("numpy.core.numeric", "_frombuffer"): _from_buffer,
+    ("numpy._core.numeric", "_frombuffer"): _from_buffer,
     ("collections", "OrderedDict"): ordered_dict,
     ("_codecs", "encode"): _latin1,
     **{(module, "tuple"): _tuple for module in ("builtins", "__builtin__")},
@@ -109,7 +118,7 @@ def _values(array: _Array, name: Any, path: Path) -> np.ndarray:
             content = content.encode("latin1")
     shape, order = array.shape, array.kind.order
     sizes = shape if isinstance(shape, tuple) and all(isinstance(size, int) and size >= 0 for size in shape) else None
-    if sizes is None or not isinstance(content, bytes) or order not in ("<", ">", "|", "="):
+    if sizes is None or not isinstance(content, bytes | bytearray) or order not in ("<", ">", "|", "="):
         raise UserError(f"{path}: is damaged: what it holds of '{name}' is no array")
     kind = np.dtype(f"{order}{array.kind.code}")
     if len(content) != math.prod(sizes) * kind.itemsize:
