@@ -7,13 +7,16 @@ another process to continue.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
-from zipfile import BadZipFile, is_zipfile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
 import numpy as np
+from numpy.lib import format as npy_format
 
 from ernie.atomic import replacing
 from ernie.errors import UserError
@@ -143,8 +146,7 @@ def load_state(decoder: Any, path: str | Path) -> Any:
     if Path(path).is_file() and not is_zipfile(path):
         raise UserError(f"{path}: is no file that save_state wrote, or was damaged since")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = _read_arrays(Path(path))
         missing = sorted({*map(str, arrays.pop(_NAMES, ()))} - {*arrays})
         if missing:
             raise ValueError(f"it lacks {', '.join(missing)}")
@@ -153,6 +155,33 @@ def load_state(decoder: Any, path: str | Path) -> Any:
         name = getattr(kind, "__name__", type(kind).__name__)
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise UserError(f"{path}: holds no state of the kind {name} ({reason})") from None
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read an .npz file whose arrays, which nothing compresses, are together no larger than the file.
+
+    Raises ValueError for any other: what it asks for may be far larger than what was sent.
+    """
+    with ZipFile(path) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != ZIP_STORED for member in members):
+            raise ValueError("its arrays are compressed")
+        if sum(member.file_size for member in members) > path.stat().st_size:
+            raise ValueError("its arrays are larger than the file")
+        return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
+
+
+def _array(content: bytes) -> np.ndarray:
+    """Return the array in an .npy file's content.  Raises ValueError if its header asks for more than there is."""
+    file = BytesIO(content)
+    version = npy_format.read_magic(file)
+    header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    shape, _, dtype = header(file)
+    if math.prod(shape) * max(dtype.itemsize, 1) > len(content):
+        raise ValueError(f"an array of {list(shape)} is larger than its part of the file")
+    file.seek(0)
+    array: np.ndarray = np.load(file, allow_pickle=False)
+    return array
 
 
 def common_model(models: Iterable[str]) -> str:
