@@ -17,8 +17,8 @@ from ernie.model.export.padded import INPUTS
 from ernie.model.export.runtimes import Format, check_able, open_model, write_model
 from ernie.model.inference import tokenizer_of
 from ernie.model.pretrained import TOKENIZER_FOLDER
-from ernie.model.published.convert import check_finite
-from ernie.model.published.task_head import read_task_head
+from ernie.model.published.convert import check_model_finite
+from ernie.model.published.task_head import TaskHead, read_task_head
 from ernie.model.published.write import write_for_auto_classes
 from finetune.export_card import CARD_FILE, LABELS_FILE, card
 from finetune.exportable import Exportable, exportable
@@ -57,7 +57,7 @@ def export(request: Export, folder: Path, say: Callable[[str], None]) -> list[Di
     check_absent(folder)
     check_able(request.to, request.int8)
     model = exportable(request.run, request.task)
-    check_finite(model.padded.ernie, request.run)
+    check_model_finite(request.run, model.padded.ernie, _task_head(request.run))
     if model.padded.ernie.tokenizer is None:
         raise UserError(
             f"{request.run}: the model in it has no tokenizer, which is part of an export. Put the tokenizer's "
@@ -78,6 +78,11 @@ def export(request: Export, folder: Path, say: Callable[[str], None]) -> list[Di
             return _write_and_compare(model, rows, request, partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _task_head(run: Path) -> TaskHead | None:
+    place = find_model(run)
+    return None if place is None else read_task_head(place)
 
 
 def _comparison_rows(model: Exportable, request: Export, say: Callable[[str], None]) -> list[Sample]:
@@ -121,8 +126,7 @@ def _measure_differences(model: Exportable, rows: list[Sample], request: Export,
 def _write_metadata(model: Exportable, request: Export, folder: Path, name: str, differences: list[Difference]) -> None:
     """Write what accompanies the model: tokenizer, labels, the measured differences, and a README."""
     tokenizer_of(model.padded.ernie).save(folder / TOKENIZER_FOLDER)
-    place = find_model(request.run)
-    head = None if place is None else read_task_head(place)
+    head = _task_head(request.run)
     write_for_auto_classes(model.padded.ernie, folder, head if head is not None and head.format is not None else None)
     if model.labels:
         (folder / LABELS_FILE).write_text(json.dumps(model.labels, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -16,11 +16,11 @@ class UnknownLabel(UserError):
     """A label that is not one of the task's."""
 
 
-def check_labels(labels: Sequence[str]) -> None:
-    """Raise UserError unless the labels, if given, are at least two different ones."""
-    if twice := next((label for label in labels if labels.count(label) > 1), None):
-        raise UserError(f"labels: '{twice}' stands twice")
-    if len(labels) == 1:
+def check_labels(labels: Sequence[str], fewest: int = 2) -> None:
+    """Raise UserError unless the labels, if given, are different ones and at least the `fewest`, 1 or 2."""
+    if len(set(labels)) < len(labels):
+        raise UserError(f"labels: '{next(label for label in labels if labels.count(label) > 1)}' stands twice")
+    if 0 < len(labels) < fewest:
         raise UserError(f"labels: expected at least two, found {labels[0]}")
 
 

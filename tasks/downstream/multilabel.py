@@ -61,7 +61,7 @@ class MultiLabel(TextTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_labels(self.labels)
+        check_labels(self.labels, fewest=1)
         if not self.separator:
             raise UserError("separator: expected at least one character")
         if not 0 < self.threshold < 1:

@@ -13,9 +13,9 @@ import numpy as np
 
 from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_exists
-from ernie.model.pretrained import HEAD_FILE, TASK_FILE
+from ernie.model.pretrained import CONFIG_FILE, HEAD_FILE, TASK_FILE
 from ernie.model.published.folder import weights_file
-from ernie.model.published.task_head import published_task, read_published_head
+from ernie.model.published.task_head import published_task, read_task_head
 from ernie.registry import import_asked
 from ernie.saved import read_json
 from tasks.downstream.base import FinetuneTask, finetune_tasks
@@ -60,7 +60,11 @@ def read_head(file: Path) -> dict[str, np.ndarray]:
 
     if file.name == HEAD_FILE:
         return read_arrays(file)
-    return read_published_head(file.parent, str(kind_of(file.parent)))
+    head = read_task_head(file.parent)
+    assert head is not None
+    if head.misfit:
+        raise UserError(f"{file}: its head cannot be used: {head.misfit}")
+    return dict(head.weights)
 
 
 def write_task(folder: Path, task: FinetuneTask, task_id: int) -> list[str]:
@@ -87,17 +91,18 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
 def kind_of(folder: Path) -> str | None:
     """Return the kind of a model's task, without importing it; None if that cannot be read."""
     try:
-        return _read_data(folder)["task"].get("kind")
+        return _read_data(folder)[1]["task"].get("kind")
     except UserError:
         return None
 
 
-def _read_data(folder: Path) -> dict[str, Any]:
-    """Return the content of a model's task file or, for a model of another library, what stands for it."""
-    if not (folder / TASK_FILE).is_file() and (found := published_task(folder)) is not None:
-        return found[0]
+def _read_data(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return a model's task file and its content or, for a model of another library, its settings in that form."""
+    path = folder / TASK_FILE
+    if not path.is_file() and (found := published_task(folder)) is not None:
+        return folder / CONFIG_FILE, found[0]
     keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
-    return read_json(folder / TASK_FILE, keys, f"{folder} is damaged; copy it again.")
+    return path, read_json(path, keys, f"{folder} is damaged; copy it again.")
 
 
 def read_task(folder: Path, trust_plugins: Sequence[str] | bool = ()) -> tuple[FinetuneTask, int]:
@@ -105,8 +110,7 @@ def read_task(folder: Path, trust_plugins: Sequence[str] | bool = ()) -> tuple[F
 
     A kind from outside the library is imported only if the user trusts its module: see `import_asked`.
     """
-    path = folder / TASK_FILE
-    data = _read_data(folder)
+    path, data = _read_data(folder)
     import_asked(["tasks.downstream", data["module"]], f"{path}: module", trust_plugins)  # they register the kinds
     task: FinetuneTask = build(_SCHEMA, from_dict(completed(data["task"]), str(path)))
     named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}

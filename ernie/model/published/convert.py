@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ernie.atomic import check_absent, disk_guard, partial_folder, put
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.model.published.certificate import TOLERANCE, Certificate, Check
 from ernie.model.published.fold import fold_task
 from ernie.model.published.folder import Kind
@@ -21,7 +21,7 @@ from ernie.model.published.names import HEAD
 from ernie.model.published.probe import FILLED, LOGITS, POOLER, Probe, States, layer_name, states_of
 from ernie.model.published.task_head import TaskHead, head_class, head_notes, read_task_head, same_heads, unwritten
 from ernie.model.published.write import Target, padding_id, write
-from ernie.model.weights import arrays
+from ernie.model.weights import arrays, check_finite
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
@@ -46,8 +46,8 @@ def convert(
     """
     check_absent(target)
     loaded = read(source, model_class)
-    check_finite(loaded.model, source)
     plan = _plan(source, loaded, to, task)
+    check_model_finite(source, loaded.model, plan.head)
     partial = partial_folder(target)
     try:
         with disk_guard(target, "nothing was written"):
@@ -98,9 +98,8 @@ def _obstacle(head: TaskHead, to: Target, pooler: bool) -> str:
         return f"its head of the kind {head.kind} is left out: it reads the pooler, which is missing"
     if to != "ernie" and head.format is None:
         return unwritten(head, to)
-    bad = [name for name, values in head.weights.items() if not np.isfinite(values).all()]
-    if bad:
-        raise UserError(f"the head's {bad[0]} holds NaN or infinity; a model that computes no numbers is not written")
+    if head.misfit:
+        return f"its head of the kind {head.kind} is left out: {head.misfit}"
     return ""
 
 
@@ -153,12 +152,12 @@ def _copy_other_files(source: Path, folder: Path) -> None:
             shutil.copyfile(path, folder / path.name)
 
 
-def check_finite(model: ErnieModel, source: Path) -> None:
-    """Raise UserError that names a weight with NaN or infinity."""
-    head = {} if model.masked_head is None else arrays(model.masked_head)
-    for name, values in (*arrays(model).items(), *((HEAD + name, values) for name, values in head.items())):
-        if not np.isfinite(values).all():
-            raise UserError(f"{source}: {name} holds NaN or infinity; a model that computes no numbers is not written")
+def check_model_finite(source: Path, model: ErnieModel, head: TaskHead | None) -> None:
+    """Raise NotFinite that names a weight with NaN or infinity, of the model read from `source` or of its head."""
+    masked = {} if model.masked_head is None else arrays(model.masked_head)
+    named = arrays(model) | {HEAD + name: values for name, values in masked.items()}
+    with about(source):
+        check_finite(named | ({} if head is None else {f"head.{name}": v for name, v in head.weights.items()}))
 
 
 def _task_notes(model: ErnieModel, to: Target, task: int | None) -> list[str]:

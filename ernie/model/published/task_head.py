@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,6 +87,23 @@ class TaskHead:
     def labels(self) -> tuple[str, ...]:
         fixed = None if self.format is None else self.format.labels
         return tuple(self.data["task"].get("labels", ())) if fixed is None else fixed
+
+    @property
+    def misfit(self) -> str:
+        """What is wrong about a head that no kind of ours can be given, "" if nothing."""
+        if self.format is None:
+            return ""
+        outputs, labels = len(self.weights[BIAS]), self.labels
+        if outputs != len(labels):
+            has = f"it has {plural(outputs, 'output')}, and"
+            if self.format.labels is not None:
+                return f"{has} a model of the kind {self.kind} has {len(labels)}"
+            return f"{has} the settings name {plural(len(labels), 'label')}; write the right id2label there"
+        if len(set(labels)) < len(labels):
+            return f"the label '{Counter(labels).most_common(1)[0][0]:.60}' stands twice; give each another name"
+        if outputs == 1 and self.kind in ("classify", "tag"):
+            return f"it has one output, and a model of the kind {self.kind} chooses among at least two labels"
+        return ""
 
     def logits(self, vectors: np.ndarray) -> np.ndarray:
         """Apply the linear layer, (n, D) -> (n, C)."""
