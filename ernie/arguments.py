@@ -21,8 +21,11 @@ def add_set(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def add_decoding(parser: argparse.ArgumentParser) -> None:
-    """Add --set for the keys of a finished run that say how answers are found."""
-    add_set(parser, "change how answers are found, for example task.beam=8, task.wait_k=3 or task.threshold=0.4")
+    """Add --set for the keys of a finished run that say how answers are found, and which columns are read."""
+    help_text = (
+        "change how answers are found or which columns are read: task.beam=8, task.threshold=0.4, task.text=body"
+    )
+    add_set(parser, help_text)
 
 
 def add_plugin(parser: argparse.ArgumentParser, help: str = "a module that the run asks for, if you trust it") -> None:

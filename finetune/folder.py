@@ -14,7 +14,7 @@ import numpy as np
 from ernie.atomic import check_within, inner_folder, make_folder, partial_folder, put, put_text
 from ernie.config import differences, dump, to_dict
 from ernie.data.labeled.read import Split
-from ernie.data.labeled.row import Row
+from ernie.data.labeled.row import Row, RowOptions
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError, about, check_exists
 from ernie.model.checksums import write_checksums
@@ -35,7 +35,7 @@ from finetune.prepare import Prepared
 from finetune.start import kept_head
 from finetune.trial import SCORES_FILE
 from tasks.downstream.base import FinetuneTask
-from tasks.downstream.saved import TRIALS_FOLDER, check_finished
+from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model
 
 ORIGIN_FILE, MODEL_FOLDER = "origin.json", "model"
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
@@ -167,5 +167,19 @@ def read_run(folder: Path) -> FinetuneConfig:
     check_exists(folder)
     check_finished(folder)
     if not (folder / CONFIG_FILE).is_file() or not (folder / MODEL_FOLDER / TASK_FILE).is_file():
-        raise UserError(f"{folder}: is not the folder of a finished fine-tuning run")
+        hint = "; --input gives a model without a run its rows" if find_model(folder) else ""
+        raise UserError(f"{folder}: is not the folder of a finished fine-tuning run{hint}")
     return replace(load(folder / CONFIG_FILE, saved=True), output=folder)
+
+
+def rows_to_score(folder: Path, split: str, files: Sequence[str]) -> tuple[tuple[str, ...], RowOptions]:
+    """Return the `files` or, without any, those of a split of a run's data, and how they are read.
+
+    Files are read as the split is; those for a model without a run, such as a converted one, as their names say.
+    """
+    if files and not (folder / CONFIG_FILE).is_file() and find_model(folder) == folder:
+        return tuple(files), RowOptions()
+    data = read_run(folder).data
+    with about("--split"):
+        sources = data.sources(split)
+    return tuple(files) or sources, data.options(split)

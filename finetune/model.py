@@ -149,6 +149,8 @@ class FinetunedModel(nn.Layer):
     def change_decoding(self, **given: Any) -> None:
         """Change how answers are found from now on: values of the task's `decoding_fields`, such as `beam`.
 
+        The names of the columns that are read can be changed, too: `text_pair="hypothesis"`.
+
         Raises UserError for other fields, and for values that do not fit.
         """
         values = build_fields(type(self.task), from_dict(to_dict(given), "a change of decoding"), "task")

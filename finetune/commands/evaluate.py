@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
     add_plugin(parser)
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
-    help_text = "files (or data sets) to score instead, read like that split's"
+    help_text = "files (or data sets) to score instead, read like that split's, if there is a run"
     parser.add_argument("--input", nargs="+", action="extend", metavar="FILE|-", help=help_text)
     parser.add_argument(
         "--by-label",
@@ -42,20 +42,18 @@ def main(arguments: argparse.Namespace) -> int:
     """Print the scores as JSON."""
     from ernie.atomic import disk_guard
     from ernie.data.labeled.read import read_split
-    from ernie.errors import UserError, about
+    from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.folder import load_model, read_run
+    from finetune.folder import load_model, rows_to_score
     from finetune.precision import precision_of
 
     if arguments.answers is not None and not arguments.answers.absolute().parent.is_dir():
         raise UserError(
             f"--answers: {arguments.answers} cannot be written: there is no folder {arguments.answers.parent}"
         )
-    config = read_run(arguments.run)
-    with about("--split"):  # needed for files too: they are read as that split is
-        sources = config.data.sources(arguments.split)
-    sources = tuple("/dev/stdin" if name == "-" else name for name in arguments.input or sources)
+    files = ["/dev/stdin" if name == "-" else name for name in arguments.input or ()]
+    sources, options = rows_to_score(arguments.run, arguments.split, files)
     require_paddle()
 
     from finetune.output import as_json
@@ -67,9 +65,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"--by-label: a model of the kind {model.task.variant_name} has no labels to score one by one")
     # Not the split's own name: the rows of `train` are evaluated here, not trained on.
     name = "the rows" if arguments.input else f"split {arguments.split}"
-    rows = read_split(name, sources, config.data.options(arguments.split))
-    skip = config.data.options(arguments.split).faulty == "skip"
-    split = prepare(model.task, rows, model.tokenizer, skip=skip)
+    rows = read_split(name, sources, options)
+    split = prepare(model.task, rows, model.tokenizer, skip=options.faulty == "skip")
     if not split.labeled:
         column = "', '".join(model.task.answer_columns)
         raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to score against")

@@ -83,6 +83,8 @@ class FinetuneTask(ABC):
     head_fields: ClassVar[tuple[str, ...]] = ()
     # Fields that say how answers are found, and can be changed after training, such as a threshold.
     decoding_fields: ClassVar[tuple[str, ...]] = ()
+    # Fields that name columns, which may be called otherwise in other files.
+    column_fields: ClassVar[tuple[str, ...]] = ()
     variant_key: ClassVar[str] = "kind"
 
     def file_fingerprint(self, row: Row) -> bytes:
@@ -202,13 +204,14 @@ class FinetuneTask(ABC):
         return self.with_values_of(before, self.head_fields, whose)
 
     def decoding_with(self: Own, given: Mapping[str, Any], tokenizer: Tokenizer) -> Own:
-        """Return the task with other values of its `decoding_fields`.
+        """Return the task with other values of its `decoding_fields` and `column_fields`.
 
         Raises UserError for other fields, and for values that do not fit one another, the task or the tokenizer.
         """
         for name in given:
-            if name not in self.decoding_fields:
-                can = f"; {', '.join(self.decoding_fields)} can" if self.decoding_fields else ""
+            changeable = (*self.decoding_fields, *self.column_fields)
+            if name not in changeable:
+                can = f"; {', '.join(changeable)} can" if changeable else ""
                 raise UserError(f"{name}: cannot be changed after training{can}")
         changed = replace(self, **given)
         changed.check_tokenizer(tokenizer)
@@ -395,6 +398,8 @@ class TextTask(LogitsTask):
     text: str = "text"
     text_pair: str = ""
     label: str = "label"
+
+    column_fields: ClassVar[tuple[str, ...]] = ("text", "text_pair", "label")
 
     @abstractmethod
     def target(self, row: Row) -> int | float | np.ndarray:

@@ -56,6 +56,7 @@ class Choose(LogitsTask):
     label: str = "label"
     first: int = 0
 
+    column_fields: ClassVar = ("text", "question", "choices", "label")
     measures: ClassVar = {"accuracy": accuracy}
 
     def __post_init__(self) -> None:

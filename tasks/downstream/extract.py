@@ -54,6 +54,7 @@ class Extract(LogitsTask):
     no_answer: bool = False
     threshold: float = 0.0
 
+    column_fields: ClassVar = ("question", "context", "answers")
     measures: ClassVar = {
         "squad_f1": squad_f1,
         "squad_exact": squad_exact,

@@ -30,6 +30,7 @@ class Rank(TextTask):
     text_pair: str = "text"
     group: str = ""
 
+    column_fields: ClassVar = ("text", "text_pair", "group", "label")
     measures: ClassVar = {
         "mrr": mean_reciprocal_rank,
         "map": mean_average_precision,

@@ -87,6 +87,7 @@ class Tag(LogitsTask):
     splitting: Splitting | None = None
     attached: tuple[str, ...] = ()
 
+    column_fields: ClassVar = ("tokens", "tags")
     measures: ClassVar = {
         "f1": entity_f1,
         "precision": entity_precision,

@@ -124,6 +124,7 @@ class Transcribe(SoundTask):
         *("beam", "language", "language_of", "alpha", "beta", "unknown", "hot_words", "hot_weight", "n_best"),
         *("pause", "longest_line", "scoring", "channel"),
     )
+    column_fields: ClassVar = ("audio", "label")
 
     def __post_init__(self) -> None:
         super().__post_init__()

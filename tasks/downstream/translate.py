@@ -69,6 +69,7 @@ class Translate(FinetuneTask):
     usual: ClassVar = 2
     head_fields: ClassVar = ("layers",)
     decoding_fields: ClassVar = ("wait_k", "catch_up", "beam")
+    column_fields: ClassVar = ("text", "label", "references")
 
     def __post_init__(self) -> None:
         super().__post_init__()
