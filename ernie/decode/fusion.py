@@ -132,12 +132,13 @@ class WordFusion:
     def extend(self, state: State, token: int) -> tuple[float, State]:
         """Return what a token adds to the score, and the state after it."""
         history, pending = tuple(state[0]), tuple(state[1])
-        words = self._words((*pending, token))
-        if len(words) < 2:
-            longer = (*pending, token)
+        scored = self._scored(pending)
+        longer = (*pending, token)
+        words = self._words(longer)
+        if len(words) <= scored + 1:
             return self._hopeless(longer) - self._hopeless(pending), (history, longer)
         score = -self._hopeless(pending)
-        for word in words[:-1]:
+        for word in words[scored:-1]:
             score += self._score(history, word)
             history = (*history, word)[-max(1, self._model.order - 1) :]
         return score + self._hopeless((token,)), (history, (token,))
@@ -146,10 +147,14 @@ class WordFusion:
         """Return what the end of the sound adds to the score."""
         history, pending = tuple(state[0]), tuple(state[1])
         score = -self._hopeless(pending)
-        for word in self._words(pending):
+        for word in self._words(pending)[self._scored(pending) :]:
             score += self._score(history, word)
             history = (*history, word)
         return score + self._alpha * self._model.score(self._context(history), END)
+
+    def _scored(self, pending: tuple[int, ...]) -> int:
+        """Return how many words of pending tokens have been scored: all but the last, which may go on."""
+        return max(0, len(self._words(pending)) - 1)
 
     def _score(self, history: Sequence[str], word: str) -> float:
         known = 0.0 if self._model.knows(word) else self._unknown

@@ -95,11 +95,11 @@ def test_a_word_that_no_known_word_begins_with_is_unlikely_at_once() -> None:
     assert fusion.extend(state, IST)[0] == 0
 
 
-def test_characters_of_chinese_are_words() -> None:
-    names = ["", "你", "好", "吗"]
+@pytest.mark.parametrize("names", [["你", "好", "吗"], ["你好", "吗"], ["你", "好吗"], ["你好吗"]])
+def test_characters_of_chinese_are_words_however_many_a_token_has(names: list[str]) -> None:
     model = NgramModel.learn([["你", "好"], ["你", "好", "吗"]], order=3)
     fusion = WordFusion(model, lambda tokens: "".join(names[token] for token in tokens), 1.0, 0.0, -5.0)
-    assert total(fusion, [1, 2, 3]) == pytest.approx(model.total(["你", "好", "吗"]))
+    assert total(fusion, range(len(names))) == pytest.approx(model.total(["你", "好", "吗"]))
 
 
 @settings(max_examples=30, deadline=None)
