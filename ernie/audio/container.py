@@ -30,6 +30,12 @@ _TRAILING = tuple(
 )
 _NAME = re.compile(rb"[ -~]{4}")
 _FLAC = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")  # with the header of its first block, which is always 34 bytes long
+_OGG_PAGE = re.compile(b"OggS")
+# How uncompressed sounds begin, which are looked for behind a header that is wrong.
+_HEADER = re.compile(
+    rb"(?:RIFF|RIFX|RF64|BW64).{4}WAVE|FORM.{4}AIF[FC]|caff\0\x01\0\0desc|riff\x2e\x91\xcf\x11|\.snd\0\0\0[\x18-\xff]",
+    re.DOTALL,
+)
 _MP3 = re.compile(rb"\xff[\xe2-\xff].{2}(?:.{9}|.{17}|.{32})(?:Xing|Info)\x00\x00\x00", re.DOTALL)
 
 
@@ -160,6 +166,10 @@ class _Layout:
             if is_right:
                 return Part(begin, stop)
             stop, is_longer = self._before_tags(file, place + size, end), True
+        following = next(_found(file, _HEADER, place, stop, 16), stop)
+        if following < stop:
+            stop, is_longer = following, is_longer and following > place + size
+            is_cut = following < place + size < unknown
         patches = self._sizes(file, place, stop - place, others)
         if self.counted:  # W64, which is refused if the size of all is less than that of the samples
             patches.append((begin + 16, struct.pack(self.size, stop - begin)))
@@ -243,16 +253,13 @@ def _au(file: BinaryIO, begin: int, end: int) -> Part:
     order = ">" if head.startswith(b".snd") else "<"
     place, size = struct.unpack(f"{order}II", head[4:])
     stop = begin + place + size
-    if size >= 0x7FFF0000:
-        return Part(begin, end)
-    if stop > end:
-        return Part(begin, end, is_cut=True)
-    if _is_padding(file, stop, end):
-        return Part(begin, end)
-    if _read(file, stop, 4).startswith(SOUND_FILES):
+    if size < 0x7FFF0000 and _read(file, stop, 4).startswith(SOUND_FILES):
         return Part(begin, stop)
-    patch = struct.pack(f"{order}I", min(end - begin - place, 0xFFFFFFFF))
-    return Part(begin, end, ((begin + 8, patch),), is_longer=True)
+    end = next(_found(file, _HEADER, begin + 12, end, 16), end)
+    if size >= 0x7FFF0000 or (stop <= end and _is_padding(file, stop, end)):
+        return Part(begin, end)
+    patch = struct.pack(f"{order}I", min(max(0, end - begin - place), 0xFFFFFFFF))
+    return Part(begin, end, ((begin + 8, patch),), is_longer=stop < end, is_cut=stop > end)
 
 
 def _flac(file: BinaryIO, begin: int, end: int) -> Part:
@@ -277,17 +284,21 @@ def _ogg(file: BinaryIO, begin: int, end: int) -> Part:
     place, has_content, is_over = begin, False, False
     while place < end:
         head = _read(file, place, 27)
-        table = _read(file, place + 27, head[26]) if len(head) == 27 else b""
-        if not head.startswith(b"OggS"):  # damage, or something else after the sound
-            place = next(_found(file, re.compile(b"OggS"), place, end, 4), end)
+        if not head.startswith(b"OggS"):
+            place = next(_found(file, _OGG_PAGE, place, end, 4), end)
             continue
-        if len(head) < 27 or place + 27 + len(table) + sum(table) > end:
-            return Part(begin, end, is_cut=True)
-        starts = bool(head[5] & 2)
+        if len(head) < 27:
+            break
+        starts, ends = bool(head[5] & 2), bool(head[5] & 4)
         if starts and has_content:
             return Part(begin, place, is_cut=not is_over)
-        has_content, is_over = has_content or not starts, is_over or bool(head[5] & 4)
-        place += 27 + len(table) + sum(table)
+        stop = place + 27 + head[26] + sum(_read(file, place + 27, head[26]))
+        following = stop
+        if stop != end and _read(file, stop, 4) != b"OggS":  # damage, or something else after the sound
+            following = next(_found(file, _OGG_PAGE, place + 4, end, 4), end)
+        if following == stop or stop < following == end:
+            is_over = is_over or ends
+        has_content, place = has_content or not starts, following
     return Part(begin, end, is_cut=not is_over)
 
 

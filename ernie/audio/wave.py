@@ -196,15 +196,17 @@ def _joined(source: _Source, rate: int, selection: Selection, remarks: list[str]
     sounds, left, total = parts(source.file), selection, 0.0
     if len(sounds) > 1:
         remarks.append("was joined from several that its file holds one after the other")
-    for number, part in enumerate(sounds):
+    fault: Exception | None = None  # the first one
+    heard = 0
+    for part in sounds:
         sound = _Sound(source, part, rate, left)
         try:
             yield from sound
-        except (UserError, require("soundfile").SoundFileError):
-            if not number:
-                raise
-            remarks.append("is followed in its file by what cannot be read as sound")
-            break
+        except (UserError, require("soundfile").SoundFileError) as error:
+            fault = fault or error
+            remarks.append("has a part that is left out, as it cannot be read as sound")
+            continue
+        heard += 1
         remarks += sound.remarks
         total += sound.seconds
         if selection.is_whole:
@@ -213,6 +215,8 @@ def _joined(source: _Source, rate: int, selection: Selection, remarks: list[str]
         if ended is not None and ended < 1e-4:
             return
         left = replace(left, offset=max(0.0, left.offset - sound.seconds), duration=ended)
+    if fault is not None and not heard:
+        raise fault
     missing = 0.0 if left.duration is None else left.duration
     if not selection.is_whole and (total <= selection.offset or missing > _MISSING):
         raise selection.too_long(total)

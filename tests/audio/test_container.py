@@ -177,6 +177,28 @@ def test_files_that_were_put_together_are_heard_in_full(kind: str, subtype: str 
     assert remarks == (JOINED,)
 
 
+WHOLE = [("OGG", "VORBIS"), ("OGG", "OPUS"), ("WAV", None), ("AIFF", None), ("AU", None), ("W64", None), ("RF64", None)]
+
+
+@pytest.mark.parametrize(("kind", "subtype"), [*WHOLE, ("CAF", None), ("FLAC", None), ("MP3", None)])
+def test_a_sound_after_one_that_was_cut_off_is_heard_too(kind: str, subtype: str | None) -> None:
+    first, second = (written(kind, subtype, speech(seconds, seed)) for seed, seconds in enumerate((1.75, 1.2)))
+    expected, _ = heard(second)
+    samples, remarks = heard(first[: len(first) * 2 // 3 + 1] + second)
+    np.testing.assert_allclose(samples[-len(expected) :], expected, atol=1e-6)
+    assert JOINED in remarks
+    assert len(samples) <= len(expected) + 14_000
+    assert "is cut off" in str(remarks) or "has a part that is left out" in str(remarks)
+
+
+@pytest.mark.parametrize("size", [0, 0x7FFFFFF0, 0xFFFFFFFF])
+def test_sounds_of_programs_that_write_to_a_pipe_may_be_put_together(size: int) -> None:
+    first, second = (with_size(written("WAV", None, speech(1, seed)), size) for seed in (0, 1))
+    samples, remarks = heard(first + second)
+    np.testing.assert_array_equal(samples, np.concatenate([heard(first)[0], heard(second)[0]]))
+    assert remarks == (JOINED, LONGER)[: 1 if size else 2]
+
+
 def test_parts_may_have_their_own_rates_and_channels() -> None:
     both = np.stack([speech(0.5, 1)] * 2, 1)
     samples, remarks = heard(written("OGG") + written("OGG", None, both, 16_000) + written("WAV"))
@@ -190,7 +212,7 @@ def test_parts_may_have_their_own_rates_and_channels() -> None:
 def test_a_second_part_that_cannot_be_read_is_reported() -> None:
     samples, remarks = heard(written("WAV") + b"RIFF" + struct.pack("<I", 5000) + b"WAVE" + b"nonsense" * 600)
     assert len(samples) == 14_000
-    assert "is followed in its file by what cannot be read as sound" in remarks
+    assert "has a part that is left out, as it cannot be read as sound" in remarks
 
 
 @pytest.mark.parametrize("kind", ["WAV", "AIFF", "CAF", "W64", "OGG", "FLAC", "AU", "RF64", "MP3"])
