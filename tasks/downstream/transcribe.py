@@ -252,6 +252,10 @@ class Transcribe(SoundTask):
             )
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
+        return [*super().remarks_on(rows), *self._unknown_words(rows)]
+
+    def _unknown_words(self, rows: Sequence[Row]) -> list[str]:
+        """Return a remark if a language model of words lacks many of the transcripts."""
         if self.language is None or self.language_of == "tokens":
             return []
         model = language_model(self.language)
@@ -604,7 +608,7 @@ def is_of_words(model: WordModel, tokens: Sequence[str], given: str = "auto") ->
 def _hot_phrases(file: Path, tokenizer: Tokenizer) -> list[list[int]]:
     """Return the tokens of the phrases of a file, one a line.  Raises UserError for those that cannot be written."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise UserError(f"task.hot_words: {file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
