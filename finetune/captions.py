@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TextIO
 
 from ernie.text.incoming import has_no_spaces
 from ernie.text.scripts import words_in
+from ernie.text.surrogates import printable
 
 CaptionFormat = Literal["srt", "vtt", "jsonl"]
 _GAP = 0.8  # seconds between two words that part captions
@@ -68,7 +69,7 @@ class CaptionWriter:
 
     def record(self, record: Mapping[str, Any], name: str = "") -> None:
         """Write a line of JSON, if that is the format."""
-        named = {"file": name} if name else {}
+        named = {"file": printable(name)} if name else {}
         if self._kind == "jsonl":
             self._out.write(json.dumps(named | {**record}, ensure_ascii=False) + "\n")
 

@@ -58,3 +58,9 @@ def test_silence_is_an_empty_record_and_no_caption() -> None:
     (silence,) = lines_of({"transcript": "", "seconds": [], "ends": [], "confidences": []})
     assert json.loads(written("jsonl", silence)) == {"text": "", "words": []}
     assert written("srt", silence) == ""
+
+
+def test_a_file_name_that_is_not_utf8_is_escaped() -> None:
+    out = io.StringIO()
+    CaptionWriter("jsonl", out).write(line(("a", 0.0, 0.5)), "f\udcff.wav")
+    assert json.loads(out.getvalue().encode())["file"] == "f\\udcff.wav"
