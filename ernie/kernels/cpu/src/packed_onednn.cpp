@@ -40,15 +40,18 @@ public:
 
     void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
         const long P = rows(M);
+#ifndef __AVX512F__
+        if (kind_ == Kind::f32) return multiply_in_tiles(P, static_cast<const float*>(x), bias, activation, static_cast<float*>(y));
+#endif
         const GrantedThreads threads;
-        if (kind_ != Kind::int8) return product(threads, P, bias, activation).run(threads, x, memory_, bias, y);
+        if (kind_ != Kind::int8) return product(threads, 0, P, bias, activation).run(threads, x, memory_, bias, y);
         uint8_t* bytes = scratch_[0].get<uint8_t>(P * K_);
         float* scale = scratch_[1].get<float>(P);
         int32_t* sums = scratch_[2].get<int32_t>(P * N_);
         const Low* rows = static_cast<const Low*>(x);
 #pragma omp parallel for schedule(static)
         for (long t = 0; t < P; t++) scale[t] = quantize(rows + t * K_, K_, bytes + t * K_);
-        product(threads, P, nullptr, Activation::none).run(threads, bytes, memory_, nullptr, sums);
+        product(threads, 0, P, nullptr, Activation::none).run(threads, bytes, memory_, nullptr, sums);
         Low* out = static_cast<Low*>(y);
 #pragma omp parallel for schedule(static)
         for (long t = 0; t < P; t++)
@@ -61,21 +64,44 @@ public:
     }
 
 private:
-    // Number of threads, number of rows, whether there is a bias, activation.
-    typedef std::tuple<int, long, bool, int> Key;
+    // Number of threads, which of several that compute at once, number of rows, whether there is a bias, activation.
+    typedef std::tuple<int, int, long, bool, int> Key;
     typedef std::list<std::pair<Key, Multiplication>> List;
 
     int type(int for_int8) const { return kind_ == Kind::f32 ? dnnl_f32 : kind_ == Kind::bf16 ? dnnl_bf16 : for_int8; }
 
-    // Returns a cached product; the least recently used one is evicted.
-    Multiplication& product(const GrantedThreads& threads, long M, const float* bias, Activation activation) {
-        const Key key{threads.count(), M, bias != nullptr, int(activation)};
+#ifndef __AVX512F__
+    // With AVX2 oneDNN splits K between its threads if there are few rows, so that sums would depend on their number.  Here
+    // the rows are split instead, into tiles that are the same for any number of threads, each of which one thread computes.
+    void multiply_in_tiles(long P, const float* x, const float* bias, Activation activation, float* y) {
+        const long tile = P <= 64 ? round_up((P + 1) / 2, 8) : P <= 512 ? 64 : 128, tiles = (P + tile - 1) / tile;
+#pragma omp parallel if (tiles > 1)
+        {
+            const int threads = omp_get_max_threads();
+            omp_set_num_threads(1);  // for oneDNN in this thread
+            const GrantedThreads one;
+#pragma omp for schedule(static)
+            for (long t = 0; t < tiles; t++) {
+                const long count = std::min(tile, P - t * tile);
+                Multiplication* found;
+#pragma omp critical(ernie_packed_products)
+                found = &product(one, omp_get_thread_num(), count, bias, activation);
+                found->run(one, x + t * tile * K_, memory_, bias, y + t * tile * N_);
+            }
+            omp_set_num_threads(threads);
+        }
+    }
+#endif
+
+    // Returns a cached product; the least recently used one is evicted, of those that no thread of a team may be using.
+    Multiplication& product(const GrantedThreads& threads, int thread, long M, const float* bias, Activation activation) {
+        const Key key{threads.count(), thread, M, bias != nullptr, int(activation)};
         auto found = index_.find(key);
         if (found != index_.end()) {
             used_.splice(used_.begin(), used_, found->second);
             return used_.front().second;
         }
-        if (used_.size() >= 64) {
+        if (used_.size() >= size_t(64 + 2 * omp_get_num_threads())) {
             index_.erase(used_.back().first);
             used_.pop_back();
         }
