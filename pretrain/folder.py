@@ -155,7 +155,7 @@ def read(folder: Path, corpus_folder: Path | None = None) -> tuple[PretrainConfi
     if corpus_folder is not None:
         config = replace(config, corpus=corpus_folder)
     elif not config.corpus.exists():
-        relative = " Relative paths of a run begin in the folder where it was started." * (
+        relative = " Relative paths of a run begin in the folder where it was started: give the command there." * (
             not config.corpus.is_absolute()
         )
         raise UserError(
