@@ -307,7 +307,7 @@ def test_predictions_do_not_depend_on_the_batch(toy: Toy, trained: Trained, budg
     for single, batched in zip(alone, together, strict=True):
         assert single.keys() == batched.keys()
         for key in single:
-            if key in ("probability", "probabilities", "score", "value", "chance"):
+            if key in ("probability", "probabilities", "score", "value", "chance", "confidences"):
                 assert batched[key] == pytest.approx(single[key], abs=1e-5)
             else:
                 assert batched[key] == single[key]

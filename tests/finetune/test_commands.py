@@ -269,6 +269,7 @@ def test_a_changed_weight_or_dropout_of_the_encoder_is_noticed(work: Path, capsy
     before = file.read_text(encoding="utf-8")
     shape = json.loads(before)
     dropout = next(key for key in shape if key.endswith("dropout") or key.endswith("dropout_prob"))
+    (work / "encoder" / "sha256.json").unlink()  # changed on purpose
     file.write_text(json.dumps({**shape, dropout: 0.5}), encoding="utf-8")
     assert main(command) == 2
     assert "trained on other inputs under the same name: model changed since" in capsys.readouterr().err

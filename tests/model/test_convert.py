@@ -236,7 +236,7 @@ def test_a_failed_conversion_leaves_no_files(tmp_path: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("ernie.model.weights.save_file", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UserError, match="hf: the disk is full; nothing was written"):
         convert(tmp_path / "ours", tmp_path / "hf", "hf", ErnieModel)
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 

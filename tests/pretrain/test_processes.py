@@ -317,7 +317,7 @@ def test_a_run_with_restarts_recovers_by_itself(
     assert "restart 2" not in done.stderr
     assert [record["step"] for record in read_records(output, "step")] == list(range(16))
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert main(["verify", str(output), "--quiet"]) == 0
+    assert main(["verify", str(output), "--quiet", "--plugin", "stumbling"]) == 0
 
 
 def test_a_port_that_another_program_takes_first_is_replaced(stumble: Callable[..., Any], tmp_path: Path) -> None:
