@@ -40,7 +40,8 @@ class BuildWithKernels(build_py):
         super().run()
         if self.editable_mode:
             return
-        folder = Path(self.build_lib) / kernels.SHIPPED.relative_to(ROOT)
+        # Absolute, since only then can it be seen who may write to the folders above it.
+        folder = Path(self.build_lib).absolute() / kernels.SHIPPED.relative_to(ROOT)
         shutil.rmtree(folder, ignore_errors=True)
         reasons = {}
         for variant in kernels.VARIANTS:
