@@ -150,6 +150,19 @@ class Statistics:
         return ((features_FM - mean) / deviation).astype(np.float32)
 
 
+def loudness(features_FM: np.ndarray, statistics: Statistics | None) -> np.ndarray:
+    """Return the logarithm of the mean energy over all bands of each frame, up to a constant, (F,).
+
+    `statistics` are those of the training set, by which features are normalized or begin to be (None: by no such).
+    Among normalized features those of bands without speech, which vary least there, would hide the others.
+    """
+    if statistics is not None:
+        mean, deviation = statistics.mean_and_deviation()
+        features_FM = features_FM * deviation + mean
+    highest_F = features_FM.max(1) if len(features_FM) else np.zeros(0, np.float32)
+    return (highest_F + np.log(np.exp(features_FM - highest_F[:, None]).mean(1))).astype(np.float32)
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureState:
     """The state of a feature stream: the samples that later frames still need, and statistics.

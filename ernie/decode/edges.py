@@ -4,7 +4,7 @@ Graves et al., 2006, section 6: CTC learns labels, not their boundaries.  A boun
 longest quiet stretch of the sound between the beginning of one and the vector that predicts the other; where words run
 together, the quietest frame.  Only frames up to the present are needed, so that streams have the same times as files.
 
-Legend: F frames, M features of a frame.
+Legend: F frames.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Edges:
     spike: int = -1
     settled: int = -1
 
-    def heard(self, frames_FM: np.ndarray) -> Edges:
-        """Return the edges after more frames."""
+    def heard(self, loudness_F: np.ndarray) -> Edges:
+        """Return the edges after more frames, of which this is the `loudness` (see `ernie.audio.features`)."""
         settles = self.spike + _SILENCE - self.count
-        if self.spike >= 0 and self.settled < 0 and len(frames_FM) >= settles:  # at the same frame however they come
-            first = self._with(frames_FM[: max(0, settles)])
-            return replace(first, settled=first.end)._with(frames_FM[max(0, settles) :])
-        return self._with(frames_FM)
+        if self.spike >= 0 and self.settled < 0 and len(loudness_F) >= settles:  # at the same frame however they come
+            first = self._with(loudness_F[: max(0, settles)])
+            return replace(first, settled=first.end)._with(loudness_F[max(0, settles) :])
+        return self._with(loudness_F)
 
-    def _with(self, frames_FM: np.ndarray) -> Edges:
-        loudness = np.concatenate([self.loudness, _loudness(frames_FM)])[-_KEPT:]
-        return replace(self, loudness=loudness, count=self.count + len(frames_FM))
+    def _with(self, loudness_F: np.ndarray) -> Edges:
+        loudness = np.concatenate([self.loudness, loudness_F])[-_KEPT:]
+        return replace(self, loudness=loudness, count=self.count + len(loudness_F))
 
     def placed(self, spike: Spike) -> tuple[Edges, Spike]:
         """Return a token with the frames at which it begins and what was before it ends, and the edges after it."""
@@ -92,21 +92,15 @@ class Edges:
         return self.loudness[first - before : last - before]
 
 
-def placed(spikes: Sequence[Spike], frames_FM: np.ndarray) -> tuple[list[Spike], int]:
+def placed(spikes: Sequence[Spike], loudness_F: np.ndarray) -> tuple[list[Spike], int]:
     """Return the tokens of a whole sound with the frames at which they begin, and the frame at which the last ends."""
     edges, found, heard = Edges(), [], 0
     for spike in spikes:
         now = STRIDE * (spike.vector + 1)
-        edges, own = edges.heard(frames_FM[heard:now]).placed(spike)
+        edges, own = edges.heard(loudness_F[heard:now]).placed(spike)
         heard = max(heard, now)
         found.append(own)
-    return found, edges.heard(frames_FM[heard:]).end
-
-
-def _loudness(frames_FM: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the energy of each frame, up to its normalization, (F,)."""
-    highest_F = frames_FM.max(1) if len(frames_FM) else np.zeros(0, np.float32)
-    return (highest_F + np.log(np.exp(frames_FM - highest_F[:, None]).mean(1))).astype(np.float32)
+    return found, edges.heard(loudness_F[heard:]).end
 
 
 def _quietest(loudness: np.ndarray) -> tuple[int, int]:
@@ -120,6 +114,7 @@ def _quietest(loudness: np.ndarray) -> tuple[int, int]:
 
 def _quiet_stretches(loudness: np.ndarray) -> list[tuple[int, int]]:
     """Return the stretches [begin, end) of quiet frames, in order."""
-    low, high = np.quantile(loudness, [0.05, 0.95])
+    ordered, twentieth = np.sort(loudness), len(loudness) // 20
+    low, high = ordered[twentieth], ordered[-1 - twentieth]
     edges = np.flatnonzero(np.diff(np.concatenate([[False], loudness <= low + _QUIET * (high - low), [False]])))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

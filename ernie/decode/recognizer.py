@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import paddle
 
-from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics
+from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, loudness
 from ernie.audio.lengths import STRIDE, vector_count
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import LINE_END, Beam, Hypothesis, Ranked, Spike, greedy, stable_length
@@ -211,6 +211,7 @@ class TokenRecognizer:
         self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
         self._decoder, self._beam, self._never = decoder, beam, list(never)
         self._features, self._width, self._rate = FeatureStream(config, statistics), config.features, config.rate
+        self._statistics = statistics
 
     def begin(self, streams: int = 1) -> RecognitionState:
         """Return the state of streams before their first sample."""
@@ -308,7 +309,7 @@ class TokenRecognizer:
             old, count = stream_states[n], counts[n]
             scores_TV = logits_TV[layout.offsets[n] : layout.offsets[n + 1]]
             repeated = STRIDE * (old.count > 0)
-            edges = old.edges.heard(old.frames[repeated : repeated + STRIDE * count])
+            edges = old.edges.heard(loudness(old.frames[repeated : repeated + STRIDE * count], self._statistics))
             # Keep the last vector's frames, which are in the receptive field of the next one.
             frames = old.frames[STRIDE * (count - (old.count == 0)) :].copy()  # a view would keep all frames alive
             last = int(scores_TV[-1].argmax())

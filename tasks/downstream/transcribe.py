@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ernie.audio.augment import AugmentConfig, change_volume, mask_spectrum, perturb_speed
-from ernie.audio.features import features
+from ernie.audio.features import features, loudness
 from ernie.audio.lengths import STRIDE, min_vectors, vector_count
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.config import check_least
@@ -488,7 +488,7 @@ class Transcribe(SoundTask):
         recognized = []
         for frames_FM, (start, stop) in zip(sounds, pairwise(batch.layout.offsets.tolist()), strict=True):
             spikes, alternatives = decode(logits_TV[start:stop], hidden_TD[start:stop])
-            spikes, end = placed(spikes, frames_FM)
+            spikes, end = placed(spikes, loudness(frames_FM, self.statistics))
             recognized.append(Recognized(spikes, end, alternatives))
         return recognized
 

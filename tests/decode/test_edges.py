@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.audio.features import FeatureConfig, features
+from ernie.audio.features import FeatureConfig, features, loudness
 from ernie.audio.lengths import STRIDE
 from ernie.decode.ctc import Spike
 from ernie.decode.edges import Edges, placed
@@ -20,7 +20,7 @@ Said = list[tuple[float, float]]  # the seconds of the pause before a word, and 
 
 
 def sound(said: Said, after: float, seed: int) -> tuple[np.ndarray, list[float], list[float]]:
-    """The features of tones in noise, and the seconds at which each begins and ends."""
+    """The loudness of tones in noise, and the seconds at which each begins and ends."""
     rng, parts, begins, ends = np.random.default_rng(seed), [], [], []
     for pause, word in said:
         parts.append(np.zeros(round(8000 * pause)))
@@ -30,7 +30,12 @@ def sound(said: Said, after: float, seed: int) -> tuple[np.ndarray, list[float],
         parts.append(tone)
         ends.append(sum(map(len, parts)) / 8000)
     samples = np.concatenate([*parts, np.zeros(round(8000 * after))])
-    return features(CONFIG, (samples + rng.normal(0, 0.002, len(samples))).astype(np.float32)), begins, ends
+    noise = rng.normal(0, 0.002, len(samples))
+    return heard_as(samples + noise), begins, ends
+
+
+def heard_as(samples: np.ndarray) -> np.ndarray:
+    return loudness(features(CONFIG, samples.astype(np.float32)), None)
 
 
 def late(begins: list[float], ends: list[float], delay: float) -> list[Spike]:
@@ -47,8 +52,8 @@ pauses, lengths = st.floats(0.08, 0.6), st.floats(0.15, 0.5)
 def test_words_begin_and_end_where_they_were_put_however_late_they_are_predicted(
     said: Said, delay: float, seed: int
 ) -> None:
-    frames_FM, begins, ends = sound(said, 0.3, seed)
-    spikes, end = placed(late(begins, ends, delay), frames_FM)
+    loudness_F, begins, ends = sound(said, 0.3, seed)
+    spikes, end = placed(late(begins, ends, delay), loudness_F)
     found = [spike.begin * HOP + MIDDLE for spike in spikes]
     assert found == pytest.approx(begins, abs=0.03)
     stops = [spike.quiet * HOP + MIDDLE for spike in spikes[1:]]
@@ -58,24 +63,24 @@ def test_words_begin_and_end_where_they_were_put_however_late_they_are_predicted
 def test_words_without_a_pause_are_parted_where_the_sound_is_quietest() -> None:
     times = np.arange(2400) / 8000
     word = 0.3 * np.sin(2 * np.pi * 700 * times) * np.sin(np.pi * times / 0.3)
-    frames_FM = features(CONFIG, np.concatenate([word, word, word]).astype(np.float32))
-    spikes, _ = placed(late([0, 0.3, 0.6], [0.3, 0.6, 0.9], 0.7), frames_FM)
+    loudness_F = heard_as(np.concatenate([word, word, word]))
+    spikes, _ = placed(late([0, 0.3, 0.6], [0.3, 0.6, 0.9], 0.7), loudness_F)
     assert [spike.begin * HOP + MIDDLE for spike in spikes[1:]] == pytest.approx([0.3, 0.6], abs=0.05)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=3, max_size=8), st.integers(0, 99))
 def test_a_stream_that_is_kept_as_arrays_has_the_same_edges(cuts: list[int], seed: int) -> None:
-    frames_FM, begins, ends = sound([(0.3, 0.3), (2.5, 0.2), (0.1, 0.4)], 0.4, seed)
+    loudness_F, begins, ends = sound([(0.3, 0.3), (2.5, 0.2), (0.1, 0.4)], 0.4, seed)
     spikes = late(begins, ends, 0.8)
-    expected, end = placed(spikes, frames_FM)
+    expected, end = placed(spikes, loudness_F)
     edges, waiting, found, heard = Edges(), list(spikes), [], 0
-    for cut in [*np.cumsum(cuts).tolist(), len(frames_FM)]:
+    for cut in [*np.cumsum(cuts).tolist(), len(loudness_F)]:
         while waiting and STRIDE * (waiting[0].vector + 1) <= cut:
             now = STRIDE * (waiting[0].vector + 1)
-            edges, own = edges.heard(frames_FM[heard:now]).placed(waiting.pop(0))
+            edges, own = edges.heard(loudness_F[heard:now]).placed(waiting.pop(0))
             found, heard = [*found, own], max(now, heard)
-        edges, heard = Edges.of_arrays(edges.heard(frames_FM[heard:cut]).arrays()), max(cut, heard)
+        edges, heard = Edges.of_arrays(edges.heard(loudness_F[heard:cut]).arrays()), max(cut, heard)
     while waiting:
         edges, own = edges.placed(waiting.pop(0))
         found.append(own)
@@ -84,8 +89,8 @@ def test_a_stream_that_is_kept_as_arrays_has_the_same_edges(cuts: list[int], see
 
 
 def test_the_end_of_a_word_is_settled_long_before_the_next_one() -> None:
-    frames_FM, begins, ends = sound([(0.2, 0.3), (30.0, 0.3)], 0.3, 0)
-    spikes, end = placed(late(begins, ends, 0.8), frames_FM)
+    loudness_F, begins, ends = sound([(0.2, 0.3), (30.0, 0.3)], 0.3, 0)
+    spikes, end = placed(late(begins, ends, 0.8), loudness_F)
     assert spikes[1].quiet * HOP == pytest.approx(0.5, abs=0.03)
     assert spikes[1].begin * HOP == pytest.approx(30.5, abs=0.03)
     assert end * HOP == pytest.approx(30.8, abs=0.03)
