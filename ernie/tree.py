@@ -107,8 +107,8 @@ def read(
     `options` are plain values by key, which take precedence over the file's; overrides, `a.b=value`, over both.
     `include:` names a file or a list of files, relative to the file that includes them; local keys take precedence, and
     mappings are merged.  If `part` is given, a folder of the shipped configurations, `path` and includes may also be
-    names of these (see ernie.shipped).  Raises ConfigError for a missing file, bad YAML, a duplicate key or a cycle of
-    includes.
+    names of these (see ernie.shipped), over which files of that name take precedence.  Raises ConfigError for a missing
+    file, bad YAML, a duplicate key or a cycle of includes.
     """
     tree = Value({}, "command line") if path is None else _read(find_config(path, part), (), part)
     for name, value in (options or {}).items():
@@ -157,9 +157,11 @@ def _read(path: Path, including: tuple[Path, ...], part: str) -> Value:
     base = Value({}, str(path))
     for name in included:
         target = path.parent / name
-        if target.is_file() and target.suffix.lower() not in _SUFFIXES:
-            raise ConfigError([f"{include.where}: include: {name} is no YAML file: its name does not end in .yaml"])
-        found = target if target.is_file() else shipped(name, part)
+        found = shipped(name, part)
+        if target.is_file():
+            if found is None and target.suffix.lower() not in _SUFFIXES:
+                raise ConfigError([f"{include.where}: include: {name} is no YAML file: its name does not end in .yaml"])
+            found = target
         if found is None:
             hint = nearest(name, names(part)) if part and not name.endswith(".yaml") else ""
             raise ConfigError([f"{include.where}: include: there is no file {target}{hint and '.'}{hint}"])
