@@ -17,6 +17,7 @@ from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row, RowOptions
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError, about, check_exists
+from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.pretrained import TASK_FILE
@@ -153,9 +154,11 @@ def kept_trial(folder: Path) -> str:
     return read_limited(file).decode(errors="replace").strip() if file.is_file() else ""
 
 
-def load_model(folder: Path, overrides: Sequence[str]) -> FinetunedModel:
+def load_model(
+    folder: Path, overrides: Sequence[str], precision: InferencePrecisionChoice | None = None
+) -> FinetunedModel:
     """Load a run's model, with `--set` overrides of how answers are found.  Raises UserError for wrong ones."""
-    model = FinetunedModel.load(folder)
+    model = FinetunedModel.load(folder, precision=precision)
     if given := decoding_overrides(type(model.task), overrides):
         with about("--set: task"):
             model.change_decoding(**given)

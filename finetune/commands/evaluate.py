@@ -43,10 +43,8 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.atomic import disk_guard
     from ernie.data.labeled.read import read_split
     from ernie.errors import UserError
-    from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.folder import load_model, rows_to_score
-    from finetune.precision import precision_of
 
     if arguments.answers is not None and not arguments.answers.absolute().parent.is_dir():
         raise UserError(
@@ -60,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.prepare import describe, prepare
     from tasks.downstream.base import FinetuneTask
 
-    model = load_model(arguments.run, arguments.set)
+    model = load_model(arguments.run, arguments.set, arguments.precision)
     if arguments.by_label and type(model.task).scores_by_label is FinetuneTask.scores_by_label:
         raise UserError(f"--by-label: a model of the kind {model.task.variant_name} has no labels to score one by one")
     # Not the split's own name: the rows of `train` are evaluated here, not trained on.
@@ -72,8 +70,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to score against")
     if not arguments.quiet:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
-    with computing(precision_of(arguments.run, arguments.precision)):
-        answers = model.answers(split.examples)
+    answers = model.answers(split.examples)
     scores: dict[str, Any] = {"rows": len(split), **model.task.scores(split.rows, answers)}
     if signatures := model.task.signatures(split.rows):
         scores["signatures"] = signatures

@@ -82,10 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
     from ernie.atomic import disk_guard
-    from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.folder import load_model, read_run
-    from finetune.precision import precision_of
 
     if arguments.batch_tokens < 1:
         raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")
@@ -97,7 +95,7 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.rows import FaultyRow, groups_as_available, in_groups, input_rows, is_unnamed, split_rows
     from finetune.submission import write_submission
 
-    model = load_model(arguments.run, arguments.set)
+    model = load_model(arguments.run, arguments.set, arguments.precision)
     # Rows without a label are what is to be answered.
     options = options.keeping_empty(model.task.answer_columns)
     config = config and replace(config, data=config.data.keeping_empty(model.task.answer_columns))
@@ -106,8 +104,7 @@ def main(arguments: argparse.Namespace) -> int:
             model.task = model.task.with_all_labels()
     if arguments.submission is not None:
         assert config is not None
-        with computing(precision_of(arguments.run, arguments.precision)):
-            written = write_submission(model, config, arguments.submission)
+        written = write_submission(model, config, arguments.submission)
         print(*written, sep="\n")
         return 0
 
@@ -124,10 +121,7 @@ def main(arguments: argparse.Namespace) -> int:
     )
     groups = groups_as_available(rows) if any(map(is_unnamed, inputs)) else in_groups(rows)
     try:
-        with (
-            computing(precision_of(arguments.run, arguments.precision)),
-            disk_guard(_OUT, "the last answers are missing"),
-        ):
+        with disk_guard(_OUT, "the last answers are missing"):
             write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
     except FaultyRow as error:
         option = "--faulty skip" if inputs else "the key data.faulty: skip"

@@ -47,10 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Write the audio."""
     from ernie.errors import UserError
-    from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from ernie.text.blank import is_blank
-    from finetune.precision import precision_of
 
     if "-" in arguments.texts and len(arguments.texts) > 1:
         raise UserError("-: standard input is one text; give it alone")
@@ -61,7 +59,13 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.say import into_file, into_stream
     from finetune.speaker import TextSpeaker
 
-    speaker = TextSpeaker.load(arguments.run, arguments.vocoder, arguments.seed, text_normalization=arguments.normalize)
+    speaker = TextSpeaker.load(
+        arguments.run,
+        arguments.vocoder,
+        arguments.seed,
+        text_normalization=arguments.normalize,
+        precision=arguments.precision,
+    )
     if arguments.texts == ["-"]:
         lines = standard_lines()
     else:  # all of them are checked before the first is spoken
@@ -70,9 +74,8 @@ def main(arguments: argparse.Namespace) -> int:
                 raise UserError(problem)
         lines = (Line(number, text) for number, text in enumerate(arguments.texts, 1))
     log = None if arguments.quiet else sys.stderr
-    with computing(precision_of(arguments.run, arguments.precision)):
-        if arguments.output == Path("-"):
-            into_stream(speaker, lines, sys.stdout.buffer, log)
-        else:
-            into_file(speaker, lines, arguments.output, log)
+    if arguments.output == Path("-"):
+        into_stream(speaker, lines, sys.stdout.buffer, log)
+    else:
+        into_file(speaker, lines, arguments.output, log)
     return 0

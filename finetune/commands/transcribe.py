@@ -65,9 +65,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Write the transcripts to standard output."""
     from ernie.audio.convert import check_rate
     from ernie.errors import UserError
-    from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.precision import precision_of
 
     if "-" in arguments.sounds and len(arguments.sounds) > 1:
         raise UserError("-: standard input is one sound; give it alone")
@@ -91,7 +89,7 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.recognizer import transcribe_task
     from finetune.rows import standard_input
 
-    model = FinetunedModel.load(arguments.run)
+    model = FinetunedModel.load(arguments.run, precision=arguments.precision)
     task = transcribe_task(model)
     given = {name: value for name in task.decoding_fields if (value := getattr(arguments, name, None)) is not None}
     if arguments.to != "text" and task.hears_chunks and not task.pause and arguments.n_best is None:
@@ -99,9 +97,8 @@ def main(arguments: argparse.Namespace) -> int:
     model.change_decoding(**given)
     captions = None if arguments.to == "text" else CaptionWriter(arguments.to, sys.stdout)
     log = None if arguments.quiet else sys.stderr
-    with computing(precision_of(arguments.run, arguments.precision)):
-        if arguments.sounds == ["-"]:
-            from_samples(model, standard_input(), arguments.show_times, sys.stdout, log, arguments.rate, captions)
-        else:
-            from_files(model, arguments.sounds, arguments.show_times, sys.stdout, log, captions)
+    if arguments.sounds == ["-"]:
+        from_samples(model, standard_input(), arguments.show_times, sys.stdout, log, arguments.rate, captions)
+    else:
+        from_files(model, arguments.sounds, arguments.show_times, sys.stdout, log, captions)
     return 0

@@ -44,9 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Write the translations to standard output."""
     from ernie.errors import UserError
-    from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.precision import precision_of
 
     for name in ("wait_k", "beam"):
         value = getattr(arguments, name)
@@ -58,11 +56,10 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.rows import standard_characters, standard_lines
     from finetune.translator import TextTranslator
 
-    translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
+    translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam, precision=arguments.precision)
     latency = sys.stderr if arguments.show_latency else None
-    with computing(precision_of(arguments.run, arguments.precision)):
-        if arguments.by == "line":
-            by_line(translator, standard_lines(), sys.stdout, latency)
-        else:
-            by_word(translator, standard_characters(), sys.stdout, latency)
+    if arguments.by == "line":
+        by_line(translator, standard_lines(), sys.stdout, latency)
+    else:
+        by_word(translator, standard_characters(), sys.stdout, latency)
     return 0
