@@ -119,7 +119,7 @@ def test_the_tokenizers_length_counts_if_the_sentence_encoder_has_none(tmp_path:
 
 def test_a_length_above_the_models_positions_is_reported(tmp_path: Path) -> None:
     reading = read(published(tmp_path, pooling("cls_token"), max_seq_length=99), ErnieModel)
-    assert reading.model.sentence_config.max_len == 21
+    assert reading.model.sentence_config.max_len is None  # none of its own: the positions are the limit
     assert reading.notes == (
         "sentence_bert_config.json says max_seq_length 99, the model has 21 positions: those count",
     )
@@ -190,6 +190,21 @@ def test_conversion_keeps_everything_that_encode_does(to: Any, tmp_path: Path) -
     for name in ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "2_Dense/config.json"):
         found, given = (json.loads((folder / name).read_text()) for folder in (tmp_path / "back", source))
         assert found == {**given, "include_prompt": True} if "Pooling" in name else found == given
+
+
+@pytest.mark.parametrize("to", ["ernie", "hf", "paddlenlp"])
+@pytest.mark.parametrize("limit", [{}, {"max_seq_length": None}, {"max_seq_length": 21}, {"max_seq_length": 99}])
+def test_conversion_keeps_a_sentence_encoder_without_a_length_of_its_own(to: Any, limit: Any, tmp_path: Path) -> None:
+    source = published(tmp_path / "source", pooling("cls_token"), NORMALIZE, **limit)
+    assert convert(source, tmp_path / "there", to, ErnieModel).passed
+    assert convert(tmp_path / "there", tmp_path / "back", "ernie", ErnieModel).passed
+    with pytest.warns(Remark, match="have more than 21 tokens"):
+        expected = ErnieModel.from_pretrained(source).encode([LONG, *TEXTS])
+    close(expected, unit(np.stack([hidden_states(text)[0] for text in [LONG, *TEXTS]])))
+    for folder in ("there", "back"):
+        model = ErnieModel.from_pretrained(tmp_path / folder)
+        assert (model.sentence_config.max_len, model.sentence_config.normalize) == (None, True)
+        assert np.array_equal(model.encode([LONG, *TEXTS]), expected)
 
 
 def test_a_model_saved_over_a_sentence_encoder_is_none(tmp_path: Path) -> None:

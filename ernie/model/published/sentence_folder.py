@@ -66,7 +66,9 @@ def read_sentence_config(folder: Path, positions: int, width: int) -> tuple[Sent
     max_len = _max_len(root, folder)
     if max_len is not None and max_len > positions:
         notes.append(f"{LENGTH_FILE} says max_seq_length {max_len}, the model has {positions} positions: those count")
-    config = {**config, "max_len": max_len if max_len is None else min(max_len, positions), **_prompts(root)}
+    if max_len is not None and max_len >= positions:
+        max_len = None  # no limit of its own: a tokenizer without one is written with the number of positions
+    config = {**config, "max_len": max_len, **_prompts(root)}
     if unsupported:
         notes.append(f"its vectors for sentences cannot be computed here: {unsupported}; `encode` needs a pooling")
     return SentenceConfig(**config, unsupported=unsupported), notes
