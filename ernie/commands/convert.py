@@ -2,8 +2,8 @@
 
 SRC is a run or a model folder of this library's, a Hugging Face or PaddleNLP folder, an official ERNIE release or an
 original BERT checkpoint; or NAME or NAME@REVISION of a model on the Hugging Face hub.  The head of a fine-tuned model
-goes along, with its labels.  The certificate, also written into DST, gives the largest difference of each layer's
-outputs.  Nothing is written when one is too large.
+goes along, with its labels; plug-ins are not needed.  The certificate, also written into DST, gives the largest
+difference of each layer's outputs.  Nothing is written when one is too large.
 
   ernie convert bert-base-uncased/ bert/ --to ernie
   ernie convert runs/first published/ --to hf

@@ -70,6 +70,14 @@ def test_it_trains_and_a_new_process_predicts_with_it_as_its_card_says(folder: P
     done = python("-c", f"import grades; {loading.format('')}", cwd=folder, path=[ROOT / "examples"])
     assert done.stdout == "{'grade': 5}\n", "what the user has imported, a run may ask for"
 
+    # Conversion reads a head without its kind's code, so that `ernie convert` has no --plugin.
+    done = python("-m", "ernie.cli", "convert", "run", "copy", "--to", "ernie", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    done = python(*words[:3], "copy", *words[4:], "--plugin", "grades", cwd=folder, path=[ROOT / "examples"])
+    assert [json.loads(line)["grade"] for line in done.stdout.splitlines()] == [5, 1], done.stderr
+    done = python("-m", "ernie.cli", "convert", "run", "published", "--to", "hf", cwd=folder)
+    assert "its head of the kind grade (33 numbers) is not written: the format hf has no class for it" in done.stderr
+
 
 def test_trials_are_not_reused_after_the_plug_in_was_edited(folder: Path) -> None:
     (folder / "marks.py").write_text(

@@ -15,16 +15,11 @@ has a finished fine-tuning run `done`, its data and `encoder`; "pretrained" has 
 - no control character and no bidirectional mark on the terminal;
 - OUTSIDE as it was.
 
-`commands` are the same input under further command lines: the long form, marked `slow`, tries them all.  A test module
-holds a table CASES and two functions:
+`commands` are the same input under further command lines, which are marked `slow`.  A test module holds a table CASES
+and one function:
 
-    @pytest.mark.parametrize("case", CASES, ids=str)
+    @pytest.mark.parametrize("case", in_every_command(CASES), ids=str)
     def test_damaged_weights_end_in_a_sentence(case: Case, trier: Trier) -> None:
-        trier.check(case)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("case", everywhere(CASES), ids=str)
-    def test_damaged_weights_end_in_a_sentence_in_every_command(case: Case, trier: Trier) -> None:
         trier.check(case)
 """
 
@@ -38,11 +33,12 @@ import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers import ROOT
 
 Make = Callable[[Path], None]
@@ -84,9 +80,10 @@ class Case:
         return self.id
 
 
-def everywhere(cases: Iterable[Case]) -> list[Case]:
-    """Return each case under each of its further command lines."""
-    return [replace(case, id=f"{case.id}: {words}", words=words) for case in cases for words in case.commands]
+def in_every_command(cases: Sequence[Case]) -> list[Any]:
+    """Return cases as parameters of a test: each, and then each under its further command lines, marked `slow`."""
+    further = [replace(case, id=f"{case.id}: {words}", words=words) for case in cases for words in case.commands]
+    return [*cases, *(pytest.param(case, marks=pytest.mark.slow) for case in further)]
 
 
 def together(*makes: Make) -> Make:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hostile_case import Case, Make, Trier, edited, everywhere, link, text, together
+from hostile_case import Case, Make, Trier, edited, in_every_command, link, text, together
 
 LAUGHS = "a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
@@ -94,12 +94,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", in_every_command(CASES), ids=str)
 def test_a_configuration_that_asks_for_too_much_ends_in_a_sentence(case: Case, trier: Trier) -> None:
-    trier.check(case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", everywhere(CASES), ids=str)
-def test_a_configuration_that_asks_for_too_much_ends_in_a_sentence_in_every_command(case: Case, trier: Trier) -> None:
     trier.check(case)

@@ -11,8 +11,8 @@ from hostile_case import (
     Make,
     Trier,
     edited,
-    everywhere,
     flipped,
+    in_every_command,
     json_edited,
     link,
     removed,
@@ -83,7 +83,7 @@ CODES = [
         "verify run",
         "asks for code from outside the library: evil",
         base="pretrained",
-        commands=("scaling run", "plan run/config.yaml --devices 2 --set plugins=[]"),
+        commands=("scaling run",),
     ),
     Case(
         "report-needs-no-code",
@@ -195,12 +195,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", in_every_command(CASES), ids=str)
 def test_a_strangers_run_ends_in_a_sentence(case: Case, trier: Trier) -> None:
-    trier.check(case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", everywhere(CASES), ids=str)
-def test_a_strangers_run_ends_in_a_sentence_in_every_command(case: Case, trier: Trier) -> None:
     trier.check(case)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hostile_case import Around, Case, Make, Trier, everywhere
+from hostile_case import Around, Case, Make, Trier, in_every_command
 
 QUICK = "--quiet --set train.epochs=1"
 TRAIN, CONVERT, PREDICT = (
@@ -68,7 +68,7 @@ CASES = [
         r"--output: b\\xff: is not UTF-8",
         commands=(
             "export done --to onnx --output b\udcff",
-            "report done --output b\udcff.html",
+            "report done --output b\udcff",
             "pretrain task.yaml --output b\udcff",
         ),
     ),
@@ -86,19 +86,12 @@ SMALL_DISK = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", in_every_command(CASES), ids=str)
 def test_poor_surroundings_end_in_a_sentence_or_do_not_matter(case: Case, trier: Trier) -> None:
     trier.check(case)
 
 
 @pytest.mark.skipif(not CAN_MOUNT, reason="only root can mount a small disk")
-@pytest.mark.parametrize("case", SMALL_DISK, ids=str)
+@pytest.mark.parametrize("case", in_every_command(SMALL_DISK), ids=str)
 def test_a_full_disk_ends_in_a_sentence(case: Case, trier: Trier) -> None:
-    trier.check(case)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not CAN_MOUNT, reason="only root can mount a small disk")
-@pytest.mark.parametrize("case", everywhere(CASES + SMALL_DISK), ids=str)
-def test_poor_surroundings_end_in_a_sentence_in_every_command(case: Case, trier: Trier) -> None:
     trier.check(case)
