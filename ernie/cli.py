@@ -28,7 +28,7 @@ from ernie.atomic import final_name, without_room
 from ernie.errors import Remark, UserError, nearest
 from ernie.registry import import_plugins
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal
-from ernie.terminal import escaping, pass_data
+from ernie.terminal import escaping, one_line, pass_data
 from ernie.train.origin import running
 
 GROUP = "ernie.commands"
@@ -157,7 +157,7 @@ def _plain_warnings() -> Iterator[None]:
                 others(message, category, filename, lineno, *rest)
             elif str(message) not in shown:
                 shown.add(str(message))
-                print(f"note: {message}", file=sys.stderr)
+                print(f"note: {one_line(str(message))}", file=sys.stderr)
 
         warnings.showwarning = show  # type: ignore[assignment]
         yield

@@ -11,12 +11,12 @@ import json
 import math
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ernie.errors import UserError, nearest
-from ernie.tree import ConfigError, Value, described, dump_plain, from_dict, read
+from ernie.tree import NOT_SHOWN, ConfigError, Value, described, dump_plain, from_dict, read
 
 __all__ = [
     "ConfigError",
@@ -67,7 +67,7 @@ def build_fields(schema: type[Any], tree: Value, path: str) -> dict[str, Any]:
         if key in fields:
             found[key] = _build(hints[key], item, _join(path, key), mistakes)
         else:
-            mistakes.append(f"{item.where}: {_join(path, key)}: unknown key.{nearest(key, fields)}")
+            mistakes.append(_unknown(key, item, path, fields))
     if mistakes:
         raise ConfigError(mistakes)
     return found
@@ -144,7 +144,7 @@ def _build(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
             return {}  # an empty key, as for a dataclass; lets a file remove a mapping that it includes
         if not isinstance(value.data, dict):
             return _mistake(value, path, "expected a mapping", mistakes)
-        return {key: _build_item(args[1], item, _join(path, key), mistakes) for key, item in value.data.items()}
+        return {key: _build_item(args[1], item, _shown(path, key, item), mistakes) for key, item in value.data.items()}
     if hasattr(kind, "variant"):
         return _build_variant(kind, value, path, mistakes)
     if dataclasses.is_dataclass(kind):
@@ -162,7 +162,7 @@ def _build_dataclass(kind: Any, value: Value, path: str, mistakes: list[str]) ->
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key, item in value.data.items():
         if key not in fields:
-            mistakes.append(f"{item.where}: {_join(path, key)}: unknown key.{nearest(key, fields)}")
+            mistakes.append(_unknown(key, item, path, fields))
     arguments = {}
     for name, field in fields.items():
         if name in value.data:
@@ -274,6 +274,17 @@ def _expected(args: tuple[Any, ...], value: Value, path: str) -> str:
 
 def _mistake(value: Value, path: str, expected: str, mistakes: list[str]) -> None:
     mistakes.append(f"{value.where}: {path + ': ' if path else ''}{expected}, found {described(value)}")
+
+
+def _unknown(key: str, item: Value, path: str, known: Iterable[str]) -> str:
+    """Return the mistake of a key that a dataclass lacks."""
+    what = f"unknown key, {NOT_SHOWN}" if item.foreign else "unknown key"
+    return f"{item.where}: {_shown(path, key, item)}: {what}.{nearest(key, known)}"
+
+
+def _shown(path: str, key: str, item: Value) -> str:
+    """Return the path of any key that a file may hold."""
+    return _join(path, "..." if item.foreign else key)
 
 
 def _join(path: str, key: str) -> str:

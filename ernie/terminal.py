@@ -27,6 +27,12 @@ def shown(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
+def one_line(text: str, most: int | None = None) -> str:
+    """Return text as it may stand within a sentence: shown on one line, and of at most `most` characters."""
+    line = " ".join(text.split())
+    return shown(line if most is None or len(line) <= most else f"{line[: most - 3]}...")
+
+
 class EscapingStream:
     """A text stream that escapes what would control a terminal, except the carriage return before a progress bar."""
 

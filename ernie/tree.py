@@ -32,12 +32,14 @@ class ConfigError(UserError):
 class Value:
     """A node of a YAML tree with its location.  `data` is a scalar, list[Value] or dict[str, Value].
 
-    `written` is the source text of a scalar, "" if it does not come from a file.
+    `written` is the source text of a scalar, "" if it does not come from a file.  `foreign` says that it comes from a
+    file outside the configuration's folder: messages do not show it, as a stranger's link may lead to any file.
     """
 
     data: Any
     where: str
     written: str = ""
+    foreign: bool = False
 
     def plain(self) -> Any:
         """Return the value as plain data, without locations."""
@@ -46,6 +48,15 @@ class Value:
         if isinstance(self.data, list):
             return [value.plain() for value in self.data]
         return self.data
+
+    def as_foreign(self) -> Value:
+        """Return the value, and all in it, as of a file outside the configuration's folder."""
+        data = self.data
+        if isinstance(data, dict):
+            data = {key: value.as_foreign() for key, value in data.items()}
+        elif isinstance(data, list):
+            data = [value.as_foreign() for value in data]
+        return replace(self, data=data, foreign=True)
 
     def get(self, key: str) -> Any:
         """Return the plain value under `key` of a mapping, or None."""
@@ -70,6 +81,7 @@ class _Loader(yaml.SafeLoader):
             raise ConfigError([f"{self._name}: has more than {_MOST_VALUES:,} values, aliases written out"])
 
 
+NOT_SHOWN = "not shown, as its file lies outside the configuration's folder"
 _MOST_VALUES, _MOST_BYTES, _DEEPEST = 100_000, 4 << 20, 100
 _SUFFIXES = (".yaml", ".yml", ".json")  # of files that may be included
 _Loader.yaml_implicit_resolvers = {}
@@ -107,10 +119,14 @@ def read(
     `options` are plain values by key, which take precedence over the file's; overrides, `a.b=value`, over both.
     `include:` names a file or a list of files, relative to the file that includes them; local keys take precedence, and
     mappings are merged.  If `part` is given, a folder of the shipped configurations, `path` and includes may also be
-    names of these (see ernie.shipped), over which files of that name take precedence.  Raises ConfigError for a missing
-    file, bad YAML, a duplicate key or a cycle of includes.
+    names of these (see ernie.shipped), over which files of that name take precedence.  What a file outside the folder
+    of `path` holds, perhaps behind a link, is `foreign`.  Raises ConfigError for a missing file, bad YAML, a duplicate
+    key or a cycle of includes.
     """
-    tree = Value({}, "command line") if path is None else _read(find_config(path, part), (), part)
+    tree = Value({}, "command line")
+    if path is not None:
+        file = find_config(path, part)
+        tree = _read(file, (), part, file.parent.resolve())
     for name, value in (options or {}).items():
         tree = _merge(tree, from_dict({name: value}, f"--{name}"))
     for override in overrides:
@@ -127,7 +143,8 @@ def from_dict(data: dict[str, Any], where: str = "<dict>") -> Value:
     return Value(data, where)
 
 
-def _read(path: Path, including: tuple[Path, ...], part: str) -> Value:
+def _read(path: Path, including: tuple[Path, ...], part: str, home: Path) -> Value:
+    """Read a file with its includes; what lies outside the folder `home` is foreign."""
     resolved = path.resolve()
     if resolved in including:
         chain = " -> ".join(str(step) for step in (*including, resolved))
@@ -142,7 +159,8 @@ def _read(path: Path, including: tuple[Path, ...], part: str) -> Value:
         raise ConfigError([f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"]) from None
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
-    tree = _parse(text, str(path))
+    foreign = not _is_pipe(path) and not resolved.is_relative_to(home)
+    tree = _parse_foreign(text, str(path)) if foreign else _parse(text, str(path))
     if not isinstance(tree.data, dict):  # its content is not shown: it may be any file that a stranger's link leads to
         what = "a list" if isinstance(tree.data, list) else "a single value"
         raise ConfigError([f"{tree.where}: expected a mapping of keys, found {what}"])
@@ -156,29 +174,53 @@ def _read(path: Path, including: tuple[Path, ...], part: str) -> Value:
         raise ConfigError([f"{include.where}: include: expected a file name or a list of them"])
     base = Value({}, str(path))
     for name in included:
-        target = path.parent / name
-        found = shipped(name, part)
-        if target.is_file():
-            if found is None and target.suffix.lower() not in _SUFFIXES:
-                raise ConfigError([f"{include.where}: include: {name} is no YAML file: its name does not end in .yaml"])
-            found = target
-        if found is None:
-            hint = nearest(name, names(part)) if part and not name.endswith(".yaml") else ""
-            raise ConfigError([f"{include.where}: include: there is no file {target}{hint and '.'}{hint}"])
-        base = _merge(base, _read(found, (*including, resolved), part))
+        found = _included(name, path.parent, include, part)
+        its_home = found.parent.resolve() if shipped(name, part) == found else home
+        base = _merge(base, _read(found, (*including, resolved), part, its_home))
     return _merge(base, tree)
+
+
+def _included(name: str, folder: Path, include: Value, part: str) -> Path:
+    """Return the file that a file in `folder` includes by its name.  Raises ConfigError if there is none."""
+    target, ours = folder / name, shipped(name, part)
+    what = f"a file whose name is {NOT_SHOWN}" if include.foreign else str(name)
+    if target.is_file():
+        if ours is None and target.suffix.lower() not in _SUFFIXES:
+            raise ConfigError([f"{include.where}: include: {what} is no YAML file: its name does not end in .yaml"])
+        return target
+    if ours is None:
+        hint = nearest(name, names(part)) if part and not name.endswith(".yaml") else ""
+        what = what if include.foreign else f"{target}{hint and '.'}{hint}"
+        raise ConfigError([f"{include.where}: include: there is no file {what}"])
+    return ours
 
 
 def _text(path: Path) -> str:
     """Read a file of limited size; a device or an endless pipe would never end."""
-    pipe = str(path).startswith(("/dev/fd/", "/proc/self/fd/")) or str(path) == "/dev/stdin"  # of a shell's <(...)
-    if path.exists() and not path.is_file() and not path.is_dir() and not pipe:
+    if path.exists() and not path.is_file() and not path.is_dir() and not _is_pipe(path):
         raise ConfigError([f"{path}: is a device or a pipe, expected a YAML file"])
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise ConfigError([f"{path}: has more than {_MOST_BYTES >> 20} MiB; expected a configuration"])
     return content.decode("utf-8")
+
+
+def _is_pipe(path: Path) -> bool:
+    """Whether a path is standard input, or that of a shell's <(...)."""
+    return str(path).startswith(("/dev/fd/", "/proc/self/fd/")) or str(path) == "/dev/stdin"
+
+
+def _parse_foreign(text: str, name: str) -> Value:
+    """Parse a file whose content messages do not show."""
+    try:
+        return _parse(text, name).as_foreign()
+    except ConfigError as error:
+        places = [re.match(rf"{re.escape(name)}(:\d+)?", mistake) for mistake in error.mistakes]
+        lines = [place[0] if place else name for place in places]
+        raise ConfigError(
+            [f"{place}: cannot be read as a configuration; its content is {NOT_SHOWN}" for place in lines]
+        ) from None
 
 
 def _parse(text: str, name: str) -> Value:
@@ -290,6 +332,8 @@ def described(value: Value) -> str:
         return "a list"
     if value.data is None:
         return "nothing"
+    if value.foreign:
+        return f"something that is {NOT_SHOWN}"
     if isinstance(value.data, bool):
         return f"{str(value.data).lower()} (quote it if you mean the word)"
     return f"'{value.data:.60}'" if isinstance(value.data, str) else str(value.data)

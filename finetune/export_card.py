@@ -52,7 +52,7 @@ def card(model: Exportable, source: str, name: str, to: Format, int8: bool, diff
         f"Inputs, int64 (batch, length): {_quoted(INPUTS)}. A row has at most {model.longest} tokens.",
         f"Outputs, float32: {', '.join(f'`{name}` {_shape(model, name)}' for name in model.padded.outputs)}.",
         *([f"`{LABELS_FILE}` names what the last axis of the logits stands for."] if model.labels else []),
-        *filter(None, [model.reading]),
+        *([prose(model.reading)] if model.reading else []),
         "",
         fenced("python", "\n".join(filter(None, [_CALLS[to].format(**_call_values(model)), model.reading_code]))),
         "",

@@ -11,6 +11,7 @@ from typing import Any
 
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.report.markdown import cell, prose
+from ernie.terminal import shown
 from finetune.suite import Outcome
 
 Figures = Mapping[str, Mapping[str, float]]  # split -> metric -> figure
@@ -57,7 +58,7 @@ def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
             reasons.setdefault(f"{'failed: ' if o.failed else ''}{' '.join(o.reason.split())}", []).append(o.name)
         lines += [f"- {prose(', '.join(names))}: {prose(reason)}" for reason, names in reasons.items()]
     notes = [f"- {prose(o.name)}: left out {prose(note)}" for o in outcomes for note in o.notes]
-    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+    return shown("\n".join([*lines, *(["", *notes] if notes else [])]) + "\n")
 
 
 def _rows(outcome: Outcome, models: Sequence[str]) -> list[list[str]]:

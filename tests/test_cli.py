@@ -186,3 +186,9 @@ def test_a_note_is_printed_once_however_often_it_is_given(capsys: pytest.Capture
         for text in ("the first", "the second", "the first"):
             warnings.warn(text, Remark, stacklevel=1)
     assert capsys.readouterr().err == "note: the first\nnote: the second\n"
+
+
+def test_a_note_that_names_something_forged_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with _plain_warnings():
+        warnings.warn("the label 'x\nernie: error: forged' is left out", Remark, stacklevel=1)
+    assert capsys.readouterr().err == "note: the label 'x ernie: error: forged' is left out\n"

@@ -404,3 +404,45 @@ def test_differences_are_keyed_by_their_path() -> None:
         "shapes.circle": (None, {"task": "circle", "radius": 1.0}),
     }
     assert differences(old, old) == {}
+
+
+SECRET = "password: hunter2\nseed: hunter2\nrate: {token: hunter2}\n"
+
+
+@pytest.mark.parametrize("through", ["include", "a link to include", "a link"])
+def test_what_a_file_outside_the_folder_holds_is_not_shown(through: str, tmp_path: Path) -> None:
+    secret, run = tmp_path / "secret.yaml", tmp_path / "downloaded" / "run.yaml"
+    secret.write_text(SECRET)
+    run.parent.mkdir()
+    if through == "a link":
+        run.symlink_to(secret)
+    else:
+        run.write_text("include: ../secret.yaml" if through == "include" else "include: base.yaml")
+        (run.parent / "base.yaml").symlink_to(secret)
+    with pytest.raises(ConfigError) as caught:
+        load(Config, run)
+    name = {"include": f"{run.parent}/../secret.yaml", "a link": f"{run}"}.get(through, f"{run.parent}/base.yaml")
+    hidden = "not shown, as its file lies outside the configuration's folder"
+    assert not any(word in str(caught.value) for word in ("hunter2", "password", "token"))
+    assert f"{name}:1: ...: unknown key, {hidden}. Known: corpus" in str(caught.value)
+    assert f"{name}:2: seed: expected a whole number, found something that is {hidden}" in str(caught.value)
+    assert f"{name}:3: rate....: unknown key, {hidden}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["hunter2: [", "hunter2: 1\nhunter2: 2", "a: !!int hunter2", "include: hunter2.yaml", "- hunter2"]
+)
+def test_what_is_wrong_in_a_file_outside_the_folder_is_not_shown(text: str, tmp_path: Path) -> None:
+    (tmp_path / "secret.yaml").write_text(text)
+    found = mistakes(tmp_path / "downloaded", "include: ../secret.yaml")
+    assert "../secret.yaml:" in found[0]
+    assert "hunter2" not in found[0]
+
+
+def test_a_configuration_of_ones_own_elsewhere_is_read_and_a_file_within_the_folder_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("corpus: c\nseed: 3")
+    assert load(Config, write(tmp_path / "runs", "include: ../base.yaml")).seed == 3
+    write(tmp_path / "runs" / "more", "sed: 3", "base.yaml")
+    assert "more/base.yaml:1: sed: unknown key. Did you mean 'seed'?" in mistakes(
+        tmp_path / "runs", "include: more/base.yaml"
+    )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ernie.terminal import escaping, pass_data, shown
+from ernie.terminal import escaping, one_line, pass_data, shown
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,8 @@ def test_data_is_escaped_only_on_a_terminal(
         sys.stdout.write("\x1b\u202e")
     assert output.getvalue() == expected
     assert sys.stdout is output
+
+
+def test_a_name_within_a_sentence_is_on_one_line() -> None:
+    assert one_line("x\nernie: error:\r\n\x1b[31m  y\u2028z") == "x ernie: error: \\x1b[31m y z"
+    assert one_line("a" * 100, 10) == "aaaaaaa..."

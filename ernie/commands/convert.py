@@ -53,11 +53,12 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.model.pretrained import model_folder
     from ernie.model.published.convert import convert
     from ernie.model.published.hub import find
+    from ernie.terminal import one_line
 
     source = model_folder(find(arguments.source))
     certificate = convert(source, arguments.target, arguments.to, ErnieModel, arguments.tolerance, arguments.task)
     for note in certificate.notes:
-        print(f"ernie: {source}: {note}", file=sys.stderr)
+        print(f"ernie: {source}: {one_line(note)}", file=sys.stderr)
     print(certificate)
     if certificate.passed:
         print(arguments.target)

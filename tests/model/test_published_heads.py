@@ -346,6 +346,7 @@ def test_settings_of_a_stranger_import_no_code(tmp_path: Path) -> None:
         (3, {"id2label": {"0": "a", "1": "b"}}, "it has 3 outputs, and the settings name 2 labels; write the right"),
         (3, {}, "it has 3 outputs, and the settings name 2 labels; write the right id2label there"),
         (3, {"id2label": {"0": "a", "1": "b", "2": "a"}}, "the label 'a' stands twice; give each another name"),
+        (2, {"id2label": {"0": "\x1b[2J\na", "1": "\x1b[2J\na"}}, "the label '\\x1b[2J a' stands twice"),
         (1, {"id2label": {"0": "a"}, "problem_type": "single_label_classification"}, "it has one output, and a model"),
         (3, {"architectures": ["BertForMultipleChoice"]}, "it has 3 outputs, and a model of the kind choose has 1"),
     ],

@@ -24,6 +24,7 @@ from ernie.model.pretrained import HEAD_FILE, TASK_FILE
 from ernie.model.published.folder import Kind, class_names, detect_format, read_object, read_settings, read_weights
 from ernie.model.published.names import WRAPPERS
 from ernie.report.words import plural
+from ernie.terminal import one_line
 from ernie.text.tokenizer import SETTINGS_FILE
 
 OWN_KEY = "finetune_task"  # in config.json: the fields of our task, which other libraries keep and ignore
@@ -76,7 +77,7 @@ class TaskHead:
 
     @property
     def kind(self) -> str:
-        return str(self.data["task"].get("kind"))
+        return one_line(str(self.data["task"].get("kind")), 60)
 
     @property
     def format(self) -> HeadFormat | None:
@@ -100,7 +101,9 @@ class TaskHead:
                 return f"{has} a model of the kind {self.kind} has {len(labels)}"
             return f"{has} the settings name {plural(len(labels), 'label')}; write the right id2label there"
         if len(set(labels)) < len(labels):
-            return f"the label '{Counter(labels).most_common(1)[0][0]:.60}' stands twice; give each another name"
+            return (
+                f"the label '{one_line(Counter(labels).most_common(1)[0][0], 60)}' stands twice; give each another name"
+            )
         if outputs == 1 and self.kind in ("classify", "tag"):
             return f"it has one output, and a model of the kind {self.kind} chooses among at least two labels"
         return ""
@@ -293,7 +296,8 @@ def _activation_notes(settings: Mapping[str, Any]) -> list[str]:
     function = function or (nested.get("activation_fn") if isinstance(nested, dict) else None)
     if not isinstance(function, str) or function.endswith("Identity"):
         return []
-    return [f"its outputs go through {function.rpartition('.')[2]} there; here they are as the head computes them"]
+    name = one_line(function.rpartition(".")[2], 60)
+    return [f"its outputs go through {name} there; here they are as the head computes them"]
 
 
 def unwritten(head: TaskHead, to: str) -> str:
