@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import forked
 import numpy as np
 import paddle
 from paddle import nn
@@ -135,10 +136,10 @@ def install(folder: Path, name: str, group: str, points: dict[str, str]) -> None
 
 
 def python(*arguments: str, cwd: Path = ROOT, path: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
-    """Run a fresh Python with `path` and then the project on its Python path."""
+    """Run a program or a module with `path` and then the project on its Python path, or `-c` code in a fresh Python."""
     joined = os.pathsep.join(str(entry) for entry in [*path, ROOT])
     return subprocess.run(
-        [sys.executable, *arguments],
+        [*([sys.executable] if arguments[0] == "-c" else forked.python()), *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,

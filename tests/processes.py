@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 
+import forked
 from helpers import ROOT
 
 
 def run_ernie(words: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `ernie` with these words to its end in a folder that is on its Python path."""
     return subprocess.run(
-        [sys.executable, "-m", "ernie.cli", *words],
+        [*forked.python(), "-m", "ernie.cli", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), **environment},
         capture_output=True,

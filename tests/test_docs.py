@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 
+import forked
 import pytest
 import yaml
 from running import CONFIG, build_corpus, made_up_text
@@ -50,17 +52,32 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(command: str, folder: Path) -> None:
-    bin_folder = Path(sys.executable).parent
+def run(command: str, folder: Path, installed: bool = False) -> None:
+    """Run lines of a shell with the `installed` commands, or with the same in forks, which start at once."""
+    bin_folder = Path(sys.executable).parent if installed else quick(folder)
     # A separate cache, so that measurements of the machine are not shared; only the compiled kernels are reused.
     cache = folder / ".cache" / "ernie-continual"
     if not cache.is_dir():
         cache.mkdir(parents=True)
         (cache / "kernels").symlink_to(kernels())
-    path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(cache.parent)}
     done = subprocess.run(["bash", "-e", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def quick(folder: Path) -> Path:
+    """Return a folder of commands that run `ernie` and programs of Python in forks."""
+    made = folder / ".quick"
+    if not made.is_dir():
+        made.mkdir()
+        start, python = shlex.join(forked.python()), shlex.quote(sys.executable)
+        (made / "ernie").write_text(f'#!/bin/sh\nexec {start} -m ernie.cli "$@"\n')
+        other = f'case "$1" in *.py|-m) exec {start} "$@" ;; *) exec {python} "$@" ;; esac'
+        (made / "python").write_text(f"#!/bin/sh\n{other}\n")
+        for command in made.iterdir():
+            command.chmod(0o755)
+    return made
 
 
 def commands(block: str) -> str:
@@ -76,12 +93,12 @@ def test_blocks_of_a_page_run_in_order(page: Path, prepared: Path, tmp_path: Pat
     for language, block in blocks(page):
         assert language in ("console", "python", "yaml", *_NOT_RUN), f"{page}: what is a '{language}' block?\n{block}"
         if language == "console":
-            run(commands(block), folder)
+            run(commands(block), folder, installed=page.name == "README.md")
         elif language == "yaml" and (named := _NAMED.match(block)):
             (folder / named[1]).write_text(block, encoding="utf-8")
         elif language == "python":
             (folder / "block.py").write_text(block, encoding="utf-8")
-            run(f"{sys.executable} block.py", folder)
+            run("python block.py", folder)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

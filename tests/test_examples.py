@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from helpers import ROOT
@@ -24,7 +24,7 @@ EXAMPLES = {
 
 
 def run(name: str, cwd: Path, *arguments: str) -> str:
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments]
+    command = [*forked.python(), str(ROOT / "examples" / f"{name}.py"), *arguments]
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60
     )

@@ -144,7 +144,7 @@ def full_precision():
         yield
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.sampled_from(KINDS), st.integers(0, 10**6))
 def test_the_output_does_not_depend_on_how_the_sound_is_split(sizes: list[int], kind: str, seed: int) -> None:
     samples = sound(sum(sizes), seed)
@@ -238,8 +238,18 @@ def test_streams_of_a_batch_are_independent(kind: str) -> None:
         assert pairs([spike for part in parts for spike in part]) == pairs(in_pieces([samples], kind=kind))
 
 
-@pytest.mark.parametrize("name", ["fp32", "bf16", "int8"])
-@pytest.mark.parametrize("kind", [*KINDS, "ctc by beam", *WITH_PAUSES])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((kind, "fp32") for kind in (*KINDS, "ctc by beam", *WITH_PAUSES)),
+        *((kind, name) for kind in ("ctc", "abstractions by beam", "recurrent") for name in ("bf16", "int8")),
+        *(
+            pytest.param(kind, name, marks=pytest.mark.slow)
+            for kind in ("attention", "abstractions", "attention by beam", "ctc by beam", *WITH_PAUSES)
+            for name in ("bf16", "int8")
+        ),
+    ],
+)
 def test_files_in_a_batch_and_streams_in_pieces_are_bit_identical_in_every_precision(kind: str, name: str) -> None:
     if name == "bf16" and resolve("auto") != "bf16":
         pytest.skip("this processor has no instructions for bf16")

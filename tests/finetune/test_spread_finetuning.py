@@ -85,14 +85,14 @@ def single_process(work: Path) -> Callable[[str], dict[str, object]]:
 @pytest.mark.parametrize(
     ("task", "processes", "parallel"),
     [
-        ("classify", 2, "{}"),
+        pytest.param("classify", 2, "{}", marks=SLOW),
         ("classify", 2, "{pipeline: 2}"),
         pytest.param("classify", 2, "{tensor: 2}", marks=SLOW),
         pytest.param("classify", 2, "{sharding: 2, sharding_stage: 2}", marks=SLOW),
         pytest.param("classify", 2, "{sharding: 2, sharding_stage: 3}", marks=SLOW),
         pytest.param("classify", 4, "{pipeline: 2, tensor: 2}", marks=SLOW),
         pytest.param("translate", 2, "{}", marks=SLOW),
-        ("translate", 2, "{pipeline: 2}"),
+        pytest.param("translate", 2, "{pipeline: 2}", marks=SLOW),
         ("translate", 2, "{tensor: 2, sequence: true}"),
         pytest.param("translate", 2, "{sharding: 2, sharding_stage: 3}", marks=SLOW),
         ("transcribe", 2, "{}"),
@@ -130,7 +130,7 @@ def test_layers_that_normalize_over_a_batch_are_not_parallelized(work: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parallel", ["{pipeline: 2}", "{sharding: 2, sharding_stage: 3}"])
+@pytest.mark.parametrize("parallel", ["{sharding: 2, sharding_stage: 3}", pytest.param("{pipeline: 2}", marks=SLOW)])
 def test_one_process_resumes_from_a_checkpoint_of_several(work: Path, parallel: str) -> None:
     output = f"cut {parallel}".replace(":", "")
     words = ["--set", "train.epochs=40", "--set", "save_minutes=1e-9"]

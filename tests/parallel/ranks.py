@@ -7,13 +7,13 @@ import os
 import random
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import forked
 from helpers import ROOT
 
 
@@ -31,7 +31,7 @@ def _run(program: Path, ranks: int, words: Sequence[str], seconds: float, folder
     endpoints = [f"127.0.0.1:{port}" for port in ports[1:]]
     processes = [
         subprocess.Popen(
-            [sys.executable, str(program), *words],
+            [*forked.python(threads=1), str(program), *words],
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),

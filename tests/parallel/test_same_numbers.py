@@ -17,19 +17,19 @@ from ernie.parallel.layout import ParallelConfig
 PROGRAM = Path(__file__).with_name("training.py")
 LAYOUTS = [
     {"data": 2},
-    {"tensor": 2},
     {"tensor": 2, "sequence": True},
-    {"sharding": 2},
     {"sharding": 2, "sharding_stage": 2},
     {"sharding": 2, "sharding_stage": 3},
-    {"pipeline": 2},
     {"pipeline": 2, "stages": [3, 1]},
-    {"data": 2, "tensor": 2},
-    {"data": 2, "sharding": 2},
     {"pipeline": 2, "tensor": 2, "sequence": True, "recompute": True},
     *(
         pytest.param(layout, marks=pytest.mark.slow)
         for layout in (
+            {"tensor": 2},
+            {"sharding": 2},
+            {"pipeline": 2},
+            {"data": 2, "tensor": 2},
+            {"data": 2, "sharding": 2},
             {"data": 4},
             {"tensor": 4},
             {"sharding": 4},
@@ -64,8 +64,8 @@ def test_losses_norms_and_weights_equal_those_of_one_process(layout: dict[str, A
 @pytest.mark.parametrize(
     "layout",
     [
-        {"data": 2},
         {"sharding": 2, "sharding_stage": 3},
+        pytest.param({"data": 2}, marks=pytest.mark.slow),
         pytest.param({"sharding": 4, "sharding_stage": 3}, marks=pytest.mark.slow),
         pytest.param({"data": 2, "pipeline": 2}, marks=pytest.mark.slow),
         pytest.param({"sharding": 2, "sharding_stage": 2, "tensor": 1, "data": 2}, marks=pytest.mark.slow),
@@ -141,7 +141,13 @@ def test_a_step_without_targets_is_skipped(single: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "layout", [{"data": 2}, {"tensor": 2, "sequence": True}, {"pipeline": 2, "recompute": True}], ids=str
+    "layout",
+    [
+        {"tensor": 2, "sequence": True},
+        pytest.param({"data": 2}, marks=pytest.mark.slow),
+        pytest.param({"pipeline": 2, "recompute": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_a_layout_with_dropout_is_deterministic_bit_for_bit(layout: dict[str, Any]) -> None:
     first, second = trained(layout, 0.1), trained(layout, 0.1)
@@ -157,10 +163,10 @@ def test_a_layout_with_dropout_is_deterministic_bit_for_bit(layout: dict[str, An
     [
         ({}, {"pipeline": 2, "tensor": 2}),
         ({"sharding": 2, "sharding_stage": 3}, {"tensor": 2}),
-        ({"pipeline": 2}, {"sharding": 2}),
         *(
             pytest.param(before, after, marks=pytest.mark.slow)
             for before, after in (
+                ({"pipeline": 2}, {"sharding": 2}),
                 ({"tensor": 2}, {}),
                 ({"pipeline": 2}, {}),
                 ({"sharding": 2, "sharding_stage": 2}, {"sharding": 2}),
@@ -185,7 +191,10 @@ def test_a_checkpoint_of_one_layout_resumes_under_another(
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [({"sharding": 2}, {"pipeline": 2}), ({"tensor": 2}, {"sharding": 2, "sharding_stage": 3})],
+    [
+        ({"tensor": 2}, {"sharding": 2, "sharding_stage": 3}),
+        pytest.param({"sharding": 2}, {"pipeline": 2}, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_separate_moments_of_each_task_are_sharded_and_resumed(

@@ -1,0 +1,172 @@
+"""Run Python programs in forks of a process that has imported Paddle and this library, which takes seconds each time.
+
+`python()` is the beginning of a command line, in place of an interpreter's: what follows is a program and its words, or
+`-m` and a module.  The process that it starts passes its streams, folder and environment to a server, which forks; it
+passes signals on, and ends as the fork does.  When it is killed, so is the fork.
+
+This file is both: `forked.py serve SOCKET` is the server, `forked.py run SOCKET WORDS` the process in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def python(threads: int | None = None) -> list[str]:
+    """Return the command of an interpreter that computes with so many threads, by default one for each core."""
+    return [sys.executable, "-I", "-S", __file__, "run", _server(str(threads or ""))]
+
+
+def _server(threads: str) -> str:
+    """Start a server, unless there is one, and return its socket."""
+    if threads not in _servers:
+        import atexit
+        import subprocess
+        import tempfile
+
+        folder = tempfile.TemporaryDirectory(prefix="forked-")
+        path = str(Path(folder.name) / "socket")
+        # OpenMP reads the number of threads once, perhaps as it is imported.
+        environment = {**os.environ, **({"OMP_NUM_THREADS": threads} if threads else {})}
+        process = subprocess.Popen([sys.executable, __file__, "serve", path], env=environment, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        atexit.register(process.kill)
+        _servers[threads] = path, folder
+    return _servers[threads][0]
+
+
+_servers: dict[str, tuple[str, object]] = {}
+
+
+def _run(path: str, words: list[str]) -> None:
+    """Have the server run a program, and end as it does."""
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(path)
+    asked = json.dumps({"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
+    socket.send_fds(server, [len(asked).to_bytes(8, "big")], [0, 1, 2])
+    server.sendall(asked)
+    answers = server.makefile()
+    fork = int(answers.readline())
+    for number in _PASSED_ON:
+        signal.signal(number, lambda which, _: os.kill(fork, which))
+    status = int(answers.readline())
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
+def _serve(path: str) -> list[str]:
+    """Fork for everyone who connects; return the words of the program in the fork that is to run it."""
+    import gc
+
+    import paddle.distributed.fleet  # noqa: F401
+
+    import ernie.cli  # noqa: F401
+    import finetune.run  # noqa: F401
+    import pretrain.run  # noqa: F401
+
+    gc.collect()
+    gc.freeze()  # else collecting garbage would copy all memory to every fork
+    found = sys.path[1:]  # without the folder of this file
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    print("ready", flush=True)
+    while True:
+        caller, _ = listener.accept()
+        if not os.fork():
+            break
+        caller.close()
+    listener.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    length, streams, _, _ = socket.recv_fds(caller, 8, 3)
+    asked = json.loads(caller.makefile("rb").read(int.from_bytes(length, "big")))
+    if fork := os.fork():
+        _watch(fork, caller)
+    caller.close()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(asked["folder"])
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    sys.path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *found]
+    return asked["words"]
+
+
+def _watch(fork: int, caller: socket.socket) -> None:
+    """Tell the caller how a fork ends, or kill it when the caller has gone, and end this process."""
+    import select
+
+    caller.sendall(f"{fork}\n".encode())
+    handle = os.pidfd_open(fork)
+    if caller in select.select([handle, caller], [], [])[0]:
+        os.kill(fork, signal.SIGKILL)
+    _, how = os.waitpid(fork, 0)
+    with suppress(OSError):  # it has gone
+        caller.sendall(f"{os.waitstatus_to_exitcode(how)}\n".encode())
+    os._exit(0)
+
+
+def _execute(words: list[str]) -> None:
+    """Run a program as the interpreter does."""
+    import random
+    import runpy
+
+    random.seed()
+    if words[0] == "-m":
+        sys.argv, sys.path[:0] = words[1:], [""]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv, sys.path[:0] = words, [str(Path(words[0]).resolve().parent)]
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def _status(words: list[str]) -> int:
+    """Run a program, and return its exit status."""
+    import traceback
+
+    try:
+        _execute(words)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _end(status: int) -> NoReturn:
+    """End this fork in the way of the interpreter, but for taking apart all modules, which takes seconds."""
+    import atexit
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            status = status or 120  # as the interpreter
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "run":
+        _run(sys.argv[2], sys.argv[3:])
+    else:
+        _end(_status(_serve(sys.argv[2])))
