@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 import json
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TextIO
+from unicodedata import category, east_asian_width
 
 from ernie.text.incoming import has_no_spaces
 from ernie.text.scripts import words_in
@@ -15,7 +16,8 @@ from ernie.text.surrogates import printable
 CaptionFormat = Literal["srt", "vtt", "jsonl"]
 _GAP = 0.8  # seconds between two words that part captions
 _LONGEST = 7.0  # seconds of a caption
-_WIDTH = 42  # characters of a line of a caption, which has two at most
+_WIDTH = 42  # columns of a line of a caption, two for each full-width character
+_LINES = 2  # of a caption
 
 
 class TimedWord(NamedTuple):
@@ -74,7 +76,7 @@ class CaptionWriter:
             self._out.write(json.dumps(named | {**record}, ensure_ascii=False) + "\n")
 
     def _caption(self, words: Sequence[TimedWord]) -> str:
-        text = "\n".join(textwrap.wrap(_joined(words), _WIDTH, break_long_words=False))
+        text = "\n".join(_wrapped(words))
         mark, number = (".", "") if self._kind == "vtt" else (",", f"{self._written}\n")
         text = html.escape(text, quote=False) if self._kind == "vtt" else text
         begin, end = (_clock(seconds, mark) for seconds in (words[0].begin, max(word.end for word in words)))
@@ -97,26 +99,73 @@ def line_record(line: Line) -> dict[str, Any]:
 def _captions(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
     """Yield the words of each caption: parted at pauses, and where one would be too long."""
     own: list[TimedWord] = []
-    for word in words:
+    for unit in _units(words):
         too_long = own and (
-            word.begin - own[-1].end >= _GAP
-            or word.end - own[0].begin > _LONGEST
-            or len(_joined([*own, word])) > 2 * _WIDTH
+            unit[0].begin - own[-1].end >= _GAP
+            or unit[-1].end - own[0].begin > _LONGEST
+            or len(_wrapped([*own, *unit])) > _LINES
         )
         if too_long:
             yield own
             own = []
-        own.append(word)
+        own += unit
     if own:
         yield own
+
+
+def _units(words: Sequence[TimedWord]) -> list[list[TimedWord]]:
+    """Return words with the marks that no line may part from them: 。 begins no line, and 「 ends none."""
+    units: list[list[TimedWord]] = []
+    for word in words:
+        last = units[-1][-1].word if units else ""
+        if last and not _gap(last, word.word) and (_opens(last[-1]) or _closes(word.word[0])):
+            units[-1].append(word)
+        else:
+            units.append([word])
+    return units
+
+
+def _opens(mark: str) -> bool:
+    return category(mark) in ("Ps", "Pi")
+
+
+def _closes(mark: str) -> bool:
+    return category(mark).startswith("P") and not _opens(mark)
+
+
+def _wrapped(words: Sequence[TimedWord]) -> list[str]:
+    """Return the lines of a caption, none wider than `_WIDTH`; only what is wider than a line is cut within."""
+    lines, line = [], ""
+    for unit in _units(words):
+        text = _joined(unit)
+        longer = line + _gap(line, text) + text
+        if line and _columns(longer) > _WIDTH:
+            lines.append(line)
+            longer = text
+        line = longer
+        while _columns(line) > _WIDTH:
+            ends = [n for n, columns in enumerate(accumulate(map(_columns, line)), 1) if columns <= _WIDTH]
+            lines.append(line[: ends[-1]])
+            line = line[ends[-1] :]
+    return [*lines, line]
+
+
+def _columns(text: str) -> int:
+    """Return how wide a text is: two columns for a full-width character, none for a mark on a letter."""
+    widths = (0 if category(each) in ("Mn", "Me", "Cf") else 1 + (east_asian_width(each) in "WF") for each in text)
+    return sum(widths)
 
 
 def _joined(words: Sequence[TimedWord]) -> str:
     text = ""
     for word in words:
-        close = not text or has_no_spaces(text[-1]) or has_no_spaces(word.word[0])
-        text += word.word if close else f" {word.word}"
+        text += _gap(text, word.word) + word.word
     return text
+
+
+def _gap(text: str, word: str) -> str:
+    """Return what stands between a text and the word that follows: a space, or nothing in scripts without spaces."""
+    return "" if not text or has_no_spaces(text[-1]) or has_no_spaces(word[0]) else " "
 
 
 def _clock(seconds: float, mark: str) -> str:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from unicodedata import east_asian_width
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.text.scripts import words_in
 from finetune.captions import CaptionWriter, Line, TimedWord, lines_of
 
 
@@ -64,3 +70,44 @@ def test_a_file_name_that_is_not_utf8_is_escaped() -> None:
     out = io.StringIO()
     CaptionWriter("jsonl", out).write(line(("a", 0.0, 0.5)), "f\udcff.wav")
     assert json.loads(out.getvalue().encode())["file"] == "f\\udcff.wav"
+
+
+def captions(text: str) -> list[list[str]]:
+    """The lines of each caption of a text that is said evenly and quickly."""
+    words = [(word, 0.05 * n, 0.05 * n + 0.05) for n, word in enumerate(words_in(text))]
+    return [part.split("\n")[2:] for part in written("srt", line(*words)).split("\n\n")[:-1]]
+
+
+def columns(text: str) -> int:
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def test_lines_of_chinese_are_wrapped_and_a_full_width_character_takes_two_columns() -> None:
+    assert captions("天" * 50) == [["天" * 21, "天" * 21], ["天" * 8]]
+    assert captions("天" * 20 + " Paddle " + "地" * 18) == [["天" * 20, "Paddle" + "地" * 18]]
+    assert captions("안녕 " * 20) == [[" ".join(["안녕"] * 8)] * 2, [" ".join(["안녕"] * 4)]]
+
+
+@pytest.mark.parametrize("mark", ["。", "，", "」", "！", "”", "…"])
+def test_no_line_begins_with_a_mark_that_ends_something(mark: str) -> None:
+    assert captions("天" * 21 + mark + "地") == [["天" * 20, f"天{mark}地"]]
+    assert captions("天" * 42 + mark + "地") == [["天" * 21, "天" * 20], [f"天{mark}地"]]
+
+
+@pytest.mark.parametrize("mark", ["「", "（", "“", "《"])
+def test_no_line_ends_with_a_mark_that_begins_something(mark: str) -> None:
+    assert captions("天" * 20 + mark + "地") == [["天" * 20, f"{mark}地"]]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from("天地。「」a b,é\u0301ｶー안"), max_size=150))
+def test_no_line_is_too_wide_and_no_character_is_lost(text: str) -> None:
+    found = captions(text)
+    assert "".join(each for lines in found for each in lines).replace(" ", "") == text.replace(" ", "")
+    for lines in found:
+        assert all(columns(each.replace("\u0301", "")) <= 42 for each in lines)
+        assert all(lines)
+
+
+def test_what_is_longer_than_a_line_is_cut() -> None:
+    assert captions("see " + "x" * 60) == [["see"], ["x" * 42, "x" * 18]]
