@@ -49,7 +49,8 @@ class HotWords:
         for node in range(1, len(self._depth)):  # what is kept of a node's bonus: that of the longest whole phrase
             self._whole[node] = self._depth[node] if self._whole[node] else self._whole[self._parent[node]]
         self._failure = self._failures()
-        self._continues = lru_cache(maxsize=None)(lambda last, token: len(words_in(decode([last, token]))) < 2)
+        self._decode = decode
+        self._continues = lru_cache(maxsize=None)(self._word_continues)
 
     def _add(self, phrase: Sequence[int]) -> None:
         node = 0
@@ -78,6 +79,15 @@ class HotWords:
             node = failure[node]
         return self._children[node].get(token, 0)
 
+    def _word_continues(self, node: int, token: int) -> bool:
+        """Whether a token makes the last word of a phrase longer, as neither a new word nor a mere space does."""
+        phrase = [token]
+        while node:
+            phrase.insert(0, self._token[node])
+            node = self._parent[node]
+        words, longer = (words_in(self._decode(tokens)) for tokens in (phrase[:-1], phrase))
+        return len(longer) == len(words) and longer != words
+
     def extend(self, state: State, token: int) -> tuple[float, State]:
         """Return what a token adds to the score, and the state after it."""
         (node,) = state
@@ -85,7 +95,7 @@ class HotWords:
         if child is not None:
             return self._weight, (child,)
         kept = self._whole[node]
-        if kept == self._depth[node] and node and self._continues(self._token[node], token):
+        if kept == self._depth[node] and node and self._continues(node, token):
             kept = self._whole[self._parent[node]]  # "art" within "artist"
         after = self._follow(self._failure, self._failure[node], token) if node else 0
         return self._weight * (kept - self._depth[node] + self._depth[after]), (after,)

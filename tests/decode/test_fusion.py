@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kenlm_files import LEARNED, write_kenlm
 
 from ernie.decode.ctc import Beam, Hypothesis
 from ernie.decode.fusion import HotWords, WordFusion
 from ernie.decode.kenlm import KenlmModel, is_kenlm_binary
 from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.errors import UserError
+from ernie.text.subword import SentencePiece
 
 NAMES = ["", "art", "##ist", "new", "york", "city", "no"]
 BLANK, ART, IST, NEW, YORK, CITY, NO = range(7)
@@ -71,7 +76,23 @@ def test_a_hot_word_wins_where_the_sound_is_unclear_and_no_other_does() -> None:
     assert len({tokens for tokens, _ in ranked}) == len(ranked) == 8
 
 
-MODEL = NgramModel.learn([["new", "york"], ["new", "art"], ["no", "artist"], ["no", "new", "york"]], order=2)
+@pytest.mark.parametrize("model_type", ["char", "unigram"])
+def test_a_hot_word_is_kept_before_a_space_that_is_a_token_of_its_own(model_type: str) -> None:
+    texts, model = ["smart artists go to new york city now", "the art of tea"] * 50, io.BytesIO()
+    options = {"model_type": model_type, "vocab_size": 40, "hard_vocab_limit": False, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.Train(sentence_iterator=iter(texts), model_writer=model, **options)
+    tokenizer = SentencePiece(model.getvalue())
+
+    def tokens(text: str) -> list[int]:
+        return tokenizer.encode(text).ids.tolist()
+
+    hot = HotWords([tokens("art")], 1.0, tokenizer.decode)
+    whole = len(tokens("art"))
+    assert total(hot, tokens("the art of art")) == 2 * whole
+    assert total(hot, tokens("artists go")) == total(hot, tokens("the artists")) == 0
+
+
+MODEL = NgramModel.learn(LEARNED, order=2)
 
 
 @settings(max_examples=100, deadline=None)
@@ -155,17 +176,59 @@ def test_a_binary_file_of_kenlm_needs_its_package_and_says_so(tmp_path: Path, mo
         KenlmModel(tmp_path / "model.bin")
 
 
-def test_kenlm_and_our_reader_give_the_same_scores(tmp_path: Path) -> None:
-    pytest.importorskip("kenlm")
-    MODEL.save(tmp_path / "model.arpa")
-    ours, theirs = NgramModel.load(tmp_path / "model.arpa"), KenlmModel(tmp_path / "model.arpa")
-    assert theirs.order == ours.order
-    for history in ([BEGIN], ["new"], ["no", "new"], ["art"]):
-        for word in ("new", "york", "artist", END):
-            assert theirs.score(tuple(history), word) == pytest.approx(ours.score(history, word), abs=1e-4)
-    assert theirs.knows("york")
-    assert not theirs.knows("paris")
-    tokens = [NEW, YORK, NO]
-    assert total(WordFusion(theirs, decode, 0.7, 0.3, -5.0), tokens) == pytest.approx(
-        total(WordFusion(ours, decode, 0.7, 0.3, -5.0), tokens), abs=1e-3
-    )
+def entropy_of_bigrams(model: NgramModel) -> float:
+    """The mean over the texts of a model, by the stationary distribution of its Markov chain."""
+    before, after = [BEGIN, *model.words], [END, *model.words]
+    scores = np.array([[model.score([first], second) for second in after] for first in before])
+    chances = np.exp(scores)
+    often = np.linalg.matrix_power(chances / chances.sum(1, keepdims=True), 1000)[0]  # after END a text begins
+    return -float(often @ (chances * scores)[:, 1:].sum(1)) / float(often @ chances[:, 1:].sum(1))
+
+
+class TestKenlm:
+    @pytest.fixture(autouse=True)
+    def _needs_kenlm(self) -> None:
+        pytest.importorskip("kenlm")
+
+    @pytest.mark.parametrize("name", ["probing", "trie", "unlisted"])
+    def test_binary_and_arpa_files_of_a_model_give_the_same_scores(self, tmp_path: Path, name: str) -> None:
+        assert MODEL.order == 2
+        ours, theirs = MODEL, KenlmModel(write_kenlm(name, tmp_path / "model.bin"))
+        assert theirs.order == ours.order
+        for history in ([], [BEGIN], ["new"], [BEGIN, "no"], ["no", "new"], ["paris"]):
+            for word in ("new", "york", "artist", "paris", END):
+                expected = pytest.approx(ours.score(history, word), abs=1e-5)
+                assert theirs.score(history, word) == theirs.score(tuple(history), word) == expected
+        assert theirs.knows("york")
+        assert not theirs.knows("paris")
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.lists(st.integers(1, 6), max_size=7))
+    def test_hypotheses_get_the_scores_that_an_arpa_file_gives(self, tokens: list[int]) -> None:
+        with TemporaryDirectory() as folder:
+            binary = KenlmModel(write_kenlm("trie", Path(folder) / "model.bin"))
+        expected = total(WordFusion(MODEL, decode, 0.7, 0.3, -5.0), tokens)
+        assert total(WordFusion(binary, decode, 0.7, 0.3, -5.0), tokens) == pytest.approx(expected, abs=1e-4)
+
+    @pytest.mark.parametrize("name", ["probing", "trie"])
+    def test_the_words_of_a_binary_file_are_listed_and_its_entropy_is_that_of_the_model(
+        self, tmp_path: Path, name: str
+    ) -> None:
+        model = KenlmModel(write_kenlm(name, tmp_path / "model.bin"))
+        assert model.words == MODEL.words == ["art", "artist", "new", "no", "york"]
+        assert model.entropy() == pytest.approx(entropy_of_bigrams(MODEL), rel=0.05)
+
+    def test_without_a_list_of_words_beta_must_be_given(self, tmp_path: Path) -> None:
+        model = KenlmModel(write_kenlm("unlisted", tmp_path / "model.bin"))
+        assert model.words == []
+        with pytest.raises(
+            UserError, match=r"model\.bin: has no list of its words \(build_binary -v\), .*; set beta, or"
+        ):
+            model.entropy()
+
+    def test_a_file_that_is_cut_off_is_refused_in_a_sentence(self, tmp_path: Path) -> None:
+        whole = write_kenlm("trie", tmp_path / "model.bin").read_bytes()
+        for count in (60, 200, len(whole) - 45):
+            (tmp_path / "model.bin").write_bytes(whole[:count])
+            with pytest.raises(UserError, match=r"model\.bin: (cannot be read by kenlm|has no list of its words)"):
+                KenlmModel(tmp_path / "model.bin").entropy()
