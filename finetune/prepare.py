@@ -220,7 +220,8 @@ def prepare(
         task.check_examples(examples, tokenizer)
     remarks = [*_fault_remarks(split, faults), *_split_remarks(task, split, examples, tokenizer)]
     if labeled:
-        remarks += [f"{split.name}: {remark}" for remark in task.remarks_on(usable)]
+        unusual = [*task.remarks_on(usable), *task.remarks_on_texts(usable, tokenizer)]
+        remarks += [f"{split.name}: {remark}" for remark in unusual]
     return Prepared(split.name, usable, examples, labeled, remarks)
 
 

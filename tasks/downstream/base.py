@@ -313,6 +313,10 @@ class FinetuneTask(ABC):
         """Return what is unusual about the targets of a split, in words that follow "dev: "."""
         return []
 
+    def remarks_on_texts(self, rows: Sequence[Row], tokenizer: Tokenizer) -> list[str]:
+        """Return what is unusual about the target texts of a split, as the vocabulary writes them."""
+        return []
+
     def with_all_labels(self) -> FinetuneTask:
         """Return the task with answers that give the probability of every label.
 

@@ -6,12 +6,10 @@ Graves et al., 2006; Amodei et al., 2016, "Deep Speech 2" (arXiv 1512.02595).
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -25,18 +23,15 @@ from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
-from ernie.decode.ctc import Beam, Ranked, Spike, greedy
+from ernie.decode.ctc import Ranked, Spike, greedy
 from ernie.decode.edges import placed
-from ernie.decode.fusion import HotWords, Scorer, WordFusion, WordModel
-from ernie.decode.kenlm import KenlmModel, is_kenlm_binary
-from ernie.decode.ngram import BEGIN, END, NgramModel
+from ernie.decode.language import RankedDecoding
 from ernie.decode.segmentation import Segmentation
 from ernie.decode.words import in_lines, timed_words
-from ernie.errors import Remark, UserError
+from ernie.errors import UserError
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
-from ernie.text.scripts import words_in
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, Measure, finetune_task, rounded
 from tasks.downstream.measures import cer, wer
@@ -52,10 +47,6 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
 
 
-_PARTS = ("##", "\u2581")  # how parts of words begin, or all parts but those within a word
-_TRIED, _MANY = 2000, 0.2  # words of a language model that are tried, and the share of them that is noted if lost
-
-
 @dataclass(frozen=True, kw_only=True)
 class ScoringConfig:
     """What counts in word and character error rates: `case`, and `punctuation`, see `measures.wer`."""
@@ -66,26 +57,21 @@ class ScoringConfig:
 
 @finetune_task("transcribe")
 @dataclass(frozen=True, kw_only=True)
-class Transcribe(SoundTask):
+class Transcribe(SoundTask, RankedDecoding):
     """The transcript, in the column `label`, of the audio in the column `audio`.
 
     The encoder reads at most `max_len` vectors, one per four feature frames.  `augment` configures the augmentation of
     the training sounds, sampled anew in every epoch.  `encoder` says what a vector sees of its sound: the `whole`, or
     `chunks`, its own chunk of `chunk` vectors and `before` chunks before it, for streaming recognition.  With
-    `recurrent`, layers of gated units, whose state covers all chunks before, replace the encoder's.  `beam` hypotheses
-    are kept; with 1 decoding is greedy.  `language` is a language model, an ARPA file of
-    the vocabulary's tokens or of words, or a binary file of KenLM, of words; `language_of` says of which, where it is
-    not plain.  Its log-probabilities are weighted by `alpha` in a beam, and `beta` is added for each token or word: by
-    default what makes an average one cost nothing (`alpha` times the entropy of the model).  `unknown` is added to the
-    log-probability of words that it lacks.  `hot_words` is a file with a word or phrase a line, each of whose tokens
-    gets `hot_weight`.  With `n_best` answers have so many alternatives of a whole sound.  With `decoder: attention`
-    CTC only cuts the sound into segments, and a decoder of `layers` generates the tokens of each (SMLTA, see
-    `ernie.decode.truncated_attention`), seeing `look_back` vectors before a segment and `look_ahead` after it; none is
-    longer than `longest`.  It sees the last `history` tokens, segment ends included, and each segment is encoded with
-    the `abstractions` of so many tokens before it, if any (SMLTA2).  `decoder: global` attends to the whole sound once
-    it is over.  `ctc_share` is the weight of CTC in the loss.  `scoring` says what counts in the error rates.
-    In streaming recognition a line of text ends after `pause` seconds in which nothing is said, 0 for never; once a
-    line has lasted `longest_line` seconds, after a quarter of that.
+    `recurrent`, layers of gated units, whose state covers all chunks before, replace the encoder's.  With `n_best`
+    answers have so many alternatives of a whole sound.  With `decoder: attention` CTC only cuts the sound into
+    segments, and a decoder of `layers` generates the tokens of each (SMLTA, see `ernie.decode.truncated_attention`),
+    seeing `look_back` vectors before a segment and `look_ahead` after it; none is longer than `longest`.  It sees the
+    last `history` tokens, segment ends included, and each segment is encoded with the `abstractions` of so many tokens
+    before it, if any (SMLTA2).  `decoder: global` attends to the whole sound once it is over.  `ctc_share` is the
+    weight of CTC in the loss.  `scoring` says what counts in the error rates.  In streaming recognition a line of text
+    ends after `pause` seconds in which nothing is said, 0 for never; once a line has lasted `longest_line` seconds,
+    after a quarter of that.
     """
 
     label: str = "text"
@@ -95,14 +81,6 @@ class Transcribe(SoundTask):
     chunk: int = 8
     before: int = 4
     recurrent: RecurrentConfig | None = None
-    beam: int = 1
-    language: Path | None = None
-    language_of: Literal["auto", "tokens", "words"] = "auto"
-    alpha: float = 0.5
-    beta: float | None = None
-    unknown: float = -10.0
-    hot_words: Path | None = None
-    hot_weight: float = 2.0
     n_best: int = 1
     decoder: Literal["ctc", "attention", "global"] = "ctc"
     layers: int = 2
@@ -128,7 +106,8 @@ class Transcribe(SoundTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, chunk=1, before=0, beam=1, layers=1, look_back=0, look_ahead=0, longest=1, history=1)
+        self.check_ranking()
+        check_least(self, chunk=1, before=0, layers=1, look_back=0, look_ahead=0, longest=1, history=1)
         check_least(self, abstractions=0)
         if self.encoder == "chunks" and self.features.normalize == "utterance":
             raise UserError(
@@ -137,16 +116,10 @@ class Transcribe(SoundTask):
             )
         if not 0 < self.ctc_share < 1:
             raise UserError(f"ctc_share: expected a share between 0 and 1, found {self.ctc_share:g}")
-        for name in ("alpha", "beta", "unknown", "hot_weight"):
-            value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise UserError(f"{name}: expected a finite number, found {value:g}")
         if not 1 <= self.n_best <= self.beam:
             raise UserError(f"n_best: expected 1 to {self.beam}, as many as beam keeps, found {self.n_best}")
         if self.n_best > 1 and (self.decoder != "ctc" or self.pause):
             raise UserError("n_best: alternatives are of whole sounds by decoder: ctc, without pause")
-        if self.hot_words is not None and self.beam == 1:
-            raise UserError("hot_words: they rank hypotheses; keep several, such as beam: 16")
         for name in ("pause", "longest_line"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UserError(f"{name}: expected a number of seconds, found {getattr(self, name):g}")
@@ -158,8 +131,6 @@ class Transcribe(SoundTask):
             raise UserError("beam: decoder: global keeps one hypothesis; choose decoder: ctc or attention, or beam: 1")
         if self.abstractions and self.decoder != "attention":
             raise UserError("abstractions: they are made of segments, which decoder: attention reads")
-        if self.language is not None and self.beam == 1:
-            raise UserError("language: a language model ranks hypotheses; keep several, such as beam: 16")
 
     def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> Transcribe:
         if given.get("beam") == 1 and "language" not in given:
@@ -214,59 +185,11 @@ class Transcribe(SoundTask):
             )
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        if self.hot_words is not None:
-            _hot_phrases(self.hot_words, tokenizer)
-        if self.language is None:
-            return
-        model = language_model(self.language)
-        special = {*_special_tokens(tokenizer)[:2], *_special_tokens(tokenizer)[2]}
-        tokens = [token for i, token in enumerate(tokenizer.tokens) if i not in special]
-        if is_of_words(model, tokens, self.language_of):
-            self._check_words(model, tokens, tokenizer)
-            return
-        known = sum(model.knows(token) for token in tokens)
-        if not known:
-            raise UserError(
-                f"task.language: {self.language} knows none of the vocabulary's tokens, such as '{tokens[-1]}'; learn "
-                "it from texts that this tokenizer has cut into tokens"
-            )
-        if known < len(tokens) / 2:
-            remark = f"task.language: {self.language} knows {known:,} of the vocabulary's {len(tokens):,} tokens"
-            warnings.warn(f"{remark}; all others are as likely as any unknown one to it", Remark, stacklevel=2)
+        begin, end, others = _special_tokens(tokenizer)
+        self.check_files(tokenizer, (begin, end, *others))
 
-    def _check_words(self, model: WordModel, tokens: Sequence[str], tokenizer: Tokenizer) -> None:
-        """Raise UserError if the vocabulary can write none of the words of a language model; warn if it lacks many."""
-        tried = model.words[:: max(1, len(model.words) // _TRIED)]
-        lost = [word for word in tried if tokenizer.decode(tokenizer.encode(word).ids.tolist()) != word]
-        if tried and len(lost) == len(tried):
-            raise UserError(
-                f"task.language: {self.language} knows none of the vocabulary's tokens, such as '{tokens[-1]}', and "
-                f"the vocabulary writes none of its words, such as '{lost[0]}'; capitals and accents count"
-            )
-        if len(lost) > _MANY * len(tried):
-            warnings.warn(
-                f"task.language: of {len(tried):,} words of {self.language} that were tried, the vocabulary writes "
-                f"{len(lost):,} differently or not at all, such as '{lost[0]}': what is said cannot match them",
-                Remark,
-                stacklevel=3,
-            )
-
-    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
-        return [*super().remarks_on(rows), *self._unknown_words(rows)]
-
-    def _unknown_words(self, rows: Sequence[Row]) -> list[str]:
-        """Return a remark if a language model of words lacks many of the transcripts."""
-        if self.language is None or self.language_of == "tokens":
-            return []
-        model = language_model(self.language)
-        words = [word for row in rows for word in words_in(self.truth(row))]
-        unknown = [word for word in words if not model.knows(word)]
-        if len(unknown) <= _MANY * len(words) or any(word.startswith(_PARTS) for word in model.words):
-            return []
-        return [
-            f"{len(unknown):,} of {plural(len(words), 'word')} of the transcripts are unknown to {self.language}, such "
-            f"as '{unknown[0]}'"
-        ]
+    def remarks_on_texts(self, rows: Sequence[Row], tokenizer: Tokenizer) -> list[str]:
+        return self.remarks_on_language([self.truth(row) for row in rows], tokenizer)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self._whole_example(row)
@@ -431,7 +354,7 @@ class Transcribe(SoundTask):
 
         if self.decoder != "attention":
             return None
-        beam = self._beam(tokenizer, head.blank) if self.beam > 1 else None
+        beam = self.beam_search(tokenizer, head.blank) if self.beam > 1 else None
         return SegmentDecoder(head, self.segmentation, *_special_tokens(tokenizer), beam)
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
@@ -502,7 +425,7 @@ class Transcribe(SoundTask):
         if self.decoder == "global":
             utterance_decoder = UtteranceDecoder(head.writer, blank, *_special_tokens(tokenizer))
             return lambda scores_TV, hidden_TD: (utterance_decoder.decode(scores_TV, hidden_TD), [])
-        beam = self._beam(tokenizer, blank)
+        beam = self.beam_search(tokenizer, blank)
 
         def decode(scores_TV: np.ndarray, hidden_TD: Tensor) -> tuple[list[Spike], Ranked]:
             if self.beam > 1 and segment_decoder is None:
@@ -513,37 +436,6 @@ class Transcribe(SoundTask):
             return spikes, []
 
         return decode
-
-    def _beam(self, tokenizer: Tokenizer, blank: int) -> Beam:
-        """Return the beam search, with the language model and the hot words if there are any."""
-        scorers: list[Scorer] = []
-        if self.hot_words is not None:
-            phrases = _hot_phrases(self.hot_words, tokenizer)
-            scorers.append(HotWords(phrases, self.hot_weight, tokenizer.decode))
-        if self.language is None:
-            return Beam(blank, self.beam, alpha=self.alpha, beta=self.beta or 0.0, scorers=tuple(scorers))
-        model, names = language_model(self.language), tokenizer.tokens
-        beta = self.alpha * model.entropy() if self.beta is None else self.beta
-        if is_of_words(model, names, self.language_of):
-            fusion = WordFusion(model, tokenizer.decode, self.alpha, beta, self.unknown)
-            return Beam(blank, self.beam, scorers=(*scorers, fusion))
-
-        def score(before: tuple[int, ...], token: str) -> float:
-            """Return the log-probability of a token after others."""
-            context = before[max(0, len(before) - model.order) :]
-            history = [names[each] for each in context]
-            return model.score(history if len(context) < len(before) else [BEGIN, *history], token)
-
-        return Beam(
-            blank,
-            self.beam,
-            language_model=lambda before, token: score(before, names[token]),
-            end_score=lambda tokens: score(tokens, END),
-            alpha=self.alpha,
-            beta=beta,
-            history=model.order + 1,
-            scorers=tuple(scorers),
-        )
 
     def recognizer(self, ernie: ErnieModel, head: Any) -> TokenRecognizer:
         """Return a recognizer of sound streams, in the chunks of training."""
@@ -564,7 +456,7 @@ class Transcribe(SoundTask):
             chunk=self.chunk,
             before=self.before,
             decoder=self.segment_decoder(head, tokenizer),
-            beam=self._beam(tokenizer, head.blank) if self.beam > 1 and self.decoder == "ctc" else None,
+            beam=self.beam_search(tokenizer, head.blank) if self.beam > 1 and self.decoder == "ctc" else None,
             never=_excluded_from_ctc(tokenizer),
             pauses=self._pauses,
         )
@@ -593,51 +485,6 @@ def _excluded_from_ctc(tokenizer: Tokenizer) -> list[int]:
     """Return the tokens that CTC never predicts: no training transcript contains them."""
     begin, end, others = _special_tokens(tokenizer)
     return [token for token in (begin, end, *others) if token != tokenizer.pad_id]  # which is the blank
-
-
-def is_of_words(model: WordModel, tokens: Sequence[str], given: str = "auto") -> bool:
-    """Return whether a language model is of words: it has some that are no tokens, and no parts of words."""
-    if given != "auto":
-        return given == "words"
-    known = set(tokens)
-    return not model.words or (
-        not all(word in known for word in model.words) and not any(word.startswith(_PARTS) for word in model.words)
-    )
-
-
-def _hot_phrases(file: Path, tokenizer: Tokenizer) -> list[list[int]]:
-    """Return the tokens of the phrases of a file, one a line.  Raises UserError for those that cannot be written."""
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise UserError(f"task.hot_words: {file}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"task.hot_words: {file}: is not UTF-8 text: {error}") from None
-    phrases = []
-    for number, line in enumerate(lines, 1):
-        ids = tokenizer.encode(line).ids.tolist()
-        if tokenizer.unk_id in ids:
-            raise UserError(f"task.hot_words: {file}:{number}: the vocabulary lacks characters of '{line.strip()}'")
-        if ids:
-            phrases.append(ids)
-    if not phrases:
-        raise UserError(f"task.hot_words: {file}: holds no word; expected a word or phrase a line")
-    return phrases
-
-
-def language_model(file: Path) -> NgramModel | KenlmModel:
-    """Load a language model, cached across batches and reloaded when the file has changed."""
-    try:
-        status = file.stat()
-    except OSError:
-        return NgramModel.load(file)  # raises the right UserError
-    return _cached_language_model(file, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=1)
-def _cached_language_model(file: Path, *_: int) -> NgramModel | KenlmModel:
-    """Load the language model of a file; the modification time and the size are part of the cache key."""
-    return KenlmModel(file) if is_kenlm_binary(file) else NgramModel.load(file)
 
 
 def _shifts(batch: Packed, period: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
+from kenlm_files import NEVER_BLUE, write_kenlm
 from toys import COLORS, TOKENIZER, TOYS, tiny_encoder, tones
 
 from ernie.audio.convert import resample
@@ -32,6 +33,7 @@ from ernie.decode.fusion import WordFusion
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import NotFinite, Remark, UserError
+from ernie.text.wordpiece import WordPiece
 from ernie.train.settings import RateConfig
 from finetune.captions import CaptionWriter
 from finetune.config import TrainConfig
@@ -652,6 +654,38 @@ def test_a_language_model_is_saved_with_its_model(tmp_path: Path) -> None:
     assert list(FinetunedModel.load(tmp_path / "elsewhere", precision="fp32").predict([row])) == before
 
 
+def test_a_binary_file_of_kenlm_ranks_as_the_arpa_file_does_in_streams_and_saved_with_the_model(tmp_path: Path) -> None:
+    pytest.importorskip("kenlm")
+    NgramModel.learn(NEVER_BLUE, 2).save(tmp_path / "never-blue.arpa")
+    write_kenlm("never-blue", tmp_path / "never-blue.bin")
+    row, answers = {"audio": tones(WORDS, np.random.default_rng(1))}, {}
+    for kind in ("arpa", "bin"):
+        model = with_task_changes(
+            trained_recognizer(), beam=8, n_best=4, language=tmp_path / f"never-blue.{kind}", alpha=20.0, beta=20.0
+        )
+        (answers[kind],) = model.predict([row])
+    scores = {kind: [each.pop("score") for each in answer["alternatives"]] for kind, answer in answers.items()}
+    assert answers["bin"] == answers["arpa"]
+    assert scores["bin"] == pytest.approx(scores["arpa"], abs=1e-3)
+    assert "blue" not in answers["bin"]["transcript"]
+    stream = Stream(SpeechRecognizer(model))
+    assert stream.push(speech()) + stream.finish() == answers["bin"]["transcript"]
+    model.save(tmp_path / "model")
+    (tmp_path / "never-blue.bin").unlink()
+    (again,) = FinetunedModel.load(tmp_path / "model", precision="fp32").predict([row])
+    assert again["transcript"] == answers["bin"]["transcript"]
+    with_default = with_task_changes(model, language=tmp_path / "model" / "never-blue.bin", beta=None)
+    assert with_default.task.beam_search(TOKENIZER, TOKENIZER.pad_id).scorers
+
+
+def test_a_kenlm_file_without_its_words_needs_beta_before_training(tmp_path: Path) -> None:
+    pytest.importorskip("kenlm")
+    task = replace(TOYS["transcribe"].task, beam=4, language=write_kenlm("unlisted", tmp_path / "words.bin"))
+    with pytest.raises(UserError, match="has no list of its words"):
+        task.check_tokenizer(TOKENIZER)
+    replace(task, beta=1.0).check_tokenizer(TOKENIZER)
+
+
 def test_the_language_model_scores_a_whole_transcript_however_often_its_beginning_was_set_aside(
     tmp_path: Path,
 ) -> None:
@@ -661,7 +695,9 @@ def test_the_language_model_scores_a_whole_transcript_however_often_its_beginnin
     model = NgramModel.load(tmp_path / "words.arpa")
     text, blank = [str(word) for word in rng.choice(WORDS, 40)], 0
     task = replace(TOYS["transcribe"].task, beam=4, language=tmp_path / "words.arpa", alpha=0.7, beta=0.3)
-    beam = replace(task._beam(TOKENIZER, blank), width=1)  # a single hypothesis, all of which is set aside but its end
+    beam = replace(
+        task.beam_search(TOKENIZER, blank), width=1
+    )  # a single hypothesis, all of which is set aside but its end
     scores = np.full((2 * len(text), len(TOKENIZER.tokens)), -30.0)  # each word at one vector, then a blank
     scores[np.arange(0, len(scores), 2), [TOKENIZER.tokens.index(word) for word in text]] = 30
     scores[1::2, blank] = 30
@@ -887,19 +923,49 @@ def test_a_model_of_words_is_told_from_one_of_tokens_and_compared_with_the_vocab
         Remark, match=r"of 6 words of .*words\.arpa that were tried, the vocabulary writes \d differently"
     ):
         task.check_tokenizer(TOKENIZER)
-    (fusion,) = task._beam(TOKENIZER, TOKENIZER.pad_id).scorers
+    (fusion,) = task.beam_search(TOKENIZER, TOKENIZER.pad_id).scorers
     assert isinstance(fusion, WordFusion)
     tokens = replace(task, language=tmp_path / "tokens.arpa")
-    beam = tokens._beam(TOKENIZER, TOKENIZER.pad_id)
+    beam = tokens.beam_search(TOKENIZER, TOKENIZER.pad_id)
     assert not beam.scorers
     assert beam.beta == pytest.approx(0.5 * NgramModel.load(tmp_path / "tokens.arpa").entropy())
-    assert replace(tokens, beta=0.0)._beam(TOKENIZER, TOKENIZER.pad_id).beta == 0
-    assert replace(tokens, language_of="words")._beam(TOKENIZER, TOKENIZER.pad_id).scorers
-    rows = [Row({"text": "blue violet"})]
-    assert tokens.remarks_on(rows) == [
-        f"1 of 2 words of the transcripts are unknown to {tmp_path / 'tokens.arpa'}, such as 'violet'"
+    assert replace(tokens, beta=0.0).beam_search(TOKENIZER, TOKENIZER.pad_id).beta == 0
+    assert replace(tokens, language_of="words").beam_search(TOKENIZER, TOKENIZER.pad_id).scorers
+    rows = [Row({"text": "blue violet red Green"})]
+    assert replace(tokens, language_of="words").remarks_on_texts(rows, TOKENIZER) == [
+        f"1 of 4 words of the transcripts are unknown to {tmp_path / 'tokens.arpa'}, such as 'violet'"
     ]
-    assert tokens.remarks_on([Row({"text": "blue red"})]) == []
+    assert replace(tokens, language_of="words").remarks_on_texts([Row({"text": "blue red"})], TOKENIZER) == []
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_words_are_not_called_unknown_where_the_vocabulary_and_the_language_model_are_of_characters(
+    tmp_path: Path, marked: bool
+) -> None:
+    texts = ["red blue", "a green deed"]
+    letters = sorted({letter for text in texts for letter in text if letter != " "})
+    marks = ["##" + letter for letter in letters]
+    tokenizer = WordPiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *marks])
+    task = replace(TOYS["transcribe"].task, beam=4, language=tmp_path / "letters.arpa")
+    learned = [[tokenizer.tokens[i] for i in tokenizer.encode(text).ids] for text in texts]
+    NgramModel.learn(learned if marked else [*map(list, letters)], 2).save(tmp_path / "letters.arpa")
+    rows = [Row({"text": text}) for text in texts]
+    lacking = f"12 of 17 tokens of the transcripts are unknown to {tmp_path / 'letters.arpa'}, such as '##e'"
+    assert task.remarks_on_texts(rows, tokenizer) == ([] if marked else [lacking])
+    NgramModel.learn([text.split() for text in texts], 2).save(tmp_path / "words.arpa")
+    words = replace(task, language=tmp_path / "words.arpa")
+    assert words.remarks_on_texts(rows, tokenizer) == []
+    words.check_tokenizer(tokenizer)
+
+
+def test_words_of_chinese_in_a_language_model_are_refused_as_each_character_is_one(tmp_path: Path) -> None:
+    tokenizer = WordPiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天去北京"])
+    task = replace(TOYS["transcribe"].task, beam=4, language=tmp_path / "words.arpa")
+    NgramModel.learn([["今天", "北京"]], 2).save(tmp_path / "words.arpa")
+    with pytest.raises(UserError, match="each character of '今天' is a word: learn it from characters"):
+        task.check_tokenizer(tokenizer)
+    NgramModel.learn([["今", "天", "去", "北", "京", "ok"]], 2).save(tmp_path / "words.arpa")
+    replace(task, language_of="words").check_tokenizer(tokenizer)
 
 
 def test_hot_words_and_alternatives_need_a_beam_and_words_that_can_be_written(tmp_path: Path) -> None:
@@ -911,7 +977,7 @@ def test_hot_words_and_alternatives_need_a_beam_and_words_that_can_be_written(tm
         replace(task, beam=4, n_best=5)
     hot = replace(task, beam=4, hot_words=tmp_path / "hot.txt", hot_weight=1.5)
     hot.check_tokenizer(TOKENIZER)
-    (scorer,) = hot._beam(TOKENIZER, TOKENIZER.pad_id).scorers
+    (scorer,) = hot.beam_search(TOKENIZER, TOKENIZER.pad_id).scorers
     assert scorer.extend(scorer.begin, int(TOKENIZER.encode("red").ids[0]))[0] == 1.5
     (tmp_path / "hot.txt").write_text("red\nпурпурный\n")
     with pytest.raises(UserError, match=r"hot\.txt:2: the vocabulary lacks characters of"):
