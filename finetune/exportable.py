@@ -107,7 +107,10 @@ class ExportableEncoder(Exportable):
         if name is None:
             return []
         rows, tokenizer = islice(file_rows(name, RowOptions(format="text")), _ROWS), tokenizer_of(self._model)
-        return [Sample(*frame(tokenizer, tokenizer.encode(row.text("text")).ids[: self.longest - 2])) for row in rows]
+        return [
+            Sample(*frame(tokenizer, tokenizer.encode(row.text("text"), self.longest).ids[: self.longest - 2]))
+            for row in rows
+        ]
 
 
 def exportable(run: Path, task: int | None) -> Exportable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from reprlib import repr as shortened
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from ernie.text.coverage import MANY_STRIPPED, count_stripped
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
 from finetune.label_remarks import label_remarks, labels_of
-from tasks.downstream.base import Example, FinetuneTask, LogitsTask
+from tasks.downstream.base import MOST_COUNTED, Example, FinetuneTask, LogitsTask
 from tasks.downstream.calling import calling
 from tasks.downstream.labels import UnknownLabel
 
@@ -244,10 +244,12 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
         remarks.append(f"{split.name}: every row has '{column}' empty, so that none is skipped for it as 'skip' asks")
     cut = [i for i, example in enumerate(examples) if example.cut]
     if cut:
+        cells = (row.get(column) for row in (split.rows[i] for i in cut) for column in _columns(task, row))
+        least = "at least " if any(len(part) > MOST_COUNTED for cell in cells for part in _strings(cell)) else ""
         rows_cut = "every row" if len(cut) == len(examples) else f"{len(cut):,} of {plural(len(examples), 'row')}"
         remarks.append(
             f"{split.name}: {rows_cut} cut to {task.cut_to}, the first at {split.rows[cut[0]].place}; "
-            f"{plural(sum(examples[i].cut for i in cut), 'token')} not seen"
+            f"{least}{plural(sum(examples[i].cut for i in cut), 'token')} not seen"
         )
     empty = [i for i, example in enumerate(examples) if example.empty]
     if empty:
@@ -298,37 +300,40 @@ def _texts(task: LogitsTask, split: Prepared, unknown: int) -> Iterator[tuple[ob
 def _unknown_remarks(split: Split, examples: Sequence[Example], tokenizer: Tokenizer) -> list[str]:
     """Return a remark if many of the tokens of a split's texts are the one for unknown text."""
     special = np.fromiter(tokenizer.special_ids - {tokenizer.unk_id}, np.int64)
-    total = unknown = 0
-    first = None
-    for row, example in zip(split.rows, examples, strict=True):
-        for ids in (ids for sample in example.samples for ids in _token_ids(sample)):
-            missing = int((ids == tokenizer.unk_id).sum())
-            total, unknown = total + len(ids) - int(np.isin(ids, special).sum()), unknown + missing
-            first = first or (row.place if missing else None)
-    if unknown <= _UNKNOWN * total:
-        return []
-    return [
-        f"{split.name}: {percent(unknown / total)} of the tokens are [UNK], which the model's vocabulary lacks, the "
-        f"first at {first}; is the model for this language?"
-    ]
+
+    def count(example: Example) -> tuple[int, int]:
+        parts = [ids for sample in example.samples for ids in _token_ids(sample)]
+        ids = np.concatenate([np.empty(0, np.int64), *parts])
+        return int((ids == tokenizer.unk_id).sum()), len(ids) - int(np.isin(ids, special).sum())
+
+    what = "of the tokens are [UNK], which the model's vocabulary lacks"
+    return _many(split, map(count, examples), _UNKNOWN, what, "; is the model for this language?")
 
 
 def _stripped_remarks(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> list[str]:
     """Return a remark if many characters of a split's texts lose a mark that is part of a letter."""
-    total = stripped = 0
-    first = None
-    for row in split.rows:
-        columns = task.read_columns if isinstance(task, LogitsTask) else tuple(row)
-        text = "".join(part for column in columns for part in _strings(row.get(column)))
-        lost = count_stripped(tokenizer, text)
-        total, stripped = total + len(text), stripped + lost
-        first = first or (row.place if lost else None)
-    if stripped <= MANY_STRIPPED * total:
+
+    def count(row: Row) -> tuple[int, int]:
+        text = "".join(part for column in _columns(task, row) for part in _strings(row.get(column)))
+        return count_stripped(tokenizer, text), len(text)
+
+    what = "of the characters lose a mark that is part of a letter, as か is not が"
+    why = "; the model's vocabulary strips accents, and one that does not keeps them"
+    return _many(split, map(count, split.rows), MANY_STRIPPED, what, why)
+
+
+def _many(split: Split, counts: Iterable[tuple[int, int]], most: float, what: str, why: str) -> list[str]:
+    """Return a remark if more than the share `most` is `what`; `counts` has what and all of each row."""
+    found, totals = np.array(list(counts), np.int64).reshape(-1, 2).T
+    if found.sum() <= most * totals.sum():
         return []
-    return [
-        f"{split.name}: {percent(stripped / total)} of the characters lose a mark that is part of a letter, as か is "
-        f"not が, the first at {first}; the model's vocabulary strips accents, and one that does not keeps them"
-    ]
+    first = split.rows[int(np.argmax(found > 0))].place
+    return [f"{split.name}: {percent(found.sum() / totals.sum())} {what}, the first at {first}{why}"]
+
+
+def _columns(task: FinetuneTask, row: Row) -> Iterable[str]:
+    """Return the columns of a row that a task reads, or all if that is not known."""
+    return task.read_columns if isinstance(task, LogitsTask) else row
 
 
 def _strings(cell: object) -> list[str]:

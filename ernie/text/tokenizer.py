@@ -24,6 +24,7 @@ from ernie.errors import UserError
 from ernie.text.batch import make_batch
 
 _LONG = 100_000  # characters; longer texts are encoded in parts of about this size
+_FAR = 20_000  # characters after which no further break is waited for, where only the first tokens are needed
 SETTINGS_FILE = "tokenizer_config.json"  # this name and the key `do_lower_case` match published checkpoints
 
 
@@ -69,17 +70,19 @@ class Tokenizer(ABC):
     def encode(self, text: str, most: int | None = None) -> Encoding:
         """Return the token ids of `text` with character offsets, which stay correct around unknown tokens.
 
-        `most` says that the tokens after so many are not needed: those of a long text are left out then.  Raises
-        UserError for anything but a string, and for a string with a lone surrogate.
+        `most` says that the tokens after so many are not needed: those of a long text are left out then, and of a long
+        stretch without a break, such as a word of a million letters, all but the beginning.  Raises UserError for
+        anything but a string, and for a string with a lone surrogate.
         """
-        if not isinstance(text, str) or len(text) <= _LONG or self.breaks is None:
+        if not isinstance(text, str) or len(text) <= _LONG or (self.breaks is None and most is None):
             return self.encode_whole(text)
         # The libraries underneath take some hundred bytes for each character of what they encode at once.
         parts, start, count = [], 0, 0
         while start < len(text) and (most is None or count < most):
-            found = self.breaks.search(text, start + _LONG)
+            found = self.breaks.search(text, start + _LONG) if self.breaks else None
             stop = found.start() if found else len(text)
-            part = self.encode_whole(text[start:stop])
+            end = stop if most is None else min(stop, start + _LONG + _FAR)
+            part = self.encode_whole(text[start:end])
             parts.append(Encoding(part.ids, part.offsets + start))
             start, count = stop, count + len(part.ids)
         return Encoding(np.concatenate([part.ids for part in parts]), np.concatenate([part.offsets for part in parts]))

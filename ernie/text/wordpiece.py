@@ -45,7 +45,12 @@ _PUNCTUATION = (
 _UNIT = re.compile(rf"[{_CJK}{_PUNCTUATION}]|[^\s{_CJK}{_PUNCTUATION}]+")
 _UNIT_OF_WORDS = re.compile(rf"[{_PUNCTUATION}]|[^\s{_PUNCTUATION}]+")  # where Chinese characters stay in words
 _AT_SPACE = re.compile(r"(?=[ \t\n])")
-_AT_CHARACTER = re.compile(rf"(?=[ \t\n])|(?<=[{_CJK}])(?=[{_CJK}])")
+_ASCII_MARKS = r"!-/:-@\[-`{-~"
+_AT_CHARACTER = re.compile(rf"(?=[ \t\n])|(?<=[{_CJK}])(?=[{_CJK}])|(?<=[{_ASCII_MARKS}])(?=[!-~])")
+_AT_MARK = re.compile(rf"(?=[ \t\n])|(?<=[{_ASCII_MARKS}])(?=[!-~])")  # where Chinese characters stay in words
+_LONGEST_WORD = 100  # characters; a longer word is unknown, as in BERT
+# Letters and digits of a word that is certainly longer.
+_LONG_WORD = re.compile(rf"[^\W_{_CJK}]{{{10 * _LONGEST_WORD},}}")
 _ADDED = "\0"  # begins the unit of an added token; cleaning leaves no other unit with it
 # An apostrophe that BERT split a word at: before an English ending, or after an elided French or Italian word.
 _ELISION = re.compile(
@@ -107,7 +112,7 @@ class WordPiece(Tokenizer):
         if missing:
             raise UserError(f"the vocabulary lacks {', '.join(missing)}; is it a WordPiece vocabulary?")
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
-        model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100)
+        model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD)
         self._engine = make_engine(model, lowercase, strip_accents, tokenize_chinese_chars)
         self._unit = _UNIT if tokenize_chinese_chars else _UNIT_OF_WORDS
         self._whole, self._cutter = self._engine, None  # the engine for whole texts also knows the added tokens
@@ -153,12 +158,29 @@ class WordPiece(Tokenizer):
     def pieces(self, unit: str) -> list[int]:
         if unit.startswith(_ADDED):
             return [self._added_ids[unit[1:]]]
+        if len(unit) > 10 * _LONGEST_WORD:
+            unit = _LONG_WORD.sub(lambda word: word[0][: 2 * _LONGEST_WORD], unit)
         return self._engine.encode(unit, add_special_tokens=False).ids
 
     def surface(self, units: Sequence[str]) -> list[str]:
         return super().surface(units) if self._cutter is None else [unit.removeprefix(_ADDED) for unit in units]
 
     def encode_whole(self, text: str) -> Encoding:
+        words = list(_LONG_WORD.finditer(text)) if isinstance(text, str) and not self.added else []
+        if not words:
+            return self._encode(text)
+        # The engine takes a hundred bytes for each character of a word, which is unknown: its inside is left out.
+        sizes = [word.end() - word.start() - 2 * _LONGEST_WORD for word in words]
+        ends = [0, *(word.start() + 2 * _LONGEST_WORD for word in words)]
+        short = "".join(
+            text[i:j] for i, j in zip([0, *(word.end() for word in words)], [*ends[1:], len(text)], strict=True)
+        )
+        found = self._encode(short)
+        left_out = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.array(ends[1:]) - left_out[:-1]  # in the shortened text
+        return Encoding(found.ids, found.offsets + left_out[np.searchsorted(places, found.offsets, side="right")])
+
+    def _encode(self, text: str) -> Encoding:
         try:
             encoded = self._whole.encode(text, add_special_tokens=False)
         except TypeError:
@@ -172,7 +194,9 @@ class WordPiece(Tokenizer):
     def breaks(self) -> re.Pattern[str] | None:
         if any(token.lstrip or token.rstrip or set(token.content) & set(" \t\n") for token in self.added.values()):
             return None
-        return _AT_CHARACTER if self.tokenize_chinese_chars and not self.added else _AT_SPACE
+        if self.added:  # which may hold marks
+            return _AT_SPACE
+        return _AT_CHARACTER if self.tokenize_chinese_chars else _AT_MARK
 
     def readable(self, ids: list[int]) -> str:
         text = self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._silent_ids])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
     from ernie.parallel.layout import ParallelConfig
 
-_ENOUGH = 1 << 19  # characters that are tokenized of a text of which only the beginning is needed
+MOST_COUNTED = 1 << 18  # characters of a text of which all tokens are counted, although only the first are used
 
 Own = TypeVar("Own", bound="FinetuneTask")
 Answer = dict[str, Any]  # the output for a row: plain data, whose first key is the answer itself
@@ -48,8 +48,9 @@ Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # targets, prediction
 class Example:
     """The model input for one row: its samples, and what `answer` needs to interpret their outputs.
 
-    `cut` counts the tokens dropped to keep within the limit; `empty` says that a text gave no tokens.  `odd` lists
-    further remarks for the user, in words that follow "rows with".
+    `cut` counts the tokens dropped to keep within the limit, not all of them for a text of over MOST_COUNTED
+    characters; `empty` says that a text gave no tokens.  `odd` lists further remarks for the user, in words that follow
+    "rows with".
     """
 
     samples: tuple[Sample, ...]
@@ -455,16 +456,9 @@ finetune_task = finetune_tasks.register  # class decorator: registers a kind und
 def encode_start(tokenizer: Tokenizer, text: str, needed: int) -> np.ndarray:
     """Return the token ids of a text of which only the first `needed` are used, the others only counted.
 
-    Of a text of over half a million characters only the beginning is tokenized.  The number of the others is estimated
-    from it; the id of unknown text stands for each.
+    Of a text of over MOST_COUNTED characters no more is tokenized than is needed: the others are not counted either.
     """
-    if len(text) <= _ENOUGH:
-        return tokenizer.encode(text).ids
-    begin = tokenizer.encode(text[:_ENOUGH]).ids
-    if len(begin) <= needed:  # perhaps all of it is white space
-        return tokenizer.encode(text).ids
-    rest = len(begin) * (len(text) - _ENOUGH) // _ENOUGH
-    return np.concatenate([begin, np.full(rest, tokenizer.unk_id, begin.dtype)])
+    return tokenizer.encode(text, None if len(text) <= MOST_COUNTED else needed + 1).ids
 
 
 def text_example(

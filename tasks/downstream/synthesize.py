@@ -28,7 +28,7 @@ from ernie.text.pronounce import all_pronounceable, read_dictionary, to_phonemes
 from ernie.text.spoken_form import SpokenLanguage, has_digits, spoken_form
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
+from tasks.downstream.base import Answer, Example, FinetuneTask, encode_start, finetune_task
 from tasks.downstream.measures import mcd
 from tasks.downstream.saved import HEAD_FILE, model_of, read_task
 from tasks.downstream.sound import SoundTask
@@ -278,7 +278,7 @@ class Synthesize(SoundTask):
 
     def text_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         """Return the sample of a text, whether the voice can say all of it or not."""
-        ids = tokenizer.encode(self._spoken_text(row)).ids
+        ids = encode_start(tokenizer, self._spoken_text(row), self.max_len)
         cut = max(0, len(ids) + 2 - self.max_len)
         return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=cut, empty=not len(ids))
 

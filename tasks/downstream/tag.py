@@ -17,7 +17,16 @@ from ernie.errors import UserError
 from ernie.text.scripts import HAN_CHARACTER, NO_SPACES
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import Answer, Example, LabelScores, LogitsTask, finetune_task, rounded, softmax
+from tasks.downstream.base import (
+    Answer,
+    Example,
+    LabelScores,
+    LogitsTask,
+    encode_start,
+    finetune_task,
+    rounded,
+    softmax,
+)
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, is_number
 from tasks.downstream.measures import (
     entity_f1,
@@ -187,7 +196,7 @@ class Tag(LogitsTask):
     def _example(self, given: Words, tags: list[int] | None, tokenizer: Tokenizer) -> Example:
         words = given.words
         limit = self.max_len - 2
-        subwords = [tokenizer.encode(word).ids for word in words]
+        subwords = [encode_start(tokenizer, word, limit) for word in words]
         cut = sum(max(0, len(ids) - limit) for ids in subwords)  # the ends of words longer than a sample
         # A word that the normalizer removes becomes [UNK], so that later tags stay aligned.
         subwords = [ids[:limit] if len(ids) else np.array([tokenizer.unk_id]) for ids in subwords]

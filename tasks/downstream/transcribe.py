@@ -33,7 +33,7 @@ from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import Answer, Example, Measure, finetune_task, rounded
+from tasks.downstream.base import Answer, Example, Measure, encode_start, finetune_task, rounded
 from tasks.downstream.measures import cer, wer
 from tasks.downstream.sound import SoundTask
 
@@ -219,7 +219,7 @@ class Transcribe(SoundTask, RankedDecoding):
             )
         given = self._whole_example(row)
         self._check_length(row, given)
-        ids = tokenizer.encode(self.truth(row)).ids
+        ids = encode_start(tokenizer, self.truth(row), given.tokens)
         if tokenizer.unk_id in ids:
             raise UserError(
                 f"column '{self.label}': the vocabulary lacks characters of '{self.truth(row)}'; train a tokenizer on "
@@ -235,7 +235,7 @@ class Transcribe(SoundTask, RankedDecoding):
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given, truth = self.example(row, tokenizer), self.truth(row)
-        ids, odd = tokenizer.encode(truth).ids, list(given.odd)
+        ids, odd = encode_start(tokenizer, truth, given.tokens), list(given.odd)
         if not truth:
             odd.append("an empty transcript, where each word that is written counts as inserted")
         if tokenizer.unk_id in ids:

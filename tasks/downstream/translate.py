@@ -23,7 +23,7 @@ from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import Answer, Example, FinetuneTask, Measure, finetune_task
+from tasks.downstream.base import MOST_COUNTED, Answer, Example, FinetuneTask, Measure, encode_start, finetune_task
 from tasks.downstream.bleu import BleuTokenizer, bleu, chrf, require_tokenizer, signature
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Translate(FinetuneTask):
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         text = row.text(self.text)
-        ids = tokenizer.encode("" if is_blank(text) else text).ids
+        ids = encode_start(tokenizer, "" if is_blank(text) else text, self.max_len)
         return Example(
             (single(tokenizer, ids[: self.max_len - 2]),),
             cut=_excess(ids, self.max_len),
@@ -119,12 +119,12 @@ class Translate(FinetuneTask):
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.example(row, tokenizer)
         text = self.reference(row)
-        ids = tokenizer.encode(text).ids
+        ids = encode_start(tokenizer, text, self.max_len)
         written, _ = frame(tokenizer, ids[: self.max_len - 2])
         odd = []
         if (ids == tokenizer.unk_id).any():
             odd.append("a translation that the vocabulary lacks characters of")
-        elif tokenizer.decode(ids.tolist()).lower().split() != text.lower().split():
+        elif len(text) <= MOST_COUNTED and tokenizer.decode(ids.tolist()).lower().split() != text.lower().split():
             odd.append("a translation that this vocabulary writes with other spaces or accents, which BLEU counts")
         if tokenizer.lowercase and text != text.lower():
             odd.append("capitals in a translation, which BLEU counts and this vocabulary never writes")

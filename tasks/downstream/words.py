@@ -94,23 +94,27 @@ def _at_marks(text: str, start: int, end: int, attached: frozenset[str], clitics
     """Split text[start:end], which has no space, at the marks on its edges, and before clitics such as 's."""
     behind: list[Span] = []
     before: list[Span] = []
-    while start < end:
-        chunk = text[start:end]
-        if chunk in attached or _INITIALS.fullmatch(chunk) or _SIGNED.fullmatch(chunk):
+    longest = max(map(len, attached), default=0)
+    while start < end:  # no part of the text is copied for each mark: there may be a million of them
+        known = end - start <= longest and text[start:end] in attached
+        if known or _INITIALS.fullmatch(text, start, end) or _SIGNED.fullmatch(text, start, end):
             break
-        if _is_mark(chunk[-1]):
-            cut = len(chunk.rstrip(chunk[-1])) if chunk[-1] in ".-" else len(chunk) - 1  # ... and -- are one word
-            behind.insert(0, (start + cut, end))
-            end = start + cut
-        elif clitic := next(filter(chunk.endswith, clitics), ""):
-            behind.insert(0, (end - len(clitic), end))
+        last = text[end - 1]
+        if _is_mark(last):
+            first = end - 1
+            while last in ".-" and first > start and text[first - 1] == last:  # ... and -- are one word
+                first -= 1
+            behind.append((first, end))
+            end = first
+        elif clitic := next((clitic for clitic in clitics if text.endswith(clitic, start, end)), ""):
+            behind.append((end - len(clitic), end))
             end -= len(clitic)
-        elif _is_mark(chunk[0]):
+        elif _is_mark(text[start]):
             before.append((start, start + 1))
             start += 1
         else:
             break
-    return [*before, *([(start, end)] if start < end else []), *behind]
+    return [*before, *([(start, end)] if start < end else []), *reversed(behind)]
 
 
 def _is_mark(character: str) -> bool:

@@ -243,6 +243,11 @@ def test_rows_that_a_task_cannot_use_are_skipped_like_faulty_ones(
         ),
         (
             "data.train=it.tsv",
+            TWO + "very " * 60_000 + "\tpraise\n",
+            "note: train: 1 of 3 rows cut to max_len 16, the first at it.tsv:4; at least 19,987 tokens not seen",
+        ),
+        (
+            "data.train=it.tsv",
             TWO + " \tpraise\n",
             "note: train: 1 row with a text without any token, the first at it.tsv:4; kept as they are",
         ),

@@ -411,11 +411,11 @@ def test_a_row_without_a_label_raises_an_error_that_suggests_skip() -> None:
         Classify(labels=("a", "b")).truth(rows(" ")[0])
 
 
-def test_of_a_text_of_which_the_beginning_is_used_the_other_tokens_are_counted_about() -> None:
+def test_of_a_very_long_text_of_which_the_beginning_is_used_only_that_is_tokenized() -> None:
     tokenizer = vocabulary("the film was good", "un", "##believ", "##able")
     text = "the unbelievable film was good " * 100_000
     ids = encode_start(tokenizer, text, 32)
     assert np.array_equal(ids[:1000], tokenizer.encode(text[:40_000]).ids[:1000])
-    assert len(ids) == pytest.approx(700_000, rel=0.01)
+    assert 32 < len(ids) < 100_000 < len(encode_start(tokenizer, text[:260_000], 32)) * 2
     late = " " * 600_000 + "good"
     assert encode_start(tokenizer, late, 32).tolist() == tokenizer.encode("good").ids.tolist()

@@ -256,6 +256,11 @@ class TestRawText:
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
         assert not "".join(text[a:b] for (_, a), (b, _) in pairwise([(0, 0), *spans, (len(text), 0)])).strip()
 
+    def test_a_word_may_have_a_hundred_thousand_marks(self) -> None:
+        text = "!" * 50_000 + "a" + "?" * 50_000
+        spans = split_words(text, "marks", ("'a",), TOKENIZER)
+        assert spans == [(i, i + 1) for i in range(len(text))]
+
     def test_a_model_that_was_told_nothing_splits_as_its_tokenizer(self) -> None:
         assert TASK.example(Row({"token": "Al-Ain"}), TOKENIZER).notes.words == ["Al", "-", "Ain"]
         rows = [Row({"token": "Anna in York", "tag": ["O", "O", "B-LOC"]})]

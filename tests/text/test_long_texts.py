@@ -98,3 +98,35 @@ def test_a_lone_surrogate_far_into_a_text_is_an_error(tokenizers: list[Tokenizer
     for tokenizer in tokenizers:
         with pytest.raises(UserError, match="surrogate"):
             tokenizer.encode("cat " * 40_000 + "\ud800")
+
+
+PARTS = ["a" * 1200, "É" * 1500, "1" * 1100 + "\u0301", "ก" * 1000, "ab" * 30, " ", ",", "我", "\u2e3a", "☃", "x"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(parts=st.lists(st.sampled_from(PARTS), max_size=8))
+def test_the_inside_of_a_very_long_word_changes_nothing(tokenizers: list[Tokenizer], parts: list[str]) -> None:
+    text = "".join(parts)
+    for tokenizer in tokenizers[:4]:
+        assert isinstance(tokenizer, WordPiece)
+        plain = tokenizer._encode(text)
+        found = tokenizer.encode_whole(text)
+        assert found.ids.tolist() == plain.ids.tolist()
+        np.testing.assert_array_equal(found.offsets, plain.offsets)
+        if not tokenizer.added:
+            assert [i for unit in tokenizer.split(text) for i in tokenizer.pieces(unit)] == plain.ids.tolist()
+
+
+@pytest.mark.parametrize("text", ["a" * 300_000, "ab+/" * 75_000, "...,," * 50_000, "我" * 300_000, "नमस्ते" * 50_000])
+def test_of_a_text_without_spaces_the_engines_get_no_more_than_they_need(
+    tokenizers: list[Tokenizer], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tokenizer in (tokenizers[0], tokenizers[2], tokenizers[6]):
+        sizes: list[int] = []
+        name = "_encode" if isinstance(tokenizer, WordPiece) else "encode_whole"
+        encode = getattr(tokenizer, name)
+        with monkeypatch.context() as patch:
+            patch.setattr(tokenizer, name, lambda part, e=encode, s=sizes: s.append(len(part)) or e(part))
+            found = tokenizer.encode(text, 8).ids
+        assert max(sizes) <= 120_001
+        assert found[:8].tolist() == tokenizer.encode_whole(text[:5_000]).ids[:8].tolist()
