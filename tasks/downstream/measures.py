@@ -253,8 +253,11 @@ _LETTER_APOSTROPHE = "\u02bc"  # a letter to regular expressions
 _QUOTED_N = re.compile(r"\s*'\s*(n)\s*'\s*", re.I)  # as in rock 'n' roll, where n is no contraction
 _QUOTATION_MARKS = ("'", '"')
 _SPOKEN = "%‰&@#％＆＠＃"  # what Unicode takes for punctuation and people read aloud
-_QUOTES = str.maketrans({**dict.fromkeys("‘’‛", "'"), **dict.fromkeys("“”„‟", '"')})  # curves are inaudible
-_BETWEEN = re.compile(r"(?<=\w)\s*-\s*(?=\w)|(?<=\b\w)\s*\.\s*(?=\w\b)")  # marks of twenty-one and u.s.
+_ALIKE = {"'": "‘’‛", '"': "“”„‟", "-": "\u2010\u2011"}  # marks that sound alike: curves are inaudible
+_PLAIN = str.maketrans({mark: plain for plain, marks in _ALIKE.items() for mark in marks})
+_GROUPED = re.compile(r"(?<![\d.,'])\d{1,3}(?:\s*[,']\s*\d{3})+(?!\d)")  # the digits of 1,000, however spaced
+_GROUP_MARK = re.compile(r"[\s,']")
+_BETWEEN = re.compile(r"(?<=\w)\s*-\s*(?=\w)|(?<=\b[^\W\d])\s*\.\s*(?=[^\W\d]\b)")  # marks of twenty-one and u.s.
 _MARK = re.compile(r"[^\w\s]|_")
 _OF_LETTERS = ("M", "Cf")  # Unicode categories of combining marks and joiners, which belong to letters
 _UNSPACED = re.compile(f"[{NO_SPACES}]")
@@ -264,7 +267,8 @@ _SPACE_BESIDE = re.compile(f" (?=[{NO_SPACES}])|(?<=[{NO_SPACES}]) ")
 def wer(targets: Sequence[str], predictions: Sequence[str], *, case: bool = False, punctuation: bool = True) -> float:
     """Return the word error rate by jiwer: words inserted, deleted and substituted, divided by the target words.
 
-    Without `case` it is ignored, as it is inaudible; without `punctuation` marks are no words.  A hyphen between words,
+    Without `case` it is ignored, as it is inaudible; without `punctuation` marks are no words but for what is spoken,
+    such as % and a decimal point, and 1,000 is the word 1000 (as in Whisper's normalizer).  A hyphen between words,
     or a period between initials, is the same as a space.  A character of a script without spaces is a word, and so is
     any mark but the apostrophe of a contraction, however the vocabulary spaces them.  Quotation marks belong to the
     words that they enclose.  Accents and vowel signs are part of a word, however encoded.  An empty target counts the
@@ -295,14 +299,16 @@ def _normalized(texts: Sequence[str], case: bool, punctuation: bool) -> list[str
     """Normalize the spacing of texts and of their marks, and remove what does not count."""
     normalized = []
     for text in texts:
-        text = normalize("NFC", text if case else text.lower()).translate(_QUOTES)
+        text = normalize("NFC", text if case else text.lower()).translate(_PLAIN)
+        if not punctuation:
+            text = _GROUPED.sub(lambda number: _GROUP_MARK.sub("", number.group()), text)
         quoted = rf" {_LETTER_APOSTROPHE}\1{_LETTER_APOSTROPHE} "
         text = _BETWEEN.sub(" ", _INSIDE.sub(_LETTER_APOSTROPHE, _QUOTED_N.sub(quoted, text)))
         words = _MARK.sub(_separate, text).split()
         if punctuation:
             words = _with_quotes(words)
         else:
-            words = [word.strip(_LETTER_APOSTROPHE) for word in words if not _is_punctuation(word)]
+            words = [word.strip(_LETTER_APOSTROPHE) for n, word in enumerate(words) if _is_spoken(words, n)]
         normalized.append(_SPACE_BESIDE.sub("", " ".join(words)))
     return normalized
 
@@ -311,8 +317,11 @@ def _separate(mark: re.Match[str]) -> str:
     return mark.group() if category(mark.group()).startswith(_OF_LETTERS) else f" {mark.group()} "
 
 
-def _is_punctuation(word: str) -> bool:
-    return all(category(character).startswith("P") and character not in _SPOKEN for character in word)
+def _is_spoken(words: Sequence[str], n: int) -> bool:
+    """Whether a word is more than marks; the point of a decimal number is spoken, too."""
+    if words[n] == "." and 0 < n < len(words) - 1:
+        return words[n - 1][-1].isdigit() and words[n + 1][0].isdigit()
+    return any(not category(character).startswith("P") or character in _SPOKEN for character in words[n])
 
 
 def _with_quotes(words: Sequence[str]) -> list[str]:

@@ -302,6 +302,30 @@ class TestTranscription:
         assert wer(["Mr Smith"], ["mr Smith"], case=True) == pytest.approx(1 / 2)
         assert cer(["Ab"], ["ab"], case=True) == pytest.approx(1 / 2)
 
+    @pytest.mark.parametrize(
+        ("said", "written"),
+        [
+            ("1,000 cats", "1000 cats"),
+            ("it is 1,000,000.", "it is 1 , 000 , 000"),
+            ("$10,000.50", "$ 10000 . 50"),
+            ("第1,000名", "第1000名"),
+            ("1'000 francs", "1000 francs"),
+            ("1, 2, 3 and 10:30", "1 2 3 and 10 30"),
+            ("in 1999, 2000", "in 1999 2000"),
+            ("the '90s, at 5 o’clock", "the 90s at 5 o'clock"),
+            ("twenty\u2010one e\u2011mails", "twenty-one e mails"),
+            ("3.5 percent.", "3. 5 percent"),
+        ],
+    )
+    def test_a_comma_inside_a_number_belongs_to_it_where_punctuation_is_ignored(self, said: str, written: str) -> None:
+        assert wer([said], [written], punctuation=False) == cer([said], [written], punctuation=False) == 0
+
+    def test_a_decimal_point_is_spoken(self) -> None:
+        for punctuation in (False, True):
+            assert wer(["3.5 percent"], ["3 5 percent"], punctuation=punctuation) == pytest.approx(1 / 4)
+        assert wer(["1,000"], ["1000"]) == 1  # where marks count, the comma is a word
+        assert wer(["dont go"], ["don't go"], punctuation=False) == pytest.approx(1 / 2)
+
     def test_words_where_nothing_is_said_are_insertions_and_silence_deletes_all(self) -> None:
         assert wer(["", "a b"], ["x", "a b"]) == pytest.approx(1 / 2)
         assert wer(["", "a b"], ["", ""]) == 1
