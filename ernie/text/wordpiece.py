@@ -166,7 +166,9 @@ class WordPiece(Tokenizer):
         return super().surface(units) if self._cutter is None else [unit.removeprefix(_ADDED) for unit in units]
 
     def encode_whole(self, text: str) -> Encoding:
-        words = list(_LONG_WORD.finditer(text)) if isinstance(text, str) and not self.added else []
+        if not isinstance(text, str) or len(text) <= 10 * _LONGEST_WORD or self.added:
+            return self._encode(text)
+        words = list(_LONG_WORD.finditer(text))
         if not words:
             return self._encode(text)
         # The engine takes a hundred bytes for each character of a word, which is unknown: its inside is left out.
