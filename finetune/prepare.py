@@ -23,7 +23,9 @@ from finetune.config import DataConfig
 from finetune.label_remarks import label_remarks, labels_of
 from tasks.downstream.base import MOST_COUNTED, Example, FinetuneTask, LogitsTask
 from tasks.downstream.calling import calling
+from tasks.downstream.extract import Extract
 from tasks.downstream.labels import UnknownLabel
+from tasks.downstream.regress import Regress
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -221,7 +223,7 @@ def prepare(
     remarks = [*_fault_remarks(split, faults), *_split_remarks(task, split, examples, tokenizer)]
     if labeled:
         unusual = [*task.remarks_on(usable), *task.remarks_on_texts(usable, tokenizer)]
-        remarks += [f"{split.name}: {remark}" for remark in unusual]
+        remarks += [f"{split.name}: {remark}" for remark in unusual] + _contradictions(task, split)
     return Prepared(split.name, usable, examples, labeled, remarks)
 
 
@@ -262,6 +264,28 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
         places = [row.place for row, example in zip(split.rows, examples, strict=True) if what in example.odd]
         remarks.append(f"{split.name}: {plural(len(places), 'row')} with {what}, the first at {places[0]}")
     return remarks
+
+
+def _contradictions(task: FinetuneTask, split: Split) -> list[str]:
+    """Return a remark if rows have exactly the same text and different labels."""
+    if not isinstance(task, LogitsTask) or isinstance(task, Extract | Regress):  # several answers may be right
+        return []
+    labels: dict[tuple[object, ...], tuple[Row, object]] = {}  # the first row of each text, and its label
+    differ: list[tuple[Row, Row]] = []
+    for row in split.rows:
+        cells = (row.get(column) for column in task.read_columns)
+        text = tuple(cell if isinstance(cell, str) else repr(cell) for cell in cells)
+        label = np.asarray(task.truth(row)).tolist()
+        first, expected = labels.setdefault(text, (row, label))
+        if label != expected:
+            differ.append((first, row))
+    if not differ:
+        return []
+    one, other = differ[0]
+    return [
+        f"{split.name}: {plural(len(differ), 'row')} with exactly the text of an earlier row and a different label, "
+        f"the first at {other.place}, with that of {one.place}"
+    ]
 
 
 def _header_like_labels(task: FinetuneTask, train: Prepared) -> list[str]:

@@ -19,6 +19,7 @@ from ernie.data.read_lines import LineFile
 from ernie.data.read_rows import read_hub_dataset, read_parquet, read_saved_dataset
 from ernie.data.read_text import read_text
 from ernie.errors import Remark, UserError
+from ernie.report.words import plural
 
 SUFFIXES = (".txt", ".jsonl", ".json", ".parquet")  # of files; all but Parquet also with that of a compression
 _DATASET_FILES = ("dataset_dict.json", "dataset_info.json")
@@ -26,6 +27,7 @@ _DATASET_FILES = ("dataset_dict.json", "dataset_info.json")
 _OWN_FILES = ({"tokenizer_config.json"}, {"corpus.json", "sources.json"}, {"origin.json", "metrics.jsonl"})
 STANDARD_INPUT = "standard input"  # the name of this input
 _OTHER_NAMES = re.compile(r"wiki_\d+|part-(?:[mr]-)?\d+")  # of WikiExtractor's files, and Spark's and Hadoop's
+_SHOWN = 5  # names that a note lists
 _PARQUET = b"PAR1"  # how such a file begins
 
 
@@ -64,6 +66,7 @@ def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
                     "Give it once"
                 )
             found[key] = source, path
+    _note_empty([source for source, _ in found.values()])
     return [source for source, _ in found.values()]
 
 
@@ -231,6 +234,14 @@ def _note_unread(path: str, unread: Sequence[Path]) -> None:
         kinds.append(f"files without a suffix ({bare:,})")
     if kinds:
         warnings.warn(f"{path}: {' and '.join(kinds)} are not read as text", Remark, stacklevel=3)
+
+
+def _note_empty(inputs: Sequence[Input]) -> None:
+    """Warn of files without a single byte, which a broken download or a full disk leaves."""
+    empty = [source.name for source in inputs if source.size == 0]
+    if empty:
+        shown = ", ".join(empty[:_SHOWN]) + (f" and {len(empty) - _SHOWN:,} more" if len(empty) > _SHOWN else "")
+        warnings.warn(f"{plural(len(empty), 'file')} of 0 bytes: {shown}", Remark, stacklevel=3)
 
 
 def _is_own(folder: Path) -> bool:

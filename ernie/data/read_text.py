@@ -26,6 +26,7 @@ MAX_DOCUMENT = 1 << 22  # characters; a longer document is cut between two lines
 _FINAL = frozenset(".!?…。！？；;:：,，、\"'”’」』》)）]】")  # characters that do not end a title
 _TITLE_LENGTH = 100  # characters
 _LONG_TITLE = 40  # characters; where the next line goes on in lower case, this is a line that was wrapped
+_END = "<|endoftext|>"  # with which GPT-2's corpora end a document
 _PROBE_LINES = 5  # used to detect the format
 _PROBE_SIZE = 100_000  # characters used to find out whether lines are wrapped
 
@@ -56,12 +57,18 @@ def _read_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Itera
         read = _read_tagged
     elif options.format == "auto" and first and first[0].text is not None and _WIKI_OPEN.match(first[0].text.strip()):
         read = _read_wiki
+    elif first and first[0].text is not None and first[0].text.strip() == "<DOC>":
+        problem = "begins with <DOC>, as TREC's files do: its tags are read as text. Write its documents as JSON lines"
+        warnings.warn(f"{file}: {problem}", Remark, stacklevel=2)
     yield from read(file, chain(first, remaining), options)
 
 
 def _text_lines(file: str, lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield lines, cut where other marks than line feeds end them; warn of the first that is an object of JSON."""
-    warned = False
+    """Yield lines, cut where other marks than line feeds end them, with a blank one for each mark of a document's end.
+
+    Warns of the first such mark, and of the first line that is an object of JSON.
+    """
+    warned = ended = False
     for line in lines:
         text = line.text
         if text is None:
@@ -71,7 +78,14 @@ def _text_lines(file: str, lines: Iterable[Line]) -> Iterator[Line]:
             warned = True
             problem = "the line is an object of JSON, and is read as text like those before it"
             warnings.warn(f"{file}:{line.number}: {problem}", Remark, stacklevel=2)
-        if has_other_breaks(text):
+        if _END in text:
+            if not ended:
+                ended = True
+                problem = f"{_END} is read as the end of a document, as blank lines are"
+                warnings.warn(f"{file}:{line.number}: {problem}", Remark, stacklevel=2)
+            text = text.replace(_END, "\n\n")
+            yield from (Line(line.number, part) for part in broken_into_lines(text).split("\n"))
+        elif has_other_breaks(text):
             # The end of a page is no blank line.
             text = broken_into_lines(text.strip("\f") if text.strip() else text)
             yield from (Line(line.number, part) for part in text.split("\n"))

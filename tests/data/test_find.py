@@ -164,6 +164,15 @@ class TestWhatIsNoText:
                 assert names(tmp_path, given) == ["a.txt"]
             assert "zero.txt: is no regular file" in str(notes[0].message)
 
+    def test_files_without_a_byte_are_listed(self, tmp_path: Path) -> None:
+        put(tmp_path / "a.txt", "One.")
+        for name in "bcdefgh":
+            put(tmp_path / f"{name}.txt", "")
+        with pytest.warns(Remark) as notes:
+            assert len(find_inputs([tmp_path])) == 8
+        names = ", ".join(str(tmp_path / f"{name}.txt") for name in "bcdef")
+        assert [str(note.message) for note in notes] == [f"7 files of 0 bytes: {names} and 2 more"]
+
     @pytest.mark.parametrize("name", ["/dev/zero", "/dev/null"])
     def test_a_device_is_an_error(self, name: str) -> None:
         with pytest.raises(UserError, match=f"{name}: is a device or a socket; give a file, a pipe, or -"):

@@ -36,6 +36,29 @@ class TestPlainText:
         path = put(tmp_path / "a.txt", "\nOne.\n\n\nTwo.\n")
         assert [str(document.place) for document in read_all(path)] == [f"{path}:2", f"{path}:5"]
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "One.\nMore.\n<|endoftext|>\nTwo.\n<|endoftext|>\n",
+            "One.\nMore.<|endoftext|>Two.",
+            "One.\r\nMore.\r\n<|endoftext|>\r\nTwo.\r\n",
+            "<|endoftext|>One.\nMore.<|endoftext|><|endoftext|>\nTwo.<|endoftext|>",
+        ],
+    )
+    def test_marks_of_the_end_of_a_text_separate_documents_and_are_noted(self, tmp_path, text):
+        path = put(tmp_path / "a.txt", text.encode())
+        with pytest.warns(Remark) as notes:
+            assert [document.text for document in read_all(path)] == ["One.\nMore.", "Two."]
+        line = text[: text.index("<|")].count("\n") + 1
+        assert [str(note.message) for note in notes] == [
+            f"{path}:{line}: <|endoftext|> is read as the end of a document, as blank lines are"
+        ]
+
+    def test_the_tags_of_trec_files_are_noted(self, tmp_path):
+        path = put(tmp_path / "a.txt", "<DOC>\n<DOCNO> 1 </DOCNO>\n<TEXT>\nOne.\n</TEXT>\n</DOC>\n")
+        with pytest.warns(Remark, match="a.txt: begins with <DOC>, as TREC's files do: its tags are read as text"):
+            read_all(path)
+
     def test_a_short_first_line_without_a_full_stop_is_the_title(self, tmp_path):
         (document,) = read_all(put(tmp_path / "a.txt", "The Sea\nIt is wide.\n"))
         assert (document.title, document.text) == ("The Sea", "It is wide.")
@@ -563,7 +586,7 @@ class TestInputs:
 
     def test_the_endings_of_files_that_are_not_read_are_noted(self, tmp_path):
         for name in ("a.txt", "b.md", "sub/c.tsv", "sub/D.TXT", ".git/e.cfg", "LICENSE"):
-            put(tmp_path / name, "")
+            put(tmp_path / name, "One.")
         unread = r"files that end in \.md, \.tsv and files without a suffix \(1\) are not read as text"
         with pytest.warns(Remark, match=unread) as notes:
             assert len(find_inputs([tmp_path])) == 2

@@ -242,6 +242,12 @@ def test_rows_that_a_task_cannot_use_are_skipped_like_faulty_ones(
             "note: train: 1 of 3 rows cut to max_len 16, the first at it.tsv:4; 1 token not seen",
         ),
         (
+            "data.dev=it.tsv",
+            TWO + "odd\tpraise\nodd\tblame\nodd \tblame\nodd\tblame\n",
+            "note: dev: 2 rows with exactly the text of an earlier row and a different label, the first at it.tsv:5, "
+            "with that of it.tsv:4",
+        ),
+        (
             "data.train=it.tsv",
             TWO + "very " * 60_000 + "\tpraise\n",
             "note: train: 1 of 3 rows cut to max_len 16, the first at it.tsv:4; at least 19,987 tokens not seen",
