@@ -61,37 +61,56 @@ def stable_tokens(tokenizer: Tokenizer, held: str, piece: str, ended: bool = Fal
     # The first character precedes the held text: it shows the tokenizer whether a word begins after it.
     before = "" if is_space(held[0]) else held[0]
     if piece and all(map(is_space, piece)):
-        return StableTokens([], without_end(held) + " " if before else held)
+        return StableTokens([], without_end(held) + " ")
     joined = is_space(held[-1]) or has_no_spaces(held[-1]) or has_no_spaces(piece[:1] or " ")
     text = held + piece if joined else f"{held} {piece}"
-    if not ended and tokenizer.split("a")[-1].endswith(SPACE):
-        return StableTokens(
-            [], text
-        )  # a vocabulary that marks the ends of words marks that of a text, too: wait for it
+    if tokenizer.split("a a")[0].endswith(SPACE):
+        return _before_last_unit(tokenizer, text, ended)
     units, old = tokenizer.split(text), tokenizer.split(before)
     if units[: len(old)] != old:  # the text extends a unit already emitted: keep its tokens and start a new unit
         return stable_tokens(tokenizer, INITIAL_HELD + without_start(text[len(before) :]), "", ended)
     new = units[len(old) :]
     if not new:
         return StableTokens([], held)
-    told = len(_settled(tokenizer, tokenizer.split(held)[len(old) :]))
+    told = len(_settled(tokenizer, tokenizer.split(held)[len(old) :])) if without_end(held[1:]) else 0
     spans_spaces = len(tokenizer.split("a a")) == 1  # a vocabulary with pieces of several words
     grows = not ended and (spans_spaces or (has_no_spaces(text[-1]) and _may_grow(tokenizer, new[-1])))
     if not grows:
         space = " " * is_space(text[-1])
         return StableTokens(_ids(tokenizer, new)[told:], _last_letter(tokenizer, text) + space)
     # Hold the original text, not the tokenizer's normalized form, in which a unit may vanish.
-    offsets, count, size = tokenizer.encode(text).offsets, 0, 0
-    while not size and count < len(new):
-        count += 1
-        size = len(tokenizer.pieces(new[-count]))
+    count, size = _last_written(tokenizer, new)
     ids = _ids(tokenizer, new[:-count]) + _settled(tokenizer, new[-count:])
     if count == len(new):
         return StableTokens(ids[told:], text)
-    start = int(offsets[-size][0])
+    start = int(tokenizer.encode(text).offsets[-size][0])
     start = len(text) - len(without_start(text[start:]))
     space = " " * _ends_a_word(tokenizer, text[:start])
     return StableTokens(ids[told:], _last_letter(tokenizer, without_end(text[:start])) + space + text[start:])
+
+
+def _before_last_unit(tokenizer: Tokenizer, text: str, ended: bool) -> StableTokens:
+    """Return the tokens of a text but for its last unit, for a vocabulary that marks the ends of words.
+
+    The mark of a last unit stands after it only until it grows.  What precedes a unit does not change it.
+    """
+    units = tokenizer.split(text)
+    if ended:
+        return StableTokens(_ids(tokenizer, units), INITIAL_HELD)
+    count, size = _last_written(tokenizer, units)
+    if count == len(units):
+        return StableTokens([], text)
+    start = int(tokenizer.encode(text).offsets[-size][0])
+    return StableTokens(_ids(tokenizer, units[:-count]), INITIAL_HELD + text[start:])
+
+
+def _last_written(tokenizer: Tokenizer, units: list[str]) -> tuple[int, int]:
+    """Return how many units there are from the last one with tokens on, or how many in all, and that one's tokens."""
+    count, size = 0, 0
+    while not size and count < len(units):
+        count += 1
+        size = len(tokenizer.pieces(units[-count])) if count < len(units) else 0
+    return count, size
 
 
 def _settled(tokenizer: Tokenizer, units: list[str]) -> list[int]:

@@ -71,6 +71,7 @@ class SentencePiece(Tokenizer):
         self.lowercase = self._engine.Normalize("A").endswith("a")
         self._units = self._unit_pattern()
         self._cut = lru_cache(maxsize=1 << 14)(self._cut_unit)
+        self._settle = lru_cache(maxsize=1 << 8)(self._settled_pieces)  # a stream asks for those of a unit twice
 
     @classmethod
     def read(cls, path: Path) -> SentencePiece:
@@ -93,6 +94,9 @@ class SentencePiece(Tokenizer):
         return [i for i, _ in self._cut_unit(unit)]
 
     def settled_pieces(self, unit: str) -> list[int]:
+        return self._settle(unit)
+
+    def _settled_pieces(self, unit: str) -> list[int]:
         """Return what all ways to continue the unit have in common.
 
         Where a longer text is cut at a character, what precedes the cut is cut as if it stood alone: unigram models
@@ -157,7 +161,9 @@ class SentencePiece(Tokenizer):
         return Encoding(np.array(ids, np.int64), np.array(spans, np.int64).reshape(-1, 2))
 
     def readable(self, ids: list[int]) -> str:
-        return self._engine.DecodeIds([i for i in ids if i < self._model_size])
+        text = self._engine.DecodeIds([i for i in ids if i < self._model_size])
+        # A mark that ends the last word is no space of the text.
+        return text.rstrip(" ") if self._units in (_WORDS_MARKED_AFTER, _CHUNKS_MARKED_AFTER) else text
 
     def write_files(self, folder: Path) -> None:
         (folder / MODEL_FILE).write_bytes(self._model)

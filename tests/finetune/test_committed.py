@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ernie.text.scripts import words_in
+from ernie.text.subword import SentencePiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from finetune.committed import CommittedText
 from finetune.speaker import TextSpeakerState
@@ -31,12 +36,35 @@ def pushed(state: Growing, ids: list[int], again: int, done: bool, decode: Decod
     return state, new
 
 
-def committed_pieces(ids: list[int], cuts: list[int], again: int) -> list[str]:
+def committed_pieces(ids: list[int], cuts: list[int], again: int, decode: Decode = TOKENIZER.decode) -> list[str]:
     state, pieces = Growing(NOTHING, ("",)), []
     for stop in sorted(cuts):
-        state, new = pushed(state, ids[:stop], again, False, TOKENIZER.decode)
+        state, new = pushed(state, ids[:stop], again, False, decode)
         pieces.append(new)
-    return [*pieces, pushed(state, ids, again, True, TOKENIZER.decode)[1]]
+    return [*pieces, pushed(state, ids, again, True, decode)[1]]
+
+
+@cache
+def marking_ends() -> SentencePiece:
+    """A vocabulary whose mark for a space stands at the end of a word."""
+    texts, model = ["red blue don't sly, reds! 猫 犬猫"] * 50, io.BytesIO()
+    options = {"vocab_size": 60, "hard_vocab_limit": False, "minloglevel": 2, "treat_whitespace_as_suffix": True}
+    sentencepiece.SentencePieceTrainer.Train(sentence_iterator=iter(texts), model_writer=model, **options)
+    return SentencePiece(model.getvalue())
+
+
+texts_to_write = st.lists(st.sampled_from(["red", "blue", "don't", "sly,", "reds!", "猫", "犬猫"]), max_size=40)
+
+
+@settings(deadline=None, max_examples=100)
+@given(texts_to_write, st.lists(st.integers(0, 90), max_size=20), st.integers(8, 20))
+def test_words_are_whole_where_a_vocabulary_marks_their_ends(words: list[str], cuts: list[int], again: int) -> None:
+    tokenizer, text = marking_ends(), " ".join(words)
+    ids = tokenizer.encode(text).ids.tolist()
+    found = committed_pieces(ids, cuts, again, tokenizer.decode)
+    assert "".join(found) == tokenizer.decode(ids) == text
+    latin = [each for piece in found for each in words_in(piece) if each.isascii()]
+    assert latin == [word for word in words if word.isascii()]
 
 
 ids_of_texts = st.lists(st.integers(len(SPECIAL_TOKENS), TOKENIZER.vocab_size - 1), max_size=60)

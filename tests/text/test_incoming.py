@@ -40,6 +40,7 @@ KINDS = (
     "words",
     "spaces joined",
     "marks after",
+    "marks between",
 )
 
 
@@ -59,6 +60,7 @@ def tokenizer(kind: str) -> Tokenizer:
         "bpe": {"model_type": "bpe", "vocab_size": 90},
         "spaces joined": {"model_type": "bpe", "vocab_size": 130, "split_by_whitespace": False},
         "marks after": {"treat_whitespace_as_suffix": True},
+        "marks between": {"treat_whitespace_as_suffix": True, "add_dummy_prefix": False, "vocab_size": 80},
         "words": {"vocab_size": 200, "hard_vocab_limit": False, "self_test_sample_size": 0},
     }
     model = io.BytesIO()
@@ -137,7 +139,11 @@ def test_a_zero_width_character_that_the_vocabulary_reads_as_a_space_begins_a_wo
 
 def test_words_between_spaces_are_tokenized_at_once() -> None:
     for kind in KINDS:
-        if kind in ("spaces joined", "marks after"):  # whose pieces may reach into the next word, or mark the end
+        if kind in (
+            "spaces joined",
+            "marks after",
+            "marks between",
+        ):  # whose pieces may reach into the next word, or mark the end
             continue
         assert stable_tokens(tokenizer(kind), INITIAL_HELD, "cat").ids == tokenizer(kind).encode("cat").ids.tolist()
 
@@ -162,6 +168,21 @@ def test_a_run_without_spaces_is_read_while_it_grows(kind: str) -> None:
         read = len(tokenizer(kind).decode(ids).replace(" ", ""))
         assert count - read <= longest, f"after {text[:count]} only {read} characters had been read"
     assert ids + stable_tokens(tokenizer(kind), held, "", ended=True).ids == tokenizer(kind).encode(text).ids.tolist()
+
+
+@pytest.mark.parametrize("kind", ["marks after", "marks between"])
+def test_a_vocabulary_that_marks_the_ends_of_words_is_read_word_by_word(kind: str) -> None:
+    held, counts = INITIAL_HELD, []
+    for word in "ab Paddle ab a ab".split():
+        new, held = stable_tokens(tokenizer(kind), held, word)
+        counts.append(len(tokenizer(kind).decode(new).split()))
+    assert counts == [0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_space_that_arrives_alone_parts_what_is_around_it(kind: str) -> None:
+    for parts in (["今", " ", "天"], ["今天", " ", "北京", " ", "ab"]):
+        assert read(kind, parts) == tokenizer(kind).encode("".join(parts)).ids.tolist(), parts
 
 
 @pytest.mark.parametrize("kind", KINDS)
