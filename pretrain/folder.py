@@ -160,7 +160,7 @@ def read(folder: Path, corpus_folder: Path | None = None) -> tuple[PretrainConfi
         )
         raise UserError(
             f"{config.corpus}: the corpus of the run in {folder} is not there.{relative} If it was moved, put a link "
-            "to it there; `ernie verify` can be told where it is: --corpus DIR"
+            "to it there; `ernie verify` and `ernie scaling` can be told where it is: --corpus DIR"
         )
     corpus = Corpus.open(config.corpus)
     _check_unchanged(config, corpus, folder)

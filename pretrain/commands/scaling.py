@@ -35,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("what", nargs="+", type=Path, metavar="WHAT", help="CONFIG.yaml, folders of runs, or TABLE.tsv")
     add_plugin(parser, "a module that the runs ask for, if you trust it")
+    moved = "where the corpus of the folders of runs is now, if it was moved"
+    parser.add_argument("--corpus", type=Path, metavar="DIR", help=moved)
     add_set(parser, "override a key of the configuration")
     parser.add_argument("--output", type=output_path, metavar="DIR", help="folder of the runs and the figure")
     parser.add_argument("--shards", type=int, metavar="N", help=f"nested shares, doubling ({SHARDS})")
@@ -64,8 +66,12 @@ def main(arguments: argparse.Namespace) -> int:
         for name in ("set", "shards", "widths", "plan"):
             if getattr(arguments, name) not in (None, []):
                 raise UserError(f"--{name}: is for new runs, and {first} holds measurements; leave it out")
+    if arguments.corpus is not None and not first.is_dir():
+        raise UserError(
+            "--corpus: is for folders of runs; that of a configuration is its key corpus (--set corpus=DIR)"
+        )
     if first.is_dir():
-        points = [read_run(run) for run in arguments.what]
+        points = [read_run(run, arguments.corpus) for run in arguments.what]
     elif others:
         raise UserError(f"{others[0]}: several folders of runs can be given, but only one table or configuration")
     elif is_table:

@@ -44,12 +44,13 @@ class Point:
         return next(((steps, seconds) for steps, seconds, found in self.course if found <= error), None)
 
 
-def read_run(run: Path) -> Point:
+def read_run(run: Path, corpus_folder: Path | None = None) -> Point:
     """Read the point of a pretraining run, from the first of its tasks that is measured by perplexity.
 
-    Raises UserError when the folder is not a run, or no task was measured by perplexity.
+    `corpus_folder` is where the run's corpus lies now, if it was moved.  Raises UserError when the folder is not a run,
+    or no task was measured by perplexity.
     """
-    config, corpus = folder.read(run)
+    config, corpus = folder.read(run, corpus_folder)
     if not (run / folder.MODEL).is_dir():
         raise UserError(
             f"{run}: is not finished, it holds no {folder.MODEL}/; finish it with the command that started it, or "

@@ -28,6 +28,9 @@ def test_a_run_is_verified_with_its_corpus_at_another_place(
 
     assert main(["verify", str(run), "--quiet", "--corpus", str(moved)]) == 0
     assert "verified: 2 steps" in capsys.readouterr().out
+    for given, problem in (([], "is not there"), (["--corpus", str(moved)], "measured by perplexity")):
+        assert main(["scaling", str(run), *given]) == 2
+        assert problem in capsys.readouterr().err
 
     other = moved / "corpus.json"
     other.write_text(other.read_text(encoding="utf-8").replace('"documents"', '"Documents"'), encoding="utf-8")

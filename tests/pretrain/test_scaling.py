@@ -226,6 +226,8 @@ def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.Capture
     for option in (["--widths", "64"], ["--shards", "0"], ["--set", "data.share=0.5"], ["--plan"]):
         assert main(["scaling", args[1], *option]) == 2
         assert f"{option[0]}: is for new runs" in capsys.readouterr().err
+    assert main(["scaling", args[1], "--corpus", str(tmp_path)]) == 2
+    assert "--corpus: is for folders of runs; that of a configuration is its key corpus" in capsys.readouterr().err
     assert main(["scaling", str(tmp_path / "none.tsv")]) == 2
     assert "none.tsv: cannot be read" in capsys.readouterr().err
 

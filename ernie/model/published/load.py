@@ -234,11 +234,15 @@ def _unused(unused: list[str], layers: int) -> list[str]:
 def _untied(
     table: Names, original_names: Mapping[str, str], weights: Weights, ours: Mapping[str, np.ndarray]
 ) -> list[str]:
-    """Return the names that should be copies of the token embedding matrix or the head's bias, but differ from it."""
+    """Say which weights should be copies of the token embeddings or of the head's bias, but differ from them."""
     present = [
         (original_names[name], mine) for name, mine in table.copies.items() if name in original_names and mine in ours
     ]
-    return [name for name, mine in present if not np.array_equal(_convert(weights[name], False), ours[mine])]
+    differ = [(name, mine) for name, mine in present if not np.array_equal(_convert(weights[name], False), ours[mine])]
+    kinds = {
+        name: "the head's other bias" if mine.startswith(HEAD) else "the token embeddings" for name, mine in differ
+    }
+    return [f"{name} differs from {other}" for name, other in kinds.items()]
 
 
 def _set_head(
@@ -252,8 +256,8 @@ def _set_head(
     if missing:
         return [f"its masked-token head is left out: it lacks {summarize_names(missing)}"]
     if untied:
-        verb = "is" if len(untied) == 1 else "are"
-        return [f"its masked-token head is left out: {' and '.join(untied)} {verb} not tied to the token embeddings"]
+        why = f"{' and '.join(untied)}, which this library's head shares"
+        return [f"its masked-token head is left out: {why}. The encoder is whole; only fill_mask needs that head"]
     head = MaskedTokenHead(model)
     set_weights(head, head_weights, origin)
     head.eval()
