@@ -136,10 +136,10 @@ def install(folder: Path, name: str, group: str, points: dict[str, str]) -> None
 
 
 def python(*arguments: str, cwd: Path = ROOT, path: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
-    """Run a program or a module with `path` and then the project on its Python path, or `-c` code in a fresh Python."""
+    """Run a fresh Python, or a fork for `-m` and a module, with `path` and then the project on its Python path."""
     joined = os.pathsep.join(str(entry) for entry in [*path, ROOT])
     return subprocess.run(
-        [*([sys.executable] if arguments[0] == "-c" else forked.python()), *arguments],
+        [*(forked.python() if arguments[0] == "-m" else [sys.executable]), *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,

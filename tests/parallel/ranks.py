@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,21 +18,23 @@ import forked
 from helpers import ROOT
 
 
-def run_ranks(program: Path, ranks: int, *words: str, seconds: float = 120) -> list[Any]:
+def run_ranks(program: Path, ranks: int, *words: str, seconds: float = 120, fresh: bool = False) -> list[Any]:
     """Run a program on each rank and return the JSON on the last line of each output.
 
-    Raises AssertionError with their errors when one fails, subprocess.TimeoutExpired when one takes too long.
+    They are forks, or `fresh` interpreters, whose start and end are as Python has them.  Raises AssertionError with
+    their errors when one fails, subprocess.TimeoutExpired when one takes too long.
     """
     with TemporaryDirectory() as folder:  # Paddle leaves an http.log in the current folder
-        return _run(program, ranks, words, seconds, folder)
+        start = [sys.executable] if fresh else forked.python(threads=1)
+        return _run([*start, str(program), *words], ranks, seconds, folder)
 
 
-def _run(program: Path, ranks: int, words: Sequence[str], seconds: float, folder: str) -> list[Any]:
+def _run(command: Sequence[str], ranks: int, seconds: float, folder: str) -> list[Any]:
     ports = [_free_port() for _ in range(ranks + 1)]
     endpoints = [f"127.0.0.1:{port}" for port in ports[1:]]
     processes = [
         subprocess.Popen(
-            [*forked.python(threads=1), str(program), *words],
+            command,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),

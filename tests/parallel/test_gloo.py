@@ -50,12 +50,12 @@ def test_groups_of_any_ranks_can_be_created() -> None:
 
 
 def test_the_process_that_hosts_the_store_can_exit_first() -> None:
-    assert run_ranks(LEAVING, 2, "lasting") == ["right"] * 2
+    assert run_ranks(LEAVING, 2, "lasting", fresh=True) == ["right"] * 2
 
 
 def test_paddles_own_store_crashes_when_its_host_exits_first() -> None:
     with pytest.raises(AssertionError, match="rank 0, status -6"):
-        run_ranks(LEAVING, 2, "stock")
+        run_ranks(LEAVING, 2, "stock", fresh=True)
 
 
 @pytest.mark.slow
