@@ -48,6 +48,7 @@ from tasks.downstream.measures import wer
 soundfile = pytest.importorskip("soundfile")
 pytest.importorskip("jiwer")
 WORDS = ("blue", "red", "green")
+SLOW = pytest.mark.slow  # trains a decoder beside CTC, for a minute or more
 
 
 @cache
@@ -154,7 +155,7 @@ def test_another_sampling_rate_is_resampled_and_reported(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "decoder", ["ctc", "attention", pytest.param("abstractions", marks=pytest.mark.slow), "recurrent"]
+    "decoder", ["ctc", *(pytest.param(name, marks=SLOW) for name in ("attention", "abstractions")), "recurrent"]
 )
 @pytest.mark.parametrize("size", [62, 333, 100_000])
 def test_live_audio_is_transcribed_as_it_arrives(size: int, decoder: str) -> None:
@@ -257,6 +258,7 @@ def test_silent_or_clipped_live_audio_is_noted(sound: np.ndarray, note: str) -> 
     assert notes == ([f"note: standard input: the sound is {note}"] if note else [])
 
 
+@SLOW
 def test_a_global_decoder_transcribes_files_but_does_not_stream(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", speech(), 8000)
     out = io.StringIO()
@@ -424,7 +426,8 @@ def test_input_that_cannot_be_transcribed_is_an_error(tmp_path: Path, capsys: py
     assert "standard input is one sound" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("decoder", ["attention", pytest.param("abstractions", marks=pytest.mark.slow)])
+@SLOW
+@pytest.mark.parametrize("decoder", ["attention", "abstractions"])
 def test_an_attention_decoder_reads_the_sound_beyond_the_ctc_output(decoder: str) -> None:
     model = trained_recognizer(decoder)
     rows = TOYS["transcribe"].rows(30, 9)
@@ -459,7 +462,8 @@ def test_a_model_of_whole_recordings_does_not_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decoder", "name"), [("ctc", "out.weight"), ("attention", "out.weight"), ("attention", "writer.bias")]
+    ("decoder", "name"),
+    [("ctc", "out.weight"), *(pytest.param("attention", name, marks=SLOW) for name in ("out.weight", "writer.bias"))],
 )
 def test_nan_weights_raise_an_error_instead_of_an_empty_transcript(decoder: str, name: str) -> None:
     model = deepcopy(trained_recognizer(decoder))
@@ -584,6 +588,7 @@ def test_live_audio_may_have_another_rate(tmp_path: Path, capsys: pytest.Capture
         assert message in capsys.readouterr().err
 
 
+@SLOW
 def test_a_language_model_can_overrule_attention_to_segments(tmp_path: Path) -> None:
     model = trained_recognizer("attention")
     row = {"audio": tones(WORDS, np.random.default_rng(1))}
@@ -745,7 +750,7 @@ def test_in_chunks_only_the_attention_context_must_fit_the_encoders_positions() 
             replace(task, decoder="global", max_len=80).check_fits(80, "mine")
 
 
-@pytest.mark.parametrize("decoder", ["ctc", "attention"])
+@pytest.mark.parametrize("decoder", ["ctc", pytest.param("attention", marks=SLOW)])
 def test_a_stream_keeps_no_more_tokens_however_long_it_lasts(decoder: str) -> None:
     stream, samples = Stream(SpeechRecognizer(trained_recognizer(decoder))), speech(WORDS * 100)
     text, kept = "", []
@@ -757,6 +762,7 @@ def test_a_stream_keeps_no_more_tokens_however_long_it_lasts(decoder: str) -> No
     assert max(kept) < 150
 
 
+@SLOW
 def test_in_training_positions_begin_anywhere_so_that_they_do_not_tell_how_long_a_sound_is() -> None:
     """Those of the encoder's vectors and of the attention decoder's tokens; in evaluation they begin at 0."""
     from ernie.data.batch import pack
