@@ -135,11 +135,13 @@ def install(folder: Path, name: str, group: str, points: dict[str, str]) -> None
     (info / "entry_points.txt").write_text(f"[{group}]\n{lines}\n")
 
 
-def python(*arguments: str, cwd: Path = ROOT, path: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
-    """Run a fresh Python, or a fork for `-m` and a module, with `path` and then the project on its Python path."""
+def python(
+    *arguments: str, cwd: Path = ROOT, path: Sequence[Path] = (), fresh: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with `path` and then the project on its path: for a module, unless it is to be `fresh`, in a fork."""
     joined = os.pathsep.join(str(entry) for entry in [*path, ROOT])
     return subprocess.run(
-        [*(forked.python() if arguments[0] == "-m" else [sys.executable]), *arguments],
+        [*(forked.python() if arguments[0] == "-m" and not fresh else [sys.executable]), *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,

@@ -158,7 +158,7 @@ def test_a_module_that_shadows_a_library_package_is_named(tmp_path: Path, inside
     stray = tmp_path / inside
     stray.parent.mkdir(exist_ok=True)
     stray.write_text("")
-    done = python("-m", "ernie.cli", "tasks", cwd=tmp_path)
+    done = python("-m", "ernie.cli", "tasks", cwd=tmp_path, fresh=True)
     assert done.returncode == 2
     assert done.stderr.startswith(f"ernie: error: {stray.resolve()} hides ernie's own package 'tasks'")
 
@@ -169,7 +169,7 @@ def test_a_shadowing_module_next_to_the_library_packages_is_named(tmp_path: Path
     stray = tmp_path / "examples" / "tasks.py"
     stray.parent.mkdir()
     stray.write_text("")
-    done = python("-m", "ernie.cli", "tasks", cwd=stray.parent, path=[tmp_path])
+    done = python("-m", "ernie.cli", "tasks", cwd=stray.parent, path=[tmp_path], fresh=True)
     assert done.returncode == 2
     assert f"{stray} hides ernie's own package 'tasks' ({tmp_path / 'tasks'})" in done.stderr
 

@@ -94,7 +94,7 @@ def test_a_deadlock_names_the_stages() -> None:
 @pytest.mark.parametrize("stages", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_schedule_equals_that_of_fleet(stages: int) -> None:
     cases = [list(case) for case in CASES if case[0] == stages]
-    found = run_ranks(PROGRAM, stages, json.dumps(cases))
+    found = run_ranks(PROGRAM, stages, json.dumps(cases), fresh=True)
     for number, (_, pieces, micro_batches) in enumerate(cases):
         for stage in range(stages):
             wanted = "".join(
