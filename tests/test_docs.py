@@ -86,7 +86,12 @@ def commands(block: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    # Measuring the machine for a plan takes a minute or two.
+    [pytest.param(page, marks=pytest.mark.slow) if page.name == "parallel.md" else page for page in PAGES],
+    ids=lambda page: page.name,
+)
 def test_blocks_of_a_page_run_in_order(page: Path, prepared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "reader"
     shutil.copytree(prepared, folder)

@@ -279,7 +279,9 @@ def test_data_and_published_scores_of_a_configuration_are_well_formed(file: Path
     assert set(config.submission.files) <= splits
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "ljspeech" else name for name in LAYOUTS]
+)
 def test_check_passes_on_the_downloads_layout(name: str, encoder: Path, tmp_path: Path) -> None:
     config = write_layout(name, tmp_path)
     first = read_split("train", config.data.splits()["train"], config.data.options("train")).rows[0]

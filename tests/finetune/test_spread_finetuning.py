@@ -95,7 +95,7 @@ def single_process(work: Path) -> Callable[[str], dict[str, object]]:
         pytest.param("translate", 2, "{pipeline: 2}", marks=SLOW),
         ("translate", 2, "{tensor: 2, sequence: true}"),
         pytest.param("translate", 2, "{sharding: 2, sharding_stage: 3}", marks=SLOW),
-        ("transcribe", 2, "{}"),
+        pytest.param("transcribe", 2, "{}", marks=SLOW),
         pytest.param("transcribe", 2, "{tensor: 2}", marks=SLOW),
         pytest.param("transcribe", 2, "{sharding: 2, sharding_stage: 3}", marks=SLOW),
         pytest.param("synthesize", 2, "{}", marks=SLOW),

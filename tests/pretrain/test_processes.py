@@ -114,7 +114,7 @@ def check_same(found: Path, expected: Path) -> None:
     ("processes", "parallel"),
     [
         (2, "{}"),
-        (4, "{pipeline: 2, tensor: 2}"),
+        pytest.param(4, "{pipeline: 2, tensor: 2}", marks=pytest.mark.slow),
         pytest.param(2, "{tensor: 2}", marks=pytest.mark.slow),
         pytest.param(2, "{pipeline: 2}", marks=pytest.mark.slow),
         pytest.param(2, "{sharding: 2}", marks=pytest.mark.slow),
@@ -136,7 +136,7 @@ def test_results_equal_those_of_one_process(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]  # no stray files
 
 
-@pytest.mark.slow  # takes a minute; test_docs.py runs the part that the documentation shows
+@pytest.mark.slow  # takes a minute or two
 def test_a_run_reports_the_prediction_of_the_plan_for_this_machine(parallel_config: Path, tmp_path: Path) -> None:
     cache, output = tmp_path / "cache" / "ernie-continual", tmp_path / "run"
     cache.mkdir(parents=True)
@@ -287,10 +287,12 @@ def test_differing_configurations_of_processes_are_reported_before_the_first_ste
             1,
             r"rank 1 is at step \d+, task stumbling, forward and backward for \d+ s, while rank 0 of 2 waited",
         ),
-        ("SIGKILL", 1, r"rank 1 of 2 has died at step \d+, task \w+, "),
+        pytest.param("SIGKILL", 1, r"rank 1 of 2 has died at step \d+, task \w+, ", marks=pytest.mark.slow),
         ("SIGKILL", 0, r"rank 0 has died; rank 1 was at step \d+, task stumbling, (forward and backward|all_reduce);"),
         ("SIGSTOP", 0, r"rank 0 of 2 has said nothing for 5 s; rank 1 was at step \d+, task \w+, "),
-        ("SIGSTOP", 1, r"rank 1 of 2 has said nothing for 5 s since step \d+, task \w+, "),
+        pytest.param(
+            "SIGSTOP", 1, r"rank 1 of 2 has said nothing for 5 s since step \d+, task \w+, ", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_if_one_process_fails_all_stop_with_one_message(
