@@ -61,7 +61,8 @@ def _run(path: str, words: list[str]) -> None:
         signal.signal(number, lambda which, _: os.kill(fork, which))
     status = int(answers.readline())
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
+        if -status != signal.SIGKILL:  # of which nothing else can be made
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
 
