@@ -23,9 +23,7 @@ from finetune.config import DataConfig
 from finetune.label_remarks import label_remarks, labels_of
 from tasks.downstream.base import MOST_COUNTED, Example, FinetuneTask, LogitsTask
 from tasks.downstream.calling import calling
-from tasks.downstream.extract import Extract
 from tasks.downstream.labels import UnknownLabel
-from tasks.downstream.regress import Regress
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -268,7 +266,7 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
 
 def _contradictions(task: FinetuneTask, split: Split) -> list[str]:
     """Return a remark if rows have exactly the same text and different labels."""
-    if not isinstance(task, LogitsTask) or isinstance(task, Extract | Regress):  # several answers may be right
+    if not isinstance(task, LogitsTask) or not task.one_answer:
         return []
     labels: dict[tuple[object, ...], tuple[Row, object]] = {}  # the first row of each text, and its label
     differ: list[tuple[Row, Row]] = []

@@ -330,6 +330,9 @@ class FinetuneTask(ABC):
 class LogitsTask(FinetuneTask):
     """A kind whose head returns logits, for each sequence or for each token."""
 
+    # Whether a text has one right answer, so that two rows that differ only in it contradict each other.
+    one_answer: ClassVar[bool] = True
+
     per_token: ClassVar[bool] = False  # whether the logits are (T, C), one row for each token, or (N, C)
 
     @property

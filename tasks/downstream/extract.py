@@ -44,6 +44,7 @@ class Extract(LogitsTask):
     no-answer score exceeds the best answer's by more than `threshold`.
     """
 
+    one_answer: ClassVar[bool] = False
     max_len: int = 384
     question: str = "question"
     context: str = "context"

@@ -37,6 +37,7 @@ class Regress(TextTask):
     limits: tuple[float, float] | None = None
     scale: tuple[float, float] | None = None  # None also in models older than this key: unscaled
 
+    one_answer: ClassVar[bool] = False
     measures: ClassVar = {"pearson": pearson, "spearman": spearman, "mean_squared_error": mean_squared_error}
     usual: ClassVar = 2
     head_fields: ClassVar = ("scale",)
