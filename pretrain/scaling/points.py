@@ -21,6 +21,7 @@ from pretrain.schedule import Schedule
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
 PERPLEXITY = "perplexity"
+_COLUMNS = ("size", "error", "weights", "width")
 
 
 @dataclass(frozen=True)
@@ -90,33 +91,46 @@ def _measured(run: Path) -> tuple[str, dict[int, float]]:
 def read_table(file: Path) -> list[Point]:
     """Read points from a TSV or CSV file with the columns `size` and `error`, and optionally `weights` and `width`.
 
-    Case and spaces do not matter, and numbers may have commas between thousands: in CSV such a number has to be quoted.
-
-    Raises UserError with the line of an invalid value.
+    Case and spaces in the header do not matter; semicolons separate cells, too.  Sizes may have commas between
+    thousands: where commas separate cells, such a number has to be quoted.  Raises UserError with the line of an
+    invalid value.
     """
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    points = []
     lines = text.splitlines()
-    rows = csv.DictReader(lines, delimiter="\t" if "\t" in "".join(lines[:1]) else ",", skipinitialspace=True)
-    rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or []]
-    missing = [name for name in ("size", "error") if name not in (rows.fieldnames or [])]
-    if missing:
-        raise UserError(f"{file}:1: the column '{missing[0]}' is missing; expected size, error and perhaps weights")
+    delimiter = next((mark for mark in "\t;" if mark in "".join(lines[:1])), ",")
+    rows = csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True)
+    names = rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or []]
+    for name in _COLUMNS:
+        if name in ("size", "error") and name not in names:
+            raise UserError(f"{file}:1: the column '{name}' is missing; expected size, error and perhaps weights")
+        if names.count(name) > 1:
+            raise UserError(f"{file}:1: the column '{name}' is there twice")
+    points = []
     for row in rows:
-        values = {}
-        for name in ("size", "error", "weights", "width"):
-            cell = (row.get(name) or "").strip()
-            try:
-                value = values[name] = float(_THOUSANDS.sub("", cell) or 0)
-            except ValueError:
-                value = math.nan
-            if not math.isfinite(value) or value < 0 or (value == 0 and name in ("size", "error")):
-                raise UserError(f"{file}:{rows.line_num}: {name}: expected a number above 0, found '{cell:.60}'")
+        place = f"{file}:{rows.line_num}"
+        if any(map(str.strip, row.get(None, ()))):  # cells beyond the header's
+            raise UserError(
+                f"{place}: has {len(names) + len(row[None])} cells, expected {len(names)}: {', '.join(names)}; put a "
+                "number with commas in quotes"
+            )
+        values = {name: _number(place, name, (row.get(name) or "").strip()) for name in _COLUMNS}
         points.append(Point(values["size"], values["error"], values["weights"], int(values["width"])))
     return points
+
+
+def _number(place: str, name: str, cell: str) -> float:
+    """Return the number in a cell of a table.  An error has no thousands: its comma would be that of its decimals."""
+    try:
+        value = float((cell if name == "error" else _THOUSANDS.sub("", cell)) or 0)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0 or (value == 0 and name in ("size", "error")):
+        how = ", with a full stop before its decimals" if "," in cell else ""
+        raise UserError(f"{place}: {name}: expected a number above 0{how}, found '{cell:.60}'")
+    return value
 
 
 def alike(points: Sequence[Point]) -> list[list[Point]]:

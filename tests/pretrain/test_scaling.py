@@ -194,12 +194,31 @@ def test_a_table_is_read_and_errors_name_its_lines(tmp_path: Path) -> None:
     for header in ("size, error", "Size,ERROR", " size ,error"):
         assert read_table(table(tmp_path, [header, '"100,000", 2.5'])) == [Point(100_000.0, 2.5)]
     assert read_table(table(tmp_path, ["size\terror", "1,234,567\t2.5"])) == [Point(1_234_567.0, 2.5)]
-    with pytest.raises(UserError, match=r":2: size: expected a number above 0, found '1,5'"):
+    with pytest.raises(UserError, match=r":2: size: expected a number above 0, with .*, found '1,5'"):
         read_table(table(tmp_path, ["size\terror", "1,5\t2.5"]))
     with pytest.raises(UserError, match=r"curve.tsv:3: error: expected a number above 0, found 'much'"):
         read_table(table(tmp_path, ["size\terror", "10\t2.5", "20\tmuch"]))
     with pytest.raises(UserError, match=r"curve.tsv:1: the column 'error' is missing"):
         read_table(table(tmp_path, ["size\tloss", "10\t2.5"]))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ["size\terror", "100000\t3,512"],
+            r":2: error: expected a number above 0, with a full stop before its decimals",
+        ),
+        (["size;error", "1000;3,5"], r":2: error: expected .*, with a full stop before its decimals"),
+        (["size,error", "100,000,3.5"], r":2: has 3 cells, expected 2"),
+        (["size,error", "1000,3,512"], r":2: has 3 cells, expected 2: .* a number with commas in quotes"),
+        (["size,size,error", "10,20,3.5"], r":1: the column 'size' is there twice"),
+    ],
+)
+def test_numbers_that_could_be_taken_for_others_are_errors(lines: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        read_table(table(tmp_path, lines))
+    assert read_table(table(tmp_path, ["size;error", "100,000;2.5"])) == [Point(100_000.0, 2.5)]
 
 
 def test_a_table_may_have_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
