@@ -10,6 +10,7 @@ from ernie.errors import UserError
 from ernie.saved import read_json
 
 ENGINE_FILE = "tokenizer.json"
+_USUAL = {"continuing_subword_prefix": "##", "unk_token": "[UNK]", "max_input_chars_per_word": 100}
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,14 @@ def read_engine_file(path: Path) -> EngineFile:
     ids = model["vocab"]
     if not isinstance(ids, dict) or not all(isinstance(number, int) for number in ids.values()):
         raise UserError(f"{path}: its vocabulary does not name the id of each token")
+    for key, usual in _USUAL.items():
+        if (found := model.get(key, usual)) != usual:
+            raise UserError(
+                f"{path}: its {key} is {found!r}, that of BERT's {usual!r}; only such tokenizers can be read"
+            )
     normalizer: Any = data.get("normalizer", {"lowercase": False})
-    if not _is_of(normalizer, "BertNormalizer") or not _is_of(data.get("pre_tokenizer", {}), "BertPreTokenizer"):
+    as_bert = _is_of(normalizer, "BertNormalizer") and normalizer.get("clean_text", True) is not False
+    if not as_bert or not _is_of(data.get("pre_tokenizer", {}), "BertPreTokenizer"):
         raise UserError(f"{path}: does not normalize and split text as BERT's does; only such tokenizers can be read")
     accents = normalizer.get("strip_accents")
     return EngineFile(

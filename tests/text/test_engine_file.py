@@ -58,11 +58,16 @@ def test_an_unusable_file_is_named_in_the_error(text: str, message: str, tmp_pat
         ({"normalizer": None}, "does not normalize and split text as BERT's does"),
         ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, "does not normalize and split text as BERT's does"),
         ({"pre_tokenizer": None}, "does not normalize and split text as BERT's does"),
+        ({"normalizer": {"type": "BertNormalizer", "clean_text": False}}, "does not normalize and split text"),
+        ({"model": {"continuing_subword_prefix": "@@"}}, "its continuing_subword_prefix is '@@', that of BERT's '##'"),
+        ({"model": {"unk_token": "<unk>"}}, "its unk_token is '<unk>', that of BERT's"),
+        ({"model": {"max_input_chars_per_word": 50}}, "its max_input_chars_per_word is 50, that of BERT's 100"),
     ],
 )
 def test_text_that_is_prepared_in_another_way_is_rejected(parts: dict, message: str, tmp_path: Path) -> None:
     vocab = {token: i for i, token in enumerate(TOKENIZER.tokens)}
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, **parts}))
+    parts = {**parts, "model": {"vocab": vocab, **parts.get("model", {})}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
     with pytest.raises(UserError, match=message):
         load_tokenizer(tmp_path)
 
