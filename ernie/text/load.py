@@ -50,9 +50,9 @@ def read_tokenizer_files(path: Path, most: int | None = None) -> tuple[Tokenizer
     tokens, engine, notes = _vocabulary(file, most, path.is_dir())
     added = read_added(file.parent, settings, engine and engine.added)
     reading = _reading(settings, engine, [token for token in tokens if token not in added])
-    tokens, chosen, left_out = place_added(added, tokens, most)
+    vocabulary, chosen, left_out = place_added(added, tokens, most)
     with about(file):
-        return WordPiece(tokens, *reading, chosen), notes + _left_out(left_out)
+        return WordPiece(vocabulary, *reading, chosen, base=len(tokens)), notes + _left_out(left_out)
 
 
 def _reading(settings: dict[str, Any], engine: EngineFile | None, tokens: Sequence[str]) -> tuple[bool, Any, bool]:

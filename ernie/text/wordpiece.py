@@ -90,6 +90,7 @@ class WordPiece(Tokenizer):
     fill a dictionary line by line; every line still has an id, so no other id shifts.  Accents are stripped as
     `strip_accents` says, None meaning exactly if text is lower-cased, as in BERT.  Each Chinese character is a word of
     its own unless `tokenize_chinese_chars` is False.  `added` are tokens of the vocabulary, by id, that are kept whole.
+    Words are split into the first `base` tokens, by default all: those after them occur only where they are added.
     """
 
     kind: ClassVar[str] = "wordpiece"
@@ -101,13 +102,15 @@ class WordPiece(Tokenizer):
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
         added: Mapping[int, Added] | None = None,
+        base: int | None = None,
     ):
         self.lowercase = lowercase
         self.strip_accents = strip_accents
         self.tokenize_chinese_chars = tokenize_chinese_chars
         self.added = dict(added or {})
         self._tokens = list(tokens)
-        ids = {token: i for i, token in enumerate(self._tokens)}
+        self._base = len(self._tokens) if base is None else base
+        ids = {token: i for i, token in enumerate(self._tokens[: self._base])}
         missing = [token for token in SPECIAL_TOKENS if token not in ids]
         if missing:
             raise UserError(f"the vocabulary lacks {', '.join(missing)}; is it a WordPiece vocabulary?")
@@ -138,6 +141,11 @@ class WordPiece(Tokenizer):
     @property
     def special_ids(self) -> frozenset[int]:
         return super().special_ids | {i for i, token in self.added.items() if token.special}
+
+    @property
+    def appended(self) -> dict[str, int]:
+        """The ids of the added tokens that follow those of words."""
+        return {token: i for i, token in enumerate(self._tokens[self._base :], self._base)}
 
     @property
     def strips_accents(self) -> bool:
@@ -211,7 +219,8 @@ class WordPiece(Tokenizer):
         return [part for part, _ in words] == [word]
 
     def write_files(self, folder: Path) -> None:
-        (folder / VOCABULARY_FILE).write_text("".join(f"{token}\n" for token in self._tokens), encoding="utf-8")
+        lines = "".join(f"{token}\n" for token in self._tokens[: self._base])
+        (folder / VOCABULARY_FILE).write_text(lines, encoding="utf-8")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -234,7 +243,7 @@ class WordPiece(Tokenizer):
         return frozenset((self.pad_id, self.cls_id, self.sep_id))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        settings = self.strip_accents, self.tokenize_chinese_chars, self.added
+        settings = self.strip_accents, self.tokenize_chinese_chars, self.added, self._base
         return WordPiece, (self._tokens, self.lowercase, *settings)
 
 

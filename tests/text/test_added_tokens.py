@@ -159,6 +159,21 @@ def test_added_tokens_that_continue_the_vocabulary_get_their_ids(tmp_path: Path)
     assert load_tokenizer(tmp_path / "saved").fingerprint == tokenizer.fingerprint
 
 
+def test_added_tokens_beyond_the_vocabulary_are_no_parts_of_words(tmp_path: Path) -> None:
+    theirs = make_engine(models.WordPiece({token: i for i, token in enumerate(TOKENS)}, unk_token="[UNK]"), True)
+    theirs.add_tokens([AddedToken("abc", single_word=True, normalized=False)])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(tmp_path)
+    assert isinstance(tokenizer, WordPiece) and tokenizer.tokens[len(TOKENS) :] == ["abc"]
+    tokenizer.save(tmp_path / "saved")
+    for copy in (tokenizer, load_tokenizer(tmp_path / "saved"), pickle.loads(pickle.dumps(tokenizer))):
+        assert copy.fingerprint == tokenizer.fingerprint
+        for text in ("abc", "abcd", "Abc", "dabc abc!", "a"):
+            expected = theirs.encode(text, add_special_tokens=False).ids
+            assert copy.encode(text).ids.tolist() == expected
+            assert [i for unit in copy.split(text) for i in copy.pieces(unit)] == expected
+
+
 def test_added_tokens_that_the_model_has_no_embedding_for_are_left_out_and_named(tmp_path: Path) -> None:
     size = len(TOKENS)
     folder = write(tmp_path, added_tokens={"<e1>": size, "<e2>": size + 1})

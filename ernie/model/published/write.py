@@ -19,6 +19,7 @@ from ernie.model.published.names import HEAD, Names
 from ernie.model.published.shape import PADDLENLP_ERNIE_EPSILON, settings_for
 from ernie.model.published.task_head import TaskHead
 from ernie.model.weights import arrays, check_finite, save_arrays
+from ernie.text.added import ADDED_FILE
 from ernie.text.tokenizer import SETTINGS_FILE
 from ernie.text.wordpiece import WordPiece
 
@@ -142,6 +143,8 @@ def _write_tokenizer(model: ErnieModel, folder: Path, settings: dict[str, Any], 
         **({"additional_special_tokens": markers} if markers else {}),
     }
     _write_json(folder / SETTINGS_FILE, tokenizer_settings)
+    if tokenizer.appended:
+        _write_json(folder / ADDED_FILE, tokenizer.appended)
     return []
 
 
