@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ernie.data.batch import Packed
+from ernie.data.labeled.literal import OPENING
 from ernie.data.labeled.row import Row, as_list, as_value, is_empty, spelled
 from ernie.errors import UserError, about
 from ernie.report.words import plural
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
     from ernie.model.losses import Loss
 
-# Text such as ['a', 'b or [a, b]: a list that is cut off, or one whose items have no quotes.
-_BROKEN_LIST = re.compile(r"""\s*(?:[\[({]\s*['"]|(?:array|set|frozenset)\(|\[[^\[\]]*,[^\[\]]*\]\s*$)""")
+# How text goes on after the OPENING of a list, so that it is no label: as ['a', 'b, [a, b], [1, 0, [0. ... 1.], array(.
+_BROKEN_LIST = re.compile(r"""[\[({]\s*[uUbB]?['"]|\[[^\[\]]*,[^\[\]]*\]$|\[[^\]]*$|\[.*\.\.\..*\]$|[A-Za-z]""")
 
 
 @finetune_task("multilabel")
@@ -114,13 +115,11 @@ class MultiLabel(TextTask):
             text = row.text(column)
             if isinstance(as_value(text), dict):
                 raise UserError(f"column '{column}': expected labels, found the object '{text:.60}'")
-            if _BROKEN_LIST.match(text):
-                raise UserError(
-                    f"column '{column}': '{text:.60}' begins as a list and is none; the labels of a list have "
-                    "quotes, as in ['a', 'b']"
-                )
+            _check_no_list(text, column)
             return [part.strip() for part in text.split(self.separator) if part.strip()]
         for item in items:
+            if is_empty(item) and not isinstance(item, str):
+                raise UserError(f"column '{column}': expected text, found nothing as an item of {shortened(items)}")
             Row({column: item}).text(column)  # raises for what is no label
         return [item for item in items if not is_empty(item)]
 
@@ -201,3 +200,14 @@ class MultiLabel(TextTask):
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         targets, predictions = [self.truth(row) for row in rows], [self.prediction(answer) for answer in answers]
         return label_scores(np.stack(targets), np.stack(predictions), self.labels)
+
+
+def _check_no_list(text: str, column: str) -> None:
+    """Raise UserError for text that begins as a list and is none, perhaps as its quotes are doubled."""
+    inner = text.strip().strip('"').strip()
+    if OPENING.match(inner) and _BROKEN_LIST.match(inner):
+        quoted = "; data.quote: '\"' removes the quotes around it" if text.strip().startswith('"') else ""
+        raise UserError(
+            f"column '{column}': '{text:.60}' begins as a list and is none; the labels of a list have quotes, as in "
+            f"['a', 'b']{quoted}"
+        )

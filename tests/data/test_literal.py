@@ -67,6 +67,21 @@ def test_any_text_is_a_list_an_object_or_neither(text: str) -> None:
         assert isinstance(read_literal(text), (list, dict))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[u'a', u\"b\"]",
+        "[b'a', b'b']",
+        "Index(['a', 'b'], dtype='object')",
+        "torch.tensor(['a', 'b'])",
+        "deque(['a','b'])",
+    ],
+)
+def test_lists_of_older_pythons_and_other_types_are_read(text: str) -> None:
+    assert as_list(text) == ["a", "b"]
+    assert as_list(f"x {text}") is as_list("index(['a', 'b']") is as_list("fun(['a'])") is None
+
+
 def test_a_cell_is_a_list_in_any_of_its_forms() -> None:
     forms: list[Any] = [["a", "b"], ("a", "b"), np.array(["a", "b"]), "['a', 'b']"]
     assert [as_list(form) for form in forms] == [["a", "b"]] * 4

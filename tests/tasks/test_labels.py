@@ -137,10 +137,25 @@ class TestMultiLabel:
         assert self.task.truth(rows(cell)[0]).tolist() == [1, 0, 1]
         assert MultiLabel().adapted_to(rows(cell, "b")).labels == ("a", "b", "c")
 
-    @pytest.mark.parametrize("cell", ["['a', 'b", '["a" b]', "[a, b]", "array(['a'"])
+    @pytest.mark.parametrize(
+        "cell",
+        [
+            *("['a', 'b", '["a" b]', "[a, b]", "array(['a'", "[u'a'", "[1, 0", "[0. 0. ... 1. 0.]"),
+            *('"[""a"", ""b""]"', "\"['a', 'b']\""),
+        ],
+    )
     def test_text_that_begins_as_a_list_and_is_none_is_no_label(self, cell: str) -> None:
         with pytest.raises(UserError, match=r"column .label.: .* begins as a list and is none"):
             MultiLabel().adapted_to(rows(cell))
+
+    def test_a_list_in_quotes_is_named_with_the_setting_that_removes_them(self) -> None:
+        with pytest.raises(UserError, match=r"begins as a list and is none; .*; data\.quote: '\"' removes the quotes"):
+            MultiLabel().adapted_to(rows("\"['a']\""))
+
+    @pytest.mark.parametrize("cell", [["a", None], "['a', None]", ["a", float("nan")]])
+    def test_a_missing_item_of_a_list_is_no_label(self, cell: object) -> None:
+        with pytest.raises(UserError, match=r"column 'label': expected text, found nothing as an item of \['a', "):
+            MultiLabel(labels=("a", "b")).truth(rows(cell)[0])
 
     def test_a_label_may_have_brackets(self) -> None:
         assert MultiLabel().adapted_to(rows("[a], b (c)")).labels == ("[a]", "b (c)")

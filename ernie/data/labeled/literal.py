@@ -1,6 +1,7 @@
 """Lists and objects that a table has as text: in the syntax of JSON, of Python, or of NumPy.
 
-A CSV file that pandas wrote of lists has cells such as "['x', 'y']", one of arrays "['x' 'y']" or "[1. 0.]".
+A CSV file that pandas wrote of lists has cells such as "['x', 'y']", one of arrays "['x' 'y']" or "[1. 0.]".  Older
+ones, of Python 2, have "[u'x', u'y']".
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from typing import Any
 
 _MOST_NESTED = 10
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
+_MAKERS = ("array", "tensor", "Index", "deque", "set", "frozenset")  # what is written around a list
+# How text begins that spells a list or an object.
+OPENING = re.compile(rf"\s*(?:[\[({{]|(?:\w+\.)*(?:{'|'.join(_MAKERS)})\(\s*[\[({{)])")
 _CONSTANTS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None, "nan": None}
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<mark>[\[\](){},:=])
-    | (?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    | (?P<string>[uUbB]?(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'))
     | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.])
     | (?P<name>[A-Za-z_][\w.]*)
     )""",
@@ -57,9 +61,9 @@ class _Reader:
         token = self._next()
         if token in _CLOSING and depth < _MOST_NESTED:
             return self._items(token, depth + 1)
-        if token[:1] in ("'", '"'):
-            return _string(token)
-        if token in ("array", "set", "frozenset") and self.peek() == "(":
+        if token.endswith(("'", '"')):
+            return _string(token.lstrip("uUbB"))
+        if token.rpartition(".")[2] in _MAKERS and self.peek() == "(":
             return self._call(depth)
         if token in _CONSTANTS:
             return _CONSTANTS[token]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from ernie.data.labeled.literal import NotLiteral, read_literal
+from ernie.data.labeled.literal import OPENING, NotLiteral, read_literal
 from ernie.data.raw import Place
 from ernie.errors import UserError, about, nearest
 from ernie.text.blank import is_blank
@@ -69,7 +69,7 @@ def is_empty(cell: Any) -> bool:
 
 def as_value(cell: Any) -> Any:
     """Return a cell with arrays as lists, and the list or object that a text spells, as in a CSV file of lists."""
-    if isinstance(cell, str) and cell.lstrip().startswith(_OPENING):
+    if isinstance(cell, str) and OPENING.match(cell):
         with suppress(NotLiteral):
             return read_literal(cell)
     if isinstance(cell, tuple):
@@ -93,7 +93,6 @@ def _encodable(column: str, text: str) -> str:
         return require_encodable(text)
 
 
-_OPENING = ("[", "(", "{", "array(", "set(", "frozenset(")  # how text that spells a list or an object begins
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 Format = Literal["auto", "tsv", "csv", "jsonl", "json", "parquet", "conll", "squad", "text"]
 
