@@ -26,7 +26,7 @@ from tasks.downstream.base import (
     softmax,
     text_example,
 )
-from tasks.downstream.labels import is_number
+from tasks.downstream.labels import is_number, label_in
 from tasks.downstream.measures import accuracy
 
 if TYPE_CHECKING:
@@ -74,9 +74,7 @@ class Choose(LogitsTask):
         return choices
 
     def truth(self, row: Row) -> int:
-        choices, given = self._choices(row), row.text(self.label).strip()
-        if not given:
-            raise UserError("there is no label; rows without one can be left out by `skip`, with '' for this column")
+        choices, given = self._choices(row), label_in(row, self.label)
         # A number (not a string) cannot be the words of a choice, even if those are digits.
         if given in choices and isinstance(row[self.label], str):
             return choices.index(given)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ernie.data.labeled.read import raise_faults
-from ernie.data.labeled.row import Fault, Row
+from ernie.data.labeled.row import Fault, Row, is_empty
 from ernie.errors import UserError, nearest
 
-# What data sets write where a row has no label, as -1 beside numbers from 0.
-_PLACEHOLDERS = {"-", "--", "?", "??", "n/a", "na", "nan", "none", "null", "nil", "unlabeled", "unlabelled", "[unk]"}
+# What data sets and tables write where a row has no label, as -1 beside numbers from 0.
+_PLACEHOLDERS = frozenset(
+    "- -- — – _ * ? ?? n/a n.a. na <na> #n/a nan nat none <none> null nil unlabeled unlabelled unknown undefined "
+    "missing unk <unk> [unk] pad <pad> [pad] 未标注 未知 无标签 缺失".split()
+)
+_NO_LABEL = "rows without one can be left out by `skip`, with '' for this column"
 
 
 class UnknownLabel(UserError):
@@ -29,7 +33,7 @@ def index_of(label: str, labels: Sequence[str]) -> int:
     if label in labels:
         return labels.index(label)
     if not label:
-        raise UserError("there is no label; rows without one can be left out by `skip`, with '' for this column")
+        raise UserError(f"there is no label; {_NO_LABEL}")
     shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
     hint = nearest(label, labels) if len(labels) > 10 else ""
     if is_placeholder(label, labels):
@@ -40,7 +44,11 @@ def index_of(label: str, labels: Sequence[str]) -> int:
 
 
 def label_in(row: Row, column: str) -> str:
-    """Return the label in a column, without surrounding white space."""
+    """Return the label in a column, without surrounding white space.  Raises UserError for an empty cell."""
+    cell = row.cell(column)
+    if is_empty(cell):
+        found = "there is no label" if isinstance(cell, str) else f"column '{column}': expected text, found nothing"
+        raise UserError(f"{found}; {_NO_LABEL}")
     return row.text(column).strip()
 
 
@@ -50,11 +58,15 @@ def is_number(label: str) -> bool:
 
 
 def is_placeholder(label: str, labels: Iterable[str]) -> bool:
-    """Whether a label looks like a mark of rows without any, given all labels; -1 does not beside 1 alone or -2."""
-    if label != "-1":
+    """Whether a label looks like a mark of rows without any, given all labels.
+
+    So does a number below 0, such as -1 or -100, if it is the only one, but not beside its opposite alone.
+    """
+    if not (is_number(label) and label.startswith("-")):
         return label.strip().lower() in _PLACEHOLDERS
     others = {other for other in labels if other != label}
-    return others != {"1"} and not any(is_number(other) and other.startswith("-") for other in others)
+    below = any(is_number(other) and other.startswith("-") for other in others)
+    return others != {label[1:]} and not below
 
 
 def found_in(rows: Sequence[Row], labels_of: Callable[[Row], Iterable[str]]) -> set[str]:

@@ -15,6 +15,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.report.words import plural
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task
+from tasks.downstream.labels import label_in
 from tasks.downstream.measures import mean_squared_error, pearson, spearman
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Regress(TextTask):
         return replace(self, scale=(float(ordered.mean()), float(ordered.std()) or 1.0))
 
     def truth(self, row: Row) -> float:
-        text = row.text(self.label)
+        text = label_in(row, self.label)
         try:
             number = math.nan if "_" in text else float(text)  # Python reads 1_000
         except ValueError:
@@ -78,6 +79,12 @@ class Regress(TextTask):
         remarks = []
         if len(set(found)) == 1:
             remarks.append(f"every row has the number {found[0]:g}; no correlation is defined")
+        below = [number for number in found if number < 0]
+        if len({*below}) == 1 and below[0].is_integer() and max(found) > 0:
+            remarks.append(
+                f"{below[0]:g} ({len(below):,} of {len(found):,}) is the only number below 0; if it marks rows without "
+                "a number, data.skip can leave them out"
+            )
         low, high = self.limits or (-math.inf, math.inf)
         outside = sum(not low <= number <= high for number in found)
         if outside:

@@ -35,7 +35,7 @@ def remarks(labels: Sequence[Any], task: FinetuneTask | None = None) -> list[str
     return label_remarks((task or Classify()).adapted_to(rows), rows)
 
 
-@pytest.mark.parametrize("mark", ["-", "-1", -1, "N/A", "?", "NaN", "null"])
+@pytest.mark.parametrize("mark", ["-", "-1", -1, "-100", -999, "N/A", "<NA>", "#N/A", "?", "_", "NaN", "null", "<unk>"])
 def test_a_label_that_marks_rows_without_one_is_noted_with_its_count(mark: Any) -> None:
     (remark,) = remarks(["0", "1", "0", mark])
     assert remark.startswith(f"train: label '{mark}' (1 of 4) looks like a mark of rows without a label")
@@ -43,7 +43,7 @@ def test_a_label_that_marks_rows_without_one_is_noted_with_its_count(mark: Any) 
 
 
 def test_minus_one_is_a_label_beside_one_or_other_negative_numbers() -> None:
-    assert remarks([-1, 1, 1]) == remarks([-2, -1, 0, 1]) == []
+    assert remarks([-1, 1, 1]) == remarks([-2, -1, 0, 1]) == remarks([-100, 100]) == []
 
 
 def test_labels_that_have_only_a_place_are_said_to_be_numbered_and_to_apply_or_not() -> None:

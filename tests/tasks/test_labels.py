@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
-from tasks.downstream.base import Example, encode_start
+from tasks.downstream.base import Example, FinetuneTask, encode_start
+from tasks.downstream.choose import Choose
 from tasks.downstream.classify import Classify
 from tasks.downstream.labels import check_labels, collected, index_of
 from tasks.downstream.multilabel import MultiLabel
@@ -59,6 +60,15 @@ class TestLabelLists:
         many = [f"topic{i}" for i in range(30)]
         with pytest.raises(UserError, match=r"topic9 and 20 more\. Did you mean 'topic17'\?"):
             index_of("topc17", many)
+
+
+@pytest.mark.parametrize("cell", ["", " ", None, float("nan")])
+@pytest.mark.parametrize(
+    "task", [Classify(labels=("a", "b")), Regress(), Rank(), Choose()], ids=lambda task: task.variant_name
+)
+def test_a_row_without_a_label_says_how_such_rows_are_left_out(task: FinetuneTask, cell: object) -> None:
+    with pytest.raises(UserError, match=r"; rows without one can be left out by `skip`, with '' for this column$"):
+        task.truth(Row({"text": "x", "query": "x", "choices": ["a", "b"], "label": cell}))
 
 
 class TestClassify:
@@ -208,7 +218,14 @@ class TestRegress:
         assert Regress().remarks_on(rows(2.5, "2.5")) == ["every row has the number 2.5; no correlation is defined"]
         assert Regress().remarks_on(rows(2.5, 2)) == []
 
-    @pytest.mark.parametrize("cell", ["x", "", "nan", "inf", "1,5", "1_5"])
+    def test_a_single_number_below_zero_may_mark_rows_without_one(self) -> None:
+        assert Regress().remarks_on(rows(2.5, -1, 0, "-1.0")) == [
+            "-1 (2 of 4) is the only number below 0; if it marks rows without a number, data.skip can leave them out"
+        ]
+        assert Regress().remarks_on(rows(2.5, -1.5, 0)) == Regress().remarks_on(rows(2, -1, -2)) == []
+        assert Regress().remarks_on(rows(-1, -1, 0)) == []
+
+    @pytest.mark.parametrize("cell", ["x", "nan", "inf", "1,5", "1_5"])
     def test_a_value_that_is_not_a_finite_number_is_quoted(self, cell: str) -> None:
         with pytest.raises(UserError, match=f"column 'label': expected a number, found '{cell}'"):
             Regress().truth(rows(cell)[0])
@@ -419,11 +436,6 @@ def test_rows_with_an_empty_label_column_are_not_labeled() -> None:
         assert Classify().is_labeled(rows(empty, "a"))
         assert Regress().is_labeled(rows(empty, 0.0))
         assert not MultiLabel().is_labeled(rows(empty, empty))
-
-
-def test_a_row_without_a_label_raises_an_error_that_suggests_skip() -> None:
-    with pytest.raises(UserError, match="there is no label; rows without one can be left out by `skip`, with ''"):
-        Classify(labels=("a", "b")).truth(rows(" ")[0])
 
 
 def test_of_a_very_long_text_of_which_the_beginning_is_used_only_that_is_tokenized() -> None:
