@@ -94,6 +94,16 @@ def read_added(folder: Path, settings: Mapping[str, Any], listed: Any = None) ->
     return found
 
 
+def read_special(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of a model's own special tokens by key, such as `mask_token`, that the files of a folder say."""
+    found = {}
+    for key, entry in {**_read(folder / SPECIAL_FILE), **settings}.items():
+        added, _ = _parse(entry, None, True) or (None, None)
+        if added is not None and key.endswith("_token"):
+            found[key] = added.content
+    return found
+
+
 def _by_id(entries: Any) -> list[_Entry]:
     items = entries.items() if isinstance(entries, dict) else ()
     return [_parse(entry, int(number), False) for number, entry in items if str(number).isdecimal()]

@@ -10,12 +10,15 @@ from ernie.errors import UserError
 from ernie.saved import read_json
 
 ENGINE_FILE = "tokenizer.json"
-_USUAL = {"continuing_subword_prefix": "##", "unk_token": "[UNK]", "max_input_chars_per_word": 100}
+_USUAL = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}  # of BERT's WordPiece
 
 
 @dataclass(frozen=True)
 class EngineFile:
-    """The contents of such a file: the id of each token, the normalizer's settings, the list of added tokens."""
+    """The contents of such a file: the id of each token, the normalizer's settings, the list of added tokens.
+
+    `unknown` is the token for words that the vocabulary cannot spell.
+    """
 
     path: Path
     ids: dict[str, int]
@@ -23,6 +26,7 @@ class EngineFile:
     strip_accents: bool | None
     tokenize_chinese_chars: bool
     added: Any
+    unknown: Any
 
     @property
     def tokens(self) -> list[str]:
@@ -62,6 +66,7 @@ def read_engine_file(path: Path) -> EngineFile:
         strip_accents=accents if isinstance(accents, bool) else None,
         tokenize_chinese_chars=normalizer.get("handle_chinese_chars", True) is not False,
         added=data.get("added_tokens"),
+        unknown=model.get("unk_token"),
     )
 
 

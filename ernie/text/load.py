@@ -10,11 +10,19 @@ from typing import Any
 from ernie.errors import Remark, UserError, about
 from ernie.report.words import plural
 from ernie.saved import read_json
-from ernie.text.added import place_added, read_added
+from ernie.text.added import place_added, read_added, read_special
 from ernie.text.engine_file import ENGINE_FILE, EngineFile, read_engine_file
 from ernie.text.subword import MODEL_FILE, SentencePiece
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
-from ernie.text.wordpiece import VOCABULARY_FILE, WordPiece, is_uncased, read_vocabulary, without_end_spaces
+from ernie.text.wordpiece import (
+    SPECIAL_KEYS,
+    SPECIAL_TOKENS,
+    VOCABULARY_FILE,
+    WordPiece,
+    is_uncased,
+    read_vocabulary,
+    without_end_spaces,
+)
 
 _SHOWN = 3  # tokens that a note names
 
@@ -23,8 +31,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     """Load a tokenizer from a folder, a `vocab.txt`, a SentencePiece `.model` file or a `tokenizer.json`.
 
     A folder may be one that `Tokenizer.save` wrote, or that of a published checkpoint.  How a WordPiece vocabulary
-    reads text is said by `do_lower_case`, `strip_accents`, `tokenize_chinese_chars` and the added tokens of the
-    folder's tokenizer_config.json, then by its tokenizer.json; a vocabulary without capitals lower-cases otherwise.
+    reads text is said by `do_lower_case`, `strip_accents`, `tokenize_chinese_chars`, the special and the added tokens
+    of the folder's tokenizer_config.json, then by its tokenizer.json; a vocabulary without capitals lower-cases
+    otherwise.
     Warns of what is read in another way than the folder's own library would.  Raises UserError, naming the files it
     looked for, if there is no tokenizer.
     """
@@ -48,11 +57,28 @@ def read_tokenizer_files(path: Path, most: int | None = None) -> tuple[Tokenizer
         return model, _left_out([token for token in added if token not in set(model.tokens)])
     settings = _settings(file.parent)
     tokens, engine, notes = _vocabulary(file, most, path.is_dir())
+    special, special_notes = _special(file.parent, settings, engine, tokens)
     added = read_added(file.parent, settings, engine and engine.added)
+    added = {token: entry for token, entry in added.items() if token not in special}
     reading = _reading(settings, engine, [token for token in tokens if token not in added])
     vocabulary, chosen, left_out = place_added(added, tokens, most)
     with about(file):
-        return WordPiece(vocabulary, *reading, chosen, base=len(tokens)), notes + _left_out(left_out)
+        notes = [*notes, *special_notes, *_left_out(left_out)]
+        return WordPiece(vocabulary, *reading, chosen, len(tokens), special), notes
+
+
+def _special(
+    folder: Path, settings: dict[str, Any], engine: EngineFile | None, tokens: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the names of a model's own special tokens, and a note on each that the vocabulary lacks."""
+    known, names, notes = {*tokens}, [], []
+    named = {**({"unk_token": engine.unknown} if engine else {}), **read_special(folder, settings)}
+    for key, usual in zip(SPECIAL_KEYS, SPECIAL_TOKENS, strict=True):
+        name = named.get(key)
+        names.append(name if name in known else usual)
+        if isinstance(name, str) and name not in (usual, *known):
+            notes.append(f"its {key} is {name}, which the vocabulary lacks; {usual} stands for it")
+    return names, notes
 
 
 def _reading(settings: dict[str, Any], engine: EngineFile | None, tokens: Sequence[str]) -> tuple[bool, Any, bool]:

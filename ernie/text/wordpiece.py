@@ -26,6 +26,7 @@ from ernie.text.surrogates import invalid_text
 from ernie.text.tokenizer import Encoding, Tokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_KEYS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")  # in tokenizer_config.json
 VOCABULARY_FILE = "vocab.txt"
 _MOST_TOKENS = 5_000_000  # ten times the largest published vocabulary
 _MAX_CAPITALIZED = 0.01  # share of a lower-case vocabulary's entries that may hold capitals
@@ -91,6 +92,7 @@ class WordPiece(Tokenizer):
     `strip_accents` says, None meaning exactly if text is lower-cased, as in BERT.  Each Chinese character is a word of
     its own unless `tokenize_chinese_chars` is False.  `added` are tokens of the vocabulary, by id, that are kept whole.
     Words are split into the first `base` tokens, by default all: those after them occur only where they are added.
+    `special` names the model's own special tokens, in the order of SPECIAL_TOKENS, whose names are the usual ones.
     """
 
     kind: ClassVar[str] = "wordpiece"
@@ -103,6 +105,7 @@ class WordPiece(Tokenizer):
         tokenize_chinese_chars: bool = True,
         added: Mapping[int, Added] | None = None,
         base: int | None = None,
+        special: Sequence[str] = SPECIAL_TOKENS,
     ):
         self.lowercase = lowercase
         self.strip_accents = strip_accents
@@ -111,11 +114,12 @@ class WordPiece(Tokenizer):
         self._tokens = list(tokens)
         self._base = len(self._tokens) if base is None else base
         ids = {token: i for i, token in enumerate(self._tokens[: self._base])}
-        missing = [token for token in SPECIAL_TOKENS if token not in ids]
+        self.special = tuple(special)
+        missing = [token for token in special if token not in ids]
         if missing:
             raise UserError(f"the vocabulary lacks {', '.join(missing)}; is it a WordPiece vocabulary?")
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
-        model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in special)
+        model = models.WordPiece(ids, unk_token=special[1], max_input_chars_per_word=_LONGEST_WORD)
         self._engine = make_engine(model, lowercase, strip_accents, tokenize_chinese_chars)
         self._unit = _UNIT if tokenize_chinese_chars else _UNIT_OF_WORDS
         self._whole, self._cutter = self._engine, None  # the engine for whole texts also knows the added tokens
@@ -231,7 +235,8 @@ class WordPiece(Tokenizer):
             own["tokenize_chinese_chars"] = False
         if self.added:
             own["added_tokens_decoder"] = describe(self.added)
-        return own
+        named = zip(SPECIAL_KEYS, self.special, SPECIAL_TOKENS, strict=True)
+        return own | {key: token for key, token, usual in named if token != usual}
 
     @cached_property
     def _added_ids(self) -> dict[str, int]:
@@ -243,7 +248,7 @@ class WordPiece(Tokenizer):
         return frozenset((self.pad_id, self.cls_id, self.sep_id))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        settings = self.strip_accents, self.tokenize_chinese_chars, self.added, self._base
+        settings = self.strip_accents, self.tokenize_chinese_chars, self.added, self._base, self.special
         return WordPiece, (self._tokens, self.lowercase, *settings)
 
 

@@ -76,6 +76,42 @@ def test_a_marker_within_the_vocabulary_is_kept_whole_whichever_file_names_it(
     assert tokenizer.surface(tokenizer.split("a [E1]b")) == ["a", "[E1]", "b"]
 
 
+SPECIAL = {"pad_token": "[E1]", "unk_token": "covid19", "mask_token": "-"}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer_config": SPECIAL},
+        {"special_tokens_map": {key: {"content": token, "lstrip": True} for key, token in SPECIAL.items()}},
+        {"special_tokens_map": {"unk_token": "a"}, "tokenizer_config": {**SPECIAL, "bos_token": "b"}},
+        {
+            "tokenizer_config": {"pad_token": "[E1]", "mask_token": "-"},
+            "tokenizer": {
+                "normalizer": {"type": "BertNormalizer", "lowercase": True},
+                "model": {"vocab": {token: i for i, token in enumerate(TOKENS)}, "unk_token": "covid19"},
+                "added_tokens": [{"id": MARKER, "special": True, **ENTRY}],
+            },
+        },
+    ],
+    ids=["config", "map", "both", "engine"],
+)
+def test_the_models_own_special_tokens_have_the_names_that_its_files_say(files: dict[str, Any], tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write(tmp_path, **files))
+    tokenizer.save(tmp_path / "saved")
+    for each in (tokenizer, load_tokenizer(tmp_path / "saved"), pickle.loads(pickle.dumps(tokenizer))):
+        ids = each.pad_id, each.unk_id, each.cls_id, each.sep_id, each.mask_id
+        assert [each.tokens[i] for i in ids] == ["[E1]", "covid19", "[CLS]", "[SEP]", "-"]
+        assert shown(each, "\u4e2e [E1]")[:2] == [("covid19", "\u4e2e"), ("[", "[")]  # type: ignore[arg-type]
+        assert each.fingerprint == tokenizer.fingerprint != WordPiece(TOKENS).fingerprint
+
+
+def test_a_special_token_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:
+    tokenizer, notes = read_tokenizer_files(write(tmp_path, tokenizer_config={"mask_token": "<mask>"}))
+    assert notes == ["its mask_token is <mask>, which the vocabulary lacks; [MASK] stands for it"]
+    assert tokenizer.tokens[tokenizer.mask_id] == "[MASK]"
+
+
 def test_special_markers_are_not_among_the_ordinary_tokens(tmp_path: Path) -> None:
     special, plain = (WordPiece(TOKENS, added={MARKER: Added("[E1]", special=value)}) for value in (True, False))
     assert MARKER not in special.ordinary_ids

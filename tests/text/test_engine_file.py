@@ -60,7 +60,6 @@ def test_an_unusable_file_is_named_in_the_error(text: str, message: str, tmp_pat
         ({"pre_tokenizer": None}, "does not normalize and split text as BERT's does"),
         ({"normalizer": {"type": "BertNormalizer", "clean_text": False}}, "does not normalize and split text"),
         ({"model": {"continuing_subword_prefix": "@@"}}, "its continuing_subword_prefix is '@@', that of BERT's '##'"),
-        ({"model": {"unk_token": "<unk>"}}, "its unk_token is '<unk>', that of BERT's"),
         ({"model": {"max_input_chars_per_word": 50}}, "its max_input_chars_per_word is 50, that of BERT's 100"),
     ],
 )

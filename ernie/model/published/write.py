@@ -21,7 +21,7 @@ from ernie.model.published.task_head import TaskHead
 from ernie.model.weights import arrays, check_finite, save_arrays
 from ernie.text.added import ADDED_FILE
 from ernie.text.tokenizer import SETTINGS_FILE
-from ernie.text.wordpiece import WordPiece
+from ernie.text.wordpiece import SPECIAL_KEYS, WordPiece
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
@@ -121,23 +121,13 @@ def _write_tokenizer(model: ErnieModel, folder: Path, settings: dict[str, Any], 
         tokenizer.save(folder / "tokenizer")
         return ["BERT and ERNIE have no SentencePiece tokenizer there; this one is in tokenizer/, as this library's"]
     tokenizer.write_files(folder)
-    special = {
-        name: tokenizer.tokens[getattr(tokenizer, f"{short}_id")]
-        for name, short in (
-            ("unk_token", "unk"),
-            ("sep_token", "sep"),
-            ("pad_token", "pad"),
-            ("cls_token", "cls"),
-            ("mask_token", "mask"),
-        )
-    }
     markers = [token.content for token in tokenizer.added.values() if token.special]
     family = "Bert" if "ernie" != settings["model_type"] or to == "hf" else "Ernie"
     tokenizer_settings = {
         "tokenizer_class": f"{family}Tokenizer",
         "do_lower_case": tokenizer.lowercase,
         "model_max_length": settings["max_position_embeddings"],
-        **special,
+        **dict(zip(SPECIAL_KEYS, tokenizer.special, strict=True)),
         **tokenizer.settings,
         # The name in older versions and in PaddleNLP.
         **({"additional_special_tokens": markers} if markers else {}),
