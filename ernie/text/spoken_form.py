@@ -10,20 +10,68 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from ernie.errors import UserError
+from ernie.text.surrogates import require_encodable
 
 SpokenLanguage = Literal["none", "en", "zh", "ja"]
 _DIGIT = re.compile(r"\d")
+_GROUPED = re.compile(r"(?<![\d,，])\d{1,3}(?:[,，]\d{3})+(?![\d,，])")  # 1,000,000
+# What the English rules lack, and words or spellings that they know.
+_SPELLINGS = (
+    (re.compile(r"\b(1\d|20)([1-9]0)s\b"), r"\1 \2s"),  # decades, which are read as so many seconds
+    (re.compile(r"\bNo\.\s*(?=\d)"), "number "),
+    (re.compile(r"#(?=\d)"), "number "),
+    (re.compile(r"(?<!\w)\+(?=\d)"), "plus "),
+    (re.compile(r"~(?=\d)"), "about "),
+    (re.compile(r"±(?=\d)"), "plus or minus "),
+    (re.compile(r"≈(?=\s*\d)"), "approximately "),
+    (re.compile(r"(?<=\d)\s*×\s*(?=\d)"), " times "),
+    (re.compile(r"(?<=\d)\s*÷\s*(?=\d)"), " divided by "),
+    (re.compile(r"(?<=\d)\s*=\s*(?=\d)"), " equals "),
+)
+_BESIDE_DIGIT = re.compile(r"(?<=\d)(?=[^A-Za-z0-9\s])|(?<=[^A-Za-z0-9\s])(?=\d)")
+_THOUSAND = re.compile(r"(\w*)([ -]?)\bthousand\b")
+_COUNTS = frozenset(
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred".split()
+)
 
 
 def spoken_form(text: str, language: SpokenLanguage) -> str:
     """Return a text as it is read out in a language: "3.5 km" as "three point five kilometers".
 
-    Raises UserError when the package is not installed.
+    Parts that cannot be read out stay as they are.  Raises UserError when the package is not installed, and for half a
+    surrogate pair.
     """
-    if language == "none" or not text.strip():
+    if language == "none" or not require_encodable(text).strip():
         return text
-    # Its rules escape a double quote; no rule writes a backslash that the text lacks.
-    return str(_normalizer(language).normalize(text)).replace('\\"', '"')
+    if language == "en":
+        return _in_english(" ".join(text.split()))
+    return _normalized(_GROUPED.sub(lambda number: re.sub("[,，]", "", number.group()), text), language) or text
+
+
+def _in_english(text: str) -> str:
+    for pattern, spelling in _SPELLINGS:
+        text = pattern.sub(spelling, text)
+    spoken = _normalized(text, "en")
+    if spoken is None:  # for a sign beside a digit
+        words = [word if _normalized(word, "en") else _BESIDE_DIGIT.sub(" ", word) for word in text.split()]
+        spoken = _normalized(" ".join(words), "en") or text
+    # The rules leave out the one of 1,000.
+    return spoken if "thousand" in text.lower() else _THOUSAND.sub(_counted, spoken)
+
+
+def _counted(thousand: re.Match[str]) -> str:
+    before, gap = thousand.groups()
+    return thousand.group() if before.lower() in _COUNTS else f"{before}{gap}one thousand"
+
+
+def _normalized(text: str, language: str) -> str | None:
+    """Return what the rules make of a text; None if they cannot read it."""
+    try:
+        # They escape a double quote; none writes a backslash that the text lacks.
+        return str(_normalizer(language).normalize(text)).replace('\\"', '"')
+    except AssertionError:
+        return None
 
 
 def has_digits(text: str) -> bool:
