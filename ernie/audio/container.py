@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-# The first bytes of sound files: WAV in five forms, W64, FLAC, OGG, MP3 with a tag, AIFF, AU and CAF.
-SOUND_FILES = (b"RIFF", b"RIFX", b"RF64", b"BW64", b"riff", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"caff")
+# The first bytes of sound files: WAV in four forms, W64, FLAC, OGG, MP3 with a tag, AIFF, AU, CAF and NIST SPHERE.
+SOUND_FILES = (
+    *(b"RIFF", b"RIFX", b"RF64", b"BW64", b"riff", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"caff", b"NIST_1A"),
+)
 _MOST_CHUNKS = 10_000  # in a file: more are no header but an attack
 _TAIL = 1 << 16  # bytes at the end of a file in which tags after samples of unknown size are looked for
 _PADDING = 4096  # bytes of zeros, or less than a chunk's header, that may follow a sound without being part of it
@@ -30,6 +32,7 @@ _TRAILING = tuple(
 )
 _NAME = re.compile(rb"[ -~]{4}")
 _FLAC = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")  # with the header of its first block, which is always 34 bytes long
+_SPHERE = re.compile(rb"(sample_count|sample_n_bytes|channel_count) -i (\d{1,18})\b")
 _OGG_PAGE = re.compile(b"OggS")
 # How uncompressed sounds begin, which are looked for behind a header that is wrong.
 _HEADER = re.compile(
@@ -109,9 +112,21 @@ def _first_part(file: BinaryIO, begin: int, end: int) -> Part:
     for layout in _LAYOUTS:
         if magic.startswith(layout.magic):
             return layout.part(file, begin, end)
+    if magic.startswith(b"NIST_1A"):
+        return _nist(file, begin, end)
+    if magic.startswith(b"ID3") and _begins_sound(file, after := _after_tag(magic, begin)) and after < end:
+        return _first_part(file, after, end)
     if magic.startswith(b"ID3") or magic[:1] == b"\xff":
         return _mp3(file, begin, end)
     return Part(begin, end)
+
+
+def _after_tag(head: bytes, begin: int) -> int:
+    """Return where an ID3 tag ends whose first ten bytes begin `head`: its size has seven bits a byte."""
+    size = 0
+    for byte in head[6:10]:
+        size = size << 7 | byte & 0x7F
+    return begin + 10 + size
 
 
 @dataclass(frozen=True)
@@ -260,6 +275,19 @@ def _au(file: BinaryIO, begin: int, end: int) -> Part:
         return Part(begin, end)
     patch = struct.pack(f"{order}I", min(max(0, end - begin - place), 0xFFFFFFFF))
     return Part(begin, end, ((begin + 8, patch),), is_longer=stop < end, is_cut=stop > end)
+
+
+def _nist(file: BinaryIO, begin: int, end: int) -> Part:
+    """NIST SPHERE: the samples that its header of text counts."""
+    head = _read(file, begin, 4096)
+    counts = {name: int(count) for name, count in _SPHERE.findall(head)}
+    if not {b"sample_count", b"sample_n_bytes"} <= counts.keys() or not head[8:16].strip().isdigit():
+        return Part(begin, end)
+    samples = counts[b"sample_count"] * counts[b"sample_n_bytes"] * counts.get(b"channel_count", 1)
+    stop = begin + int(head[8:16]) + samples
+    if stop < end and _begins_sound(file, stop):
+        return Part(begin, stop)
+    return Part(begin, end, is_longer=stop < end and not _is_padding(file, stop, end), is_cut=stop > end)
 
 
 def _flac(file: BinaryIO, begin: int, end: int) -> Part:

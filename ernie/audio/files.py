@@ -21,6 +21,7 @@ _OTHERS = {
     b"PK\x03\x04": "it is a ZIP archive; unpack it",
     b"\x1f\x8b": "it is compressed by gzip; unpack it",
 }
+_HEAD = 1024  # bytes of a file that say what it is
 _CONVERT = ", such as with: ffmpeg -i {name} sound.wav"
 
 
@@ -70,10 +71,10 @@ def why_unreadable(error: Exception, file: str | os.PathLike[str] | BinaryIO, na
         return f"cannot be read as sound: {error.strerror}"
     if isinstance(file, (str, os.PathLike)):
         with Path(file).open("rb") as opened:
-            head = opened.read(64) if opened.seekable() else b""
+            head = opened.read(_HEAD) if opened.seekable() else b""
     else:
         file.seek(0)
-        head = file.read(64)
+        head = file.read(_HEAD)
     return f"cannot be read as sound: {_kind(head, Path(name)) or _sentence(error)}"
 
 
@@ -86,6 +87,8 @@ def _kind(head: bytes, path: Path) -> str:
             "it has samples alone, without a header that says what they are; 16-bit samples are read from standard "
             f"input: ernie transcribe RUN - --rate HZ < {path.name}"
         )
+    if head.startswith(b"NIST_1A") and b"shorten" in head:
+        return f"it is SPHERE compressed by shorten; unpack it, such as with: sph2pipe -f wav {path.name} sound.wav"
     if head[4:8] == b"ftyp":
         return "it is MP4 or M4A; convert it" + _CONVERT.format(name=path.name)
     for first, what in _OTHERS.items():

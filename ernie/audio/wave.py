@@ -39,6 +39,7 @@ _WIDTHS = {
     "DOUBLE": 8,
 }
 _BLOCK = 4096  # samples read at a time: the maximum loss before a damaged position
+_MOST_FLAC = 1 << 17  # samples that a decoder of FLAC may have read ahead when it fails: a few blocks of 65,535
 _MOST_SAMPLES = 1 << 28  # held at once, a gigabyte: 9 hours at 8,000 a second
 _MOST_PIPED = 1 << 31  # bytes of a pipe, which are stored until they have been read
 _MISSING = 0.1  # seconds by which the end of a segment may lie after that of its sound: durations are rounded
@@ -262,9 +263,13 @@ class _Sound:
             try:
                 block_SC = sound.read(size, "float32", always_2d=True)
             except require("soundfile").SoundFileError:  # from a FLAC file
+                rest_SC = self._counted_rest(skipped + count, sound.channels)
+                count += len(rest_SC)
                 if not skipped + count:
                     raise
-                self.remarks.append("is cut off: its file is damaged or ends too early")
+                if skipped + count != self._part.frames:
+                    self.remarks.append("is cut off: its file is damaged or ends too early")
+                yield rest_SC
                 break
             last = len(block_SC) if len(block_SC) < size else _BLOCK
             count += len(block_SC)
@@ -289,6 +294,22 @@ class _Sound:
             last = len(sound.read(min(_BLOCK, frames - done), "float32", always_2d=True))
             done += last
         return done
+
+    def _counted_rest(self, done: int, channels: int) -> np.ndarray:
+        """Return the last samples (S, C) that the header of a FLAC file counts; none if they cannot be read.
+
+        A decoder that is told no count takes what follows the sound, such as a tag, for a damaged part of it.
+        """
+        left = self._part.frames - done
+        if 0 < left <= _MOST_FLAC:
+            try:
+                with self._source.opened(replace(self._part, patches=())) as sound:
+                    sound.seek(done)
+                    rest: np.ndarray = sound.read(left, "float32", always_2d=True)
+                    return rest
+            except require("soundfile").SoundFileError:
+                pass
+        return np.zeros((0, channels), np.float32)
 
     def _remark_on_length(self, sound: Any) -> None:
         named = self._part.frames or (sound.frames if sound.frames < _UNKNOWN_FRAMES else 0)

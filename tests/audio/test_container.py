@@ -151,6 +151,53 @@ def test_a_flac_header_that_says_too_little_does_not_end_the_sound() -> None:
     assert remarks == (LONGER,)
 
 
+@pytest.mark.parametrize("after", [b"TAG" + b"a" * 125, bytes(9000), b"junk" * 4000], ids=["a tag", "zeros", "junk"])
+def test_what_follows_a_flac_file_does_not_end_it_early(after: bytes) -> None:
+    data = written("FLAC")
+    samples, remarks = heard(data + after)
+    np.testing.assert_array_equal(samples, heard(data)[0])
+    assert remarks == ()
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_flac_file_that_lost_its_end_is_reported(channels: int, counted: bool) -> None:
+    data = bytearray(written("FLAC", None, np.stack([speech()] * channels, 1)))
+    if not counted:
+        data[22:26] = bytes(4)
+    samples, remarks = heard(bytes(data[:-3000]))
+    assert 0 < len(samples) < 14_000
+    assert "is cut off: its file is damaged or ends too early" in remarks
+
+
+def test_a_sphere_file_that_lost_its_end_is_reported() -> None:
+    data = written("NIST")
+    samples, remarks = heard(data[:-8001])
+    np.testing.assert_array_equal(samples, heard(data)[0][:9999])
+    assert remarks == (CUT,)
+
+
+def test_sphere_files_that_were_put_together_are_heard_without_their_headers() -> None:
+    first, second = written("NIST"), written("NIST", None, speech(1, 1))
+    samples, remarks = heard(first + second)
+    np.testing.assert_array_equal(samples, np.concatenate([heard(first)[0], heard(second)[0]]))
+    assert remarks == (JOINED,)
+
+
+def test_a_compressed_sphere_file_is_named() -> None:
+    data = written("NIST").replace(b"sample_coding -s3 pcm", b"sample_coding -s26 pcm,embedded-shorten-v2.00")
+    with pytest.raises(UserError, match="it is SPHERE compressed by shorten; unpack it, such as with: sph2pipe"):
+        heard(data)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "AIFF"])
+def test_a_tag_before_a_sound_hides_nothing_of_it(kind: str) -> None:
+    data = written(kind)
+    samples, remarks = heard(b"ID3\x03\0\0\0\0\0\x0a" + bytes(10) + data)
+    np.testing.assert_array_equal(samples, heard(data)[0])
+    assert remarks == ()
+
+
 @pytest.mark.parametrize("kind", ["NIST", "SVX", "AVR", "MAT4", "MAT5", "MPC2K", "WVE"])
 def test_a_rare_format_whose_header_says_too_little_is_read_or_noted(kind: str) -> None:
     data = written(kind)
