@@ -36,9 +36,12 @@ _SPHERE = re.compile(rb"(sample_count|sample_n_bytes|channel_count) -i (\d{1,18}
 _OGG_PAGE = re.compile(b"OggS")
 # How uncompressed sounds begin, which are looked for behind a header that is wrong.
 _HEADER = re.compile(
-    rb"(?:RIFF|RIFX|RF64|BW64).{4}WAVE|FORM.{4}AIF[FC]|caff\0\x01\0\0desc|riff\x2e\x91\xcf\x11|\.snd\0\0\0[\x18-\xff]",
+    rb"(?:RIFF|RIFX|RF64|BW64).{4}WAVE|FORM.{4}AIF[FC]|caff\0\x01\0\0desc|riff\x2e\x91\xcf\x11|\.snd\0\0\0[\x18-\xff]"
+    rb"|NIST_1A\n",
     re.DOTALL,
 )
+# Those and the ones of compressed sounds but for MP3, which are looked for behind compressed ones.
+_BEGINNING = re.compile(b"|".join((_HEADER.pattern, _FLAC.pattern, rb"OggS\0[\2\3]\0{8}")), re.DOTALL)
 _MP3 = re.compile(rb"\xff[\xe2-\xff].{2}(?:.{9}|.{17}|.{32})(?:Xing|Info)\x00\x00\x00", re.DOTALL)
 
 
@@ -268,7 +271,7 @@ def _au(file: BinaryIO, begin: int, end: int) -> Part:
     order = ">" if head.startswith(b".snd") else "<"
     place, size = struct.unpack(f"{order}II", head[4:])
     stop = begin + place + size
-    if size < 0x7FFF0000 and _read(file, stop, 4).startswith(SOUND_FILES):
+    if size < 0x7FFF0000 and _begins_sound(file, stop):
         return Part(begin, stop)
     end = next(_found(file, _HEADER, begin + 12, end, 16), end)
     if size >= 0x7FFF0000 or (stop <= end and _is_padding(file, stop, end)):
@@ -292,7 +295,7 @@ def _nist(file: BinaryIO, begin: int, end: int) -> Part:
 
 def _flac(file: BinaryIO, begin: int, end: int) -> Part:
     """FLAC: up to the next header, without its number of samples, at which decoders stop."""
-    stop = next(_found(file, _FLAC, begin + 4, end, 64), end)
+    stop = next(_found(file, _BEGINNING, begin + 4, end, 64), end)
     head = bytearray(_read(file, begin + 21, 5))
     if len(head) < 5:
         return Part(begin, stop)
@@ -304,7 +307,7 @@ def _mp3(file: BinaryIO, begin: int, end: int) -> Part:
     """MP3: up to the second frame that tells how many follow, for decoders stop after that number."""
     found = _found(file, _MP3, begin, end, 64)
     next(found, None)
-    return Part(begin, next(found, end))
+    return Part(begin, min(next(found, end), next(_found(file, _BEGINNING, begin + 4, end, 64), end)))
 
 
 def _ogg(file: BinaryIO, begin: int, end: int) -> Part:
@@ -323,6 +326,8 @@ def _ogg(file: BinaryIO, begin: int, end: int) -> Part:
         stop = place + 27 + head[26] + sum(_read(file, place + 27, head[26]))
         following = stop
         if stop != end and _read(file, stop, 4) != b"OggS":  # damage, or something else after the sound
+            if _begins_sound(file, stop):
+                return Part(begin, stop, is_cut=not (is_over or ends))
             following = next(_found(file, _OGG_PAGE, place + 4, end, 4), end)
         if following == stop or stop < following == end:
             is_over = is_over or ends

@@ -249,10 +249,17 @@ def test_sounds_of_programs_that_write_to_a_pipe_may_be_put_together(size: int) 
 def test_parts_may_have_their_own_rates_and_channels() -> None:
     both = np.stack([speech(0.5, 1)] * 2, 1)
     samples, remarks = heard(written("OGG") + written("OGG", None, both, 16_000) + written("WAV"))
-    assert len(samples) == 14_000 + 2_000  # a WAV file within an OGG file is damage
+    assert len(samples) == 14_000 + 2_000 + 14_000
     assert remarks[0] == JOINED
     assert {"was mixed from 2 channels", "was resampled from 16,000 to 8,000 samples a second"} <= {*remarks}
-    samples, remarks = heard(written("WAV") + written("FLAC"))
+    assert remarks.count(JOINED) == 1
+
+
+@pytest.mark.parametrize("second", ["WAV", "FLAC", "OGG", "NIST"])
+@pytest.mark.parametrize("first", ["WAV", "FLAC", "OGG", "MP3", "AU"])
+def test_files_of_two_formats_may_be_put_together(first: str, second: str) -> None:
+    samples, remarks = heard(written(first) + written(second))
+    np.testing.assert_allclose(samples[-14_000:], heard(written(second))[0], atol=1e-6)
     assert (len(samples), remarks) == (28_000, (JOINED,))
 
 
