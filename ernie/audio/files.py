@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +22,7 @@ _OTHERS = {
     b"PK\x03\x04": "it is a ZIP archive; unpack it",
     b"\x1f\x8b": "it is compressed by gzip; unpack it",
 }
+_URL = re.compile(r"(https?|ftp|s3|gs|hf):/+(.*)", re.DOTALL)
 _HEAD = 1024  # bytes of a file that say what it is
 _CONVERT = ", such as with: ffmpeg -i {name} sound.wav"
 
@@ -28,18 +30,19 @@ _CONVERT = ", such as with: ffmpeg -i {name} sound.wav"
 def local_path(name: str | os.PathLike[str], beside: str | os.PathLike[str] = "") -> Path:
     """Return the path of the file that a name means, whether it exists or not.
 
-    Names may be URLs of local files (file://), percent-encoded, begin with ~ or have spaces around them; the name as it
-    is comes first.  Each is looked up in the folder `beside`, if there is one, before the current one.
+    Names may be URLs of local files (file://), percent-encoded, begin with ~, have spaces around them, or backslashes
+    between folders, as on Windows; the name as it is comes first.  Each is looked up in the folder `beside`, if there
+    is one, before the current one.
     """
     text = os.fspath(name)
     url = urlsplit(text) if text.startswith("file:") else None
-    forms = [text, text.strip(), unquote(url.path) if url else unquote(text.strip())]
+    forms = [text, text.strip(), unquote(url.path) if url else unquote(text.strip()), text.strip().replace("\\", "/")]
     for form in dict.fromkeys(forms):
         path = _at_home(form)
         for found in (Path(beside) / path, path) if beside else (path,):
             if os.path.exists(found):  # noqa: PTH110 - never raises
                 return found
-    return Path(text) if url is None else Path(forms[-1])
+    return Path(text) if url is None else Path(forms[2])
 
 
 def _at_home(name: str) -> Path:
@@ -57,6 +60,8 @@ def require_file(file: str | os.PathLike[str], pipes: bool = True) -> None:
     try:
         mode = Path(file).stat().st_mode
     except (OSError, ValueError):  # ValueError: a null character
+        if url := _URL.match(os.fspath(file)):  # of whose slashes a path keeps one
+            raise UserError(f"{url[1]}://{url[2]}: is a URL, and only files are read; download it") from None
         raise UserError(f"{file}: there is no such file") from None
     if stat.S_ISDIR(mode):
         raise UserError(f"{file}: is a folder; give its files, such as {Path(file) / '*.wav'}")

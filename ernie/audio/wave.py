@@ -42,6 +42,7 @@ _BLOCK = 4096  # samples read at a time: the maximum loss before a damaged posit
 _MOST_FLAC = 1 << 17  # samples that a decoder of FLAC may have read ahead when it fails: a few blocks of 65,535
 _MOST_SAMPLES = 1 << 28  # held at once, a gigabyte: 9 hours at 8,000 a second
 _MOST_PIPED = 1 << 31  # bytes of a pipe, which are stored until they have been read
+_GOES_ON = "goes on after the duration that its row says, and was read up to there"
 _MISSING = 0.1  # seconds by which the end of a segment may lie after that of its sound: durations are rounded
 
 
@@ -66,12 +67,14 @@ class Wave:
 class Selection:
     """What is read of a file: `duration` seconds from `offset` on, None for all, of a `channel`.
 
-    That is `mix`, the mean of all channels, or a number, counted from 1.
+    That is `mix`, the mean of all channels, or a number, counted from 1.  Unless `more_expected`, sound after the
+    duration is remarked on.
     """
 
     offset: float = 0.0
     duration: float | None = None
     channel: str = "mix"
+    more_expected: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.offset < math.inf:
@@ -278,6 +281,8 @@ class _Sound:
         self.seconds = self._frames / sound.samplerate
         if wanted is None or count < wanted:
             self._remark_on_length(sound)
+        elif not self._selection.more_expected and self._frames + _MISSING * sound.samplerate < sound.frames:
+            self.remarks.append(_GOES_ON)
 
     def _skip(self, sound: Any, frames: int) -> int:
         """Skip samples; return how many there were."""
@@ -352,9 +357,10 @@ def _converted(samples: np.ndarray, found_rate: int, rate: int, selection: Selec
         raise UserError("holds no samples")
     converter = Converter(found_rate, rate)
     converted = np.concatenate([converter.add(chosen[:, None]), converter.rest()])
+    odd = [_GOES_ON] if not selection.more_expected and end < seconds - _MISSING else []
     if not len(converted):
         raise UserError(f"is shorter than a sample at {rate:,} a second")
-    return Wave(np.ascontiguousarray(converted, np.float32), rate, tuple(converter.remarks))
+    return Wave(np.ascontiguousarray(converted, np.float32), rate, (*converter.remarks, *odd))
 
 
 def as_samples(given: Any) -> np.ndarray:

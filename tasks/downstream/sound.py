@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,9 @@ _SAMPLE = 1000  # sounds, chosen at random, for the statistics of features: thos
 _HASHED = 4096  # bytes at each of three places of a file, to detect whether it has changed
 _CHANNELS = {"mix": "mix", "left": "1", "right": "2"}
 _TO_THE_END = -1  # as the end of a segment in Kaldi
+# Names, in small letters, of columns that say where in a sound a part begins, and where it ends.
+_BEGINNINGS = ("start", "begin", "start_time", "begin_time", "start_seconds", "begin_seconds", "onset", "tmin", "xmin")
+_ENDS = ("end", "stop", "end_time", "stop_time", "end_seconds", "stop_seconds", "tmax", "xmax")
 _DIGITS = 6  # of the feature statistics, which would otherwise depend on the order of the rows
 
 
@@ -120,13 +124,18 @@ class SoundTask(FinetuneTask):
 
     def _selection(self, row: Row) -> Selection:
         """Return what is read of a row's sound.  Raises UserError for cells that do not say so."""
-        offset = self._seconds(row, "offset")
-        duration, end = self._seconds(row, "duration"), self._seconds(row, "end")
+        offset, duration, end = (self._seconds(row, field) for field in ("offset", "duration", "end"))
+        if duration is not None and duration <= 0:
+            raise UserError(
+                f"column '{self.duration}': expected more than 0 seconds, found {duration:g}; an empty cell is all up "
+                "to the end"
+            )
         if end is not None and end != _TO_THE_END:
             duration = end - (offset or 0.0)
             if duration <= 0:
                 raise UserError(f"column '{self.end}': the end, {end:g} s, is not after the offset, {offset or 0:g} s")
-        return Selection(offset or 0.0, duration, self.channel_of(row))
+        is_part = offset is not None or end is not None
+        return Selection(offset or 0.0, duration, self.channel_of(row), more_expected=is_part)
 
     def _seconds(self, row: Row, field: str) -> float | None:
         """Return the seconds in the column that a field names; None if the row has none."""
@@ -134,23 +143,33 @@ class SoundTask(FinetuneTask):
         cell: Any = row.get(column)
         if not column or is_empty(cell):
             return None
-        try:
-            return float(cell)
-        except (TypeError, ValueError):
+        seconds = _as_number(cell)
+        if seconds is None:
             raise UserError(
                 f"column '{column}': expected seconds, found {cell!r:.60}; if it says something else, name another "
                 f"column, or none, in task.{field}"
-            ) from None
+            )
+        if field == "duration" or 0 <= seconds < math.inf or (field == "end" and seconds == _TO_THE_END):
+            return seconds
+        otherwise = ", or -1 for the end" if field == "end" else ""
+        raise UserError(f"column '{column}': expected seconds from 0 on{otherwise}, found {seconds:g}")
 
     def channel_of(self, row: Row) -> str:
         """Return the channel that is read of a row's sound: `mix`, or a number.
 
         Raises UserError if that is no channel.
         """
-        channel = str(self.channel)
-        if _CHANNELS.get(channel, channel).isdecimal() or channel in _CHANNELS:
-            return self._channel(channel, "channel")
-        return self._channel(row.text(channel).strip().lower(), f"column '{channel}'")
+        channel = str(self.channel).strip()
+        if channel in row and channel not in _CHANNELS and not channel.isdecimal():
+            cell = row[channel]
+            whole = _as_number(cell)
+            given = str(int(whole)) if whole is not None and whole.is_integer() else row.text(channel)
+            return self._channel(given.strip().lower(), f"column '{channel}'")
+        if not channel.isdecimal() and channel.lower() not in _CHANNELS:
+            raise UserError(
+                f"channel: '{channel}' is neither mix, left, right nor a number, and the rows have no such column"
+            )
+        return self._channel(channel.lower(), "channel")
 
     def _channel(self, given: str, where: str) -> str:
         channel = _CHANNELS.get(given, given)
@@ -159,14 +178,30 @@ class SoundTask(FinetuneTask):
         return channel
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
-        unread = [row for row in rows if {"start", "end"} <= row.keys()]
-        if not unread or self.end or "start" in (self.offset, self.duration):
-            return super().remarks_on(rows)
+        remarks = super().remarks_on(rows)
+        found = next(((unread, row.place) for row in rows if (unread := self._unread_part(row))), None)
+        if found is None:
+            return remarks
+        (begin, *ends), place = found
+        if ends:
+            columns, settings = f"columns {begin} and {ends[0]}", f"task.offset={begin} and task.end={ends[0]}"
+        else:
+            columns, settings = f"column {begin}", f"task.offset={begin}"
         return [
-            *super().remarks_on(rows),
-            f"the columns start and end, first at {unread[0].place}, are not read; if they are seconds of the sounds, "
-            "task.offset=start and task.end=end read these parts only",
+            *remarks,
+            f"the {columns}, first at {place}, may say at which second a part of the sound "
+            f"begins{' and ends' * len(ends)}; {settings} reads it so",
         ]
+
+    def _unread_part(self, row: Row) -> list[str]:
+        """Return the columns of a row that seem to say where in a sound a part begins, and ends, and are not read."""
+        read = {self.offset, self.duration, self.end}
+        begin = next((name for name in row if name.lower() in _BEGINNINGS and name not in read), None)
+        if begin is None or _as_number(row[begin]) is None or self.end in row:
+            return []
+        ends = (name for name in row if name.lower() in _ENDS or (name, begin.lower()) == ("offset", "onset"))
+        end = next((name for name in ends if _as_number(row[name]) is not None), None)
+        return [begin, end] if end is not None else [begin] if self.duration in row else []
 
     def file_fingerprint(self, row: Row) -> bytes:
         try:
@@ -202,3 +237,11 @@ class SoundTask(FinetuneTask):
     def samples(self, row: Row) -> np.ndarray:
         """Return the samples (s,) of the sound of a row; raises as `wave` does."""
         return self.wave(row).samples
+
+
+def _as_number(cell: Any) -> float | None:
+    """Return the number in a cell, which may be spelled as text; None if there is none."""
+    try:
+        return None if isinstance(cell, bool) else float(cell)
+    except (TypeError, ValueError):
+        return None

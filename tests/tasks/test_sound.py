@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,13 @@ def test_segments_may_have_begins_and_ends_under_any_name(folder: Path) -> None:
     cells = {"audio": "a.wav", "start": 1.0, "stop": 1.5, "duration": 99}
     np.testing.assert_array_equal(heard(folder, cells, task), heard(folder, {"audio": "a.wav"})[8000:12_000])
     assert len(heard(folder, {**cells, "stop": -1}, task)) == 24_000  # to the end, as in Kaldi
-    with pytest.raises(UserError, match=r"column 'stop': the end, 0\.5 s, is not after the offset, 1 s"):
-        heard(folder, {**cells, "stop": 0.5}, task)
+    for wrong, message in (
+        ({"stop": 0.5}, r"column 'stop': the end, 0\.5 s, is not after the offset, 1 s"),
+        ({"stop": "inf"}, "column 'stop': expected seconds from 0 on, or -1 for the end, found inf"),
+        ({"start": -2}, "column 'start': expected seconds from 0 on, found -2"),
+    ):
+        with pytest.raises(UserError, match=message):
+            heard(folder, cells | wrong, task)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +94,14 @@ def test_segments_may_have_begins_and_ends_under_any_name(folder: Path) -> None:
         ),
         ({"offset": 4}, r"a\.wav: has 4\.000 s, and offset 4 s lies beyond"),
         ({"duration": 4000}, r"duration 4000 s lie beyond its end; .* name others, or none, in task\.offset"),
-        ({"offset": -1}, "offset: expected seconds from 0 on, found -1"),
-        ({"duration": 0}, "duration: expected more than 0 seconds, found 0"),
-        ({"offset": "nan"}, "offset: expected seconds from 0 on, found nan"),
+        ({"offset": -1}, "column 'offset': expected seconds from 0 on, found -1"),
+        ({"offset": True}, "column 'offset': expected seconds, found True"),
+        (
+            {"duration": 0},
+            "column 'duration': expected more than 0 seconds, found 0; an empty cell is all up to the end",
+        ),
+        ({"duration": "-1"}, "column 'duration': expected more than 0 seconds, found -1; an empty cell is all"),
+        ({"offset": "nan"}, "column 'offset': expected seconds from 0 on, found nan"),
         ({"duration": "00:03"}, r"column 'duration': expected seconds, found '00:03'; .* task\.duration"),
     ],
 )
@@ -111,6 +122,38 @@ def test_a_wrong_segment_is_named_with_its_file_and_line(folder: Path) -> None:
     assert len(sample.sound()) == 2400
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_duration_that_ends_before_its_sound_is_reported_unless_the_row_has_an_offset(
+    folder: Path, wrapped: bool
+) -> None:
+    cell = {"array": noise(4.0), "sampling_rate": 8000} if wrapped else str(folder / "a.flac")
+    odd = "goes on after the duration that its row says, and was read up to there"
+    for cells, expected in (
+        ({"duration": 3.5}, (odd,)),  # perhaps of another file, or rounded down
+        ({"duration": 3.95}, ()),
+        ({"duration": 3.5, "offset": 0}, ()),
+        ({}, ()),
+    ):
+        assert TASK.wave(Row({"audio": cell, **cells})).remarks == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "columns", "settings"),
+    [
+        ({"start": 0.5, "duration": 1}, "column start,", "task.offset=start"),  # as Lhotse has it
+        ({"begin_time": "0.5", "end_time": "1.5"}, "columns begin_time and end_time,", "task.end=end_time"),
+        ({"onset": 0.5, "offset": 1.5}, "columns onset and offset,", "task.offset=onset and task.end=offset"),
+        ({"tmin": 0.5, "tmax": 1.5}, "columns tmin and tmax,", "task.offset=tmin and task.end=tmax"),
+    ],
+)
+def test_begins_under_other_names_are_reported(folder: Path, cells: dict, columns: str, settings: str) -> None:
+    (remark,) = TASK.remarks_on([Row({"audio": str(folder / "a.wav"), "text": "blue", **cells})])
+    assert columns in remark
+    assert settings in remark
+    told: Any = replace(TASK, **dict(re.findall(r"task\.(\w+)=(\w+)", settings)))
+    assert not told.remarks_on([Row({"audio": str(folder / "a.wav"), "text": "blue", **cells})])
+
+
 def test_columns_that_look_like_segments_and_are_not_read_are_reported(folder: Path) -> None:
     row = Row({"audio": "a.wav", "text": "blue", "start": 1, "end": 2}, Place(str(folder / "rows.tsv"), 2))
     task = replace(TASK, max_len=200)
@@ -123,8 +166,12 @@ def test_columns_that_look_like_segments_and_are_not_read_are_reported(folder: P
 def test_one_channel_may_be_read(tmp_path: Path) -> None:
     left, right = noise(1.0, 1), noise(1.0, 2)
     soundfile.write(tmp_path / "both.wav", np.stack([left, right], 1), 8000, "FLOAT")
-    row = {"audio": "both.wav", "side": "right"}
-    for channel, expected in (("left", left), ("right", right), (2, right), ("1", left), ("side", right)):
+    row: dict[str, Any] = {"audio": "both.wav", "side": "right"}
+    row |= {"number": 2.0, "text_number": "1.0"}  # numbers as pandas writes a column in which some are missing
+    for channel, expected in (
+        *(("left", left), ("right", right), (2, right), ("1", left), ("side", right), ("Left", left)),
+        *(("number", right), ("text_number", left)),
+    ):
         wave = replace(TASK, channel=channel).wave(Row(row, Place(str(tmp_path / "rows.tsv"), 2)))
         np.testing.assert_allclose(wave.samples, expected, atol=1e-6)
         assert wave.remarks == (f"is channel {1 if expected is left else 2} of 2",)
@@ -132,7 +179,7 @@ def test_one_channel_may_be_read(tmp_path: Path) -> None:
     for channel, message in (
         (3, "has 2 channels, and channel 3 was asked for"),
         (0, "channel: expected mix, left, right, or a number from 1 on, found '0'"),
-        ("seite", "there is no column 'seite'"),
+        ("seite", "channel: 'seite' is neither mix, left, right nor a number, and the rows have no such column"),
         ("audio", r"column 'audio': expected mix, left, right, or a number from 1 on, found 'both\.wav'"),
     ):
         with pytest.raises(UserError, match=message):
@@ -165,12 +212,15 @@ def test_names_may_be_urls_percent_encoded_at_home_or_have_spaces(
         "file://localhost" + (tmp_path / "my sounds" / "é 1.wav").as_uri().removeprefix("file://"),
         "my%20sounds/%C3%A9%201.wav",
         " my sounds/é 1.wav ",
+        "my sounds\\é 1.wav",
     ):
         assert len(heard(tmp_path, {"audio": name})) == 4000, name
         assert TASK.file_fingerprint(Row({"audio": name}, Place(str(tmp_path / "rows.tsv"), 1))) != b""
     assert len(heard(tmp_path, {"audio": "100%25.wav"})) == 2000  # the name as it is comes first
     with pytest.raises(UserError, match=r"/no\.wav: there is no such file"):
         heard(tmp_path, {"audio": "file:///no.wav"})
+    with pytest.raises(UserError, match=r"https://a\.org/b\.wav: is a URL, and only files are read; download it"):
+        heard(tmp_path, {"audio": "https://a.org/b.wav"})
 
 
 def test_rows_do_not_name_pipes_or_devices(tmp_path: Path) -> None:
