@@ -41,6 +41,10 @@ _KINDS = {
     ),
 }
 COMPRESSIONS = tuple(_KINDS)
+_OTHERS = {
+    b"PAR1": "a Parquet file; give it a name that ends in .parquet",
+    b"PK\x03\x04": "a ZIP archive; unpack it with unzip",
+}
 
 
 class Damaged(Exception):
@@ -63,9 +67,10 @@ def compression_of(content: bytes) -> str:
 
 
 def remedy_for(content: bytes) -> str:
-    """Return what to do with a compressed file whose name does not say so, by how it begins; "" for any other."""
-    suffix = compression_of(content)
-    return f"unpack it with {_KINDS[suffix].command}, or give a file whose name ends in {suffix}" if suffix else ""
+    """Return what a file that is no text is, and what to do with it, by how it begins; "" if that is not known."""
+    if suffix := compression_of(content):
+        return f"compressed; unpack it with {_KINDS[suffix].command}, or give a file whose name ends in {suffix}"
+    return next((what for magic, what in _OTHERS.items() if content.startswith(magic)), "")
 
 
 def limit(size: int) -> int:

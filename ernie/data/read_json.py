@@ -15,7 +15,7 @@ from ernie.data.read_rows import document_of
 from ernie.errors import UserError
 
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")  # what may stand between two rows of a list
-_LOOKS_LIKE_JSON = re.compile(r"(?:\[\s*)?\{\s*\"(?:[^\"\\]|\\.)*\"\s*:")
+_LOOKS_LIKE_JSON = re.compile(r"(?:\[\s*)?\{\s*(?:\"(?:[^\"\\]|\\.)*\"|'[^']*')\s*:")  # or as Python writes objects
 _ENDS_LINE = re.compile(r"[ \r]*(?:\n|\Z)")
 _MOST_DIGITS = 4_000  # Python makes no number of more
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import io
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from ernie.data.compressed import Damaged, remedy_for, unpacked
 from ernie.data.raw import Dropped, Place
@@ -17,11 +18,11 @@ NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
 _PIECE = 1 << 20  # bytes
 _FIRST_PIECE = 1 << 12  # enough to see what a file is
 _FEW_NULS, _MOST_NULS = 2, 0.2  # NUL bytes of a line, and their share: text of Latin letters in UTF-16 has a half
-_MARKS = {  # byte order marks; that of UTF-32 begins as one of UTF-16
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
+_MARKS = {  # byte order marks, with their encodings; that of UTF-32 begins as one of UTF-16
+    codecs.BOM_UTF32_LE: "UTF-32LE",
+    codecs.BOM_UTF32_BE: "UTF-32BE",
+    codecs.BOM_UTF16_LE: "UTF-16LE",
+    codecs.BOM_UTF16_BE: "UTF-16BE",
 }
 MAX_LINE = 1 << 24  # bytes; longer lines are skipped without holding them in memory
 
@@ -77,6 +78,8 @@ class LineFile:
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
         with self._opened() as file:
             content = file.read(min(_FIRST_PIECE, _PIECE))
+            if _is_utf16(content):
+                raise UserError(f"{self.path}:1: {_not_utf8(content.index(0) + 1, content)}")
             while content:
                 try:
                     piece = decoder.decode(content)
@@ -92,7 +95,7 @@ class LineFile:
     def _opened(self) -> Iterator[BinaryIO]:
         try:
             with self.path.open("rb") as self._raw:
-                yield unpacked(self.path, self._raw, self._suffix)
+                yield _in_utf8(unpacked(self.path, self._raw, self._suffix))
                 self._end = self._raw.tell()
         except Damaged as error:
             what, command = error.args
@@ -102,6 +105,40 @@ class LineFile:
             ) from None
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read: {error.strerror or error}") from None
+
+
+def _in_utf8(file: BinaryIO) -> BinaryIO:
+    """Return a file, which is recoded if it begins with a mark of UTF-16 or UTF-32."""
+    begins = cast(io.BufferedReader, file).peek(4)
+    encoding = next((name for mark, name in _MARKS.items() if begins.startswith(mark)), "")
+    return cast(BinaryIO, io.BufferedReader(_Recoded(file, encoding), _PIECE)) if encoding else file
+
+
+class _Recoded(io.RawIOBase):
+    """The content of a file in UTF-8; what is damaged in it is no UTF-8, so that only its line is unreadable."""
+
+    def __init__(self, file: BinaryIO, encoding: str):
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+        self._content = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._content and (piece := self._file.read(len(buffer))):
+            self._content = self._recode(piece)
+        self._content = self._content or self._recode(b"", final=True)
+        size = min(len(buffer), len(self._content))
+        buffer[:size], self._content = self._content[:size], self._content[size:]
+        return size
+
+    def _recode(self, piece: bytes, final: bool = False) -> bytes:
+        try:
+            return self._decoder.decode(piece, final).encode(errors="surrogatepass")
+        except UnicodeDecodeError:
+            self._decoder.reset()
+            return b"\xff"
 
 
 def decoded(file: BinaryIO, returns: bool = False) -> Iterator[Line]:
@@ -160,7 +197,7 @@ def _line(number: int, content: bytes | None) -> Line:
 
 
 def _is_utf16(content: bytes) -> bool:
-    """Whether content has so many NULs that it seems to be UTF-16, without a byte order mark."""
+    """Whether content has so many NULs that it is binary, or seems to be UTF-16 without a byte order mark."""
     return content.count(0) > max(_FEW_NULS, _MOST_NULS * len(content))
 
 
@@ -170,15 +207,10 @@ def _not_utf8(byte: int, content: bytes, begins_file: bool = True) -> str:
     if not begins_file:
         return problem
     if remedy := remedy_for(content):
-        return f"{problem}, but compressed; {remedy}"
-    return f"{problem}; iconv -f {_encoding(content)} -t UTF-8 FILE converts the file"
-
-
-def _encoding(content: bytes) -> str:
-    """Return the encoding of a file that begins so and is not UTF-8, or "ENCODING"."""
-    for mark, name in _MARKS.items():
-        if content.startswith(mark):
-            return name
-    if _is_utf16(content):
-        return "UTF-16BE" if content.startswith(b"\0") else "UTF-16LE"
-    return "ENCODING"
+        return f"{problem}, but {remedy}"
+    if not _is_utf16(content):
+        return f"{problem}; iconv -f ENCODING -t UTF-8 FILE converts the file"
+    even, odd = (content[first::2].count(0) for first in (0, 1))
+    if min(even, odd) > _FEW_NULS:
+        return f"{problem}, but binary"
+    return f"{problem}; iconv -f UTF-16{'BE' if even > odd else 'LE'} -t UTF-8 FILE converts the file"

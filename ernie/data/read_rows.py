@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import date
-from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from types import NoneType
@@ -136,7 +134,7 @@ def document_of(row: Any, place: Place, options: ReadOptions) -> RawDocument | D
         return Dropped(place, "no text", _missing(row, fields))
     if title is None:
         kind = _kind(_cell(row, fields.title))
-        return Dropped(place, "wrong fields", f"'{fields.title}' is not text or a number, but {kind}")
+        return Dropped(place, "wrong fields", f"'{fields.title}' is no text, but {kind}")
     if not (is_encodable(text) and is_encodable(title)):
         return Dropped(place, NOT_UTF8, f"the text holds {LONE_SURROGATE}")
     paragraphs, headings, spans = (_cell(row, name) for name in (fields.paragraphs, fields.headings, fields.spans))
@@ -197,13 +195,13 @@ def _text(row: Mapping[str, Any], fields: Fields) -> str | None:
 
 
 def _title(row: Mapping[str, Any], fields: Fields) -> str | None:
-    """Return the title, "" without one; a number is taken as it is written, and None stands for anything else."""
+    """Return the title, "" without one; a number or time is taken as it is written.  None stands for what has parts."""
     title = _cell(row, fields.title)
-    if title is None or title == "":
+    if title is None or title != title:  # NaN, with which tables mark that there is none
         return ""
-    if isinstance(title, (str, bytes)):
-        return " ".join(_decoded(title).split())
-    return str(title) if isinstance(title, (int, float, Decimal, date)) and not isinstance(title, bool) else None
+    if isinstance(title, (list, tuple, Mapping)):
+        return None
+    return " ".join(_decoded(title).split()) if isinstance(title, (str, bytes)) else str(title)
 
 
 def _decoded(text: str | bytes) -> str:
@@ -221,16 +219,19 @@ def _missing(row: Mapping[str, Any], fields: Fields) -> str:
         f"no text under '{fields.text}', no list of texts under '{fields.paragraphs}'; "
         + "".join(f"{what}; " for what in instead)
         + f"keys: {keys}"
+        + "; --set read.fields.text=KEY names that of the text" * (not instead and len(row) > 0)
     )
 
 
 def _kind(value: Any) -> str:
     """Name the type of a value for people."""
     if isinstance(value, list) and value:
-        others = sorted({_kind(item) for item in value if not isinstance(item, str)})
+        others = sorted({_kind(item) for item in value if not isinstance(item, (str, bytes))})
         return f"a list with {others[0]}" if others else "a list of texts"
     if isinstance(value, Mapping):
         return "an object"
+    if value != value:
+        return "no number (NaN)"
     return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 

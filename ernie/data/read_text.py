@@ -27,6 +27,7 @@ _FINAL = frozenset(".!?…。！？；;:：,，、\"'”’」』》)）]】")  
 _TITLE_LENGTH = 100  # characters
 _LONG_TITLE = 40  # characters; where the next line goes on in lower case, this is a line that was wrapped
 _END = "<|endoftext|>"  # with which GPT-2's corpora end a document
+_BEGINS_WITH_TAG = re.compile(r"<[?!]?[A-Za-z][^<>]*>(?:.*>)?\Z")
 _PROBE_LINES = 5  # used to detect the format
 _PROBE_SIZE = 100_000  # characters used to find out whether lines are wrapped
 
@@ -55,12 +56,32 @@ def _read_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Itera
     read = _read_plain
     if options.format == "tagged" or (options.format == "auto" and _are_tagged(first)):
         read = _read_tagged
-    elif options.format == "auto" and first and first[0].text is not None and _WIKI_OPEN.match(first[0].text.strip()):
-        read = _read_wiki
-    elif first and first[0].text is not None and first[0].text.strip() == "<DOC>":
-        problem = "begins with <DOC>, as TREC's files do: its tags are read as text. Write its documents as JSON lines"
-        warnings.warn(f"{file}: {problem}", Remark, stacklevel=2)
+    elif options.format == "auto":
+        begins = (first[0].text or "").strip() if first else ""
+        if _WIKI_OPEN.match(begins) or any(map(_is_wiki_tag, first)):
+            read = _read_wiki
+        elif _BEGINS_WITH_TAG.match(begins):
+            problem = "as SGML and XML do: its tags are read as text. Write its documents as JSON lines"
+            warnings.warn(f"{file}: begins with {begins:.80}, {problem}", Remark, stacklevel=2)
+        else:
+            read = _read_plain_then_wiki
     yield from read(file, chain(first, remaining), options)
+
+
+def _read_plain_then_wiki(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """Read plain text, and from WikiExtractor's first tag on its documents: the file may be a part of one."""
+    remaining, tags = iter(lines), list[Line]()
+
+    def before() -> Iterator[Line]:
+        for line in remaining:
+            if _is_wiki_tag(line):
+                tags.append(line)
+                return
+            yield line
+
+    yield from _read_plain(file, before(), options)
+    if tags:
+        yield from _read_wiki(file, chain(tags, remaining), options)
 
 
 def _text_lines(file: str, lines: Iterable[Line]) -> Iterator[Line]:
@@ -187,6 +208,7 @@ def _is_title(text: str) -> bool:
 # The tag is the whole line, or text follows it.
 _WIKI_OPEN = re.compile(r"<doc(?:\s+[\w:-]+=.*)?>\Z(?<!</doc>)|<doc(?:\s+[\w:-]+=\"[^\"]*\")+\s*>|<doc>(?=.*</doc>\Z)")
 _WIKI_CLOSE = "</doc>"
+_WIKI_TAG = re.compile(r'<doc id="[^"]*" (?:\w+="[^"]*" )*title=".*">')  # as WikiExtractor writes it
 # A title may contain quotes and >: it ends before the next attribute or the end of the tag.
 _WIKI_TITLE = re.compile(r'\btitle="(.*?)"(?=\s+[\w:-]+="|\s*>)')
 _HEADING_LENGTH = 80  # characters
@@ -196,6 +218,10 @@ _SENTENCE_WORD = re.compile(
     r"\b(?:is|are|was|were|be|been|has|have|had|did|does|can|could|will|would|may|might|must|became|becomes|"
     r"he|she|it|they|we|you)\b"
 )
+
+
+def _is_wiki_tag(line: Line) -> bool:
+    return line.text is not None and line.text.startswith("<doc ") and bool(_WIKI_TAG.match(line.text))
 
 
 def _read_wiki(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import html
 import re
-from datetime import date
+from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -54,9 +54,13 @@ class TestPlainText:
             f"{path}:{line}: <|endoftext|> is read as the end of a document, as blank lines are"
         ]
 
-    def test_the_tags_of_trec_files_are_noted(self, tmp_path):
-        path = put(tmp_path / "a.txt", "<DOC>\n<DOCNO> 1 </DOCNO>\n<TEXT>\nOne.\n</TEXT>\n</DOC>\n")
-        with pytest.warns(Remark, match="a.txt: begins with <DOC>, as TREC's files do: its tags are read as text"):
+    @pytest.mark.parametrize(
+        "tag",
+        ["<DOC>", '<DOC id="AFP.0001" type="story" >', '<?xml version="1.0"?>', "<html>", "<doc><docno>1</docno>"],
+    )
+    def test_the_tags_of_other_formats_are_noted(self, tmp_path, tag):
+        path = put(tmp_path / "a.txt", f"\n{tag}\n<TEXT>\nOne.\n</TEXT>\n</DOC>\n")
+        with pytest.warns(Remark, match=f"a.txt: begins with {re.escape(tag)}, as SGML and XML do: its tags are read"):
             read_all(path)
 
     def test_a_short_first_line_without_a_full_stop_is_the_title(self, tmp_path):
@@ -123,12 +127,41 @@ class TestPlainText:
         (document,) = read_all(put(tmp_path / "a.txt", f"{first}\n> times, it was so.\n"))
         assert (document.title, document.text) == ("", f"{first}\n> times, it was so.")
 
-    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-    def test_text_in_utf16_is_dropped_with_or_without_a_byte_order_mark(self, tmp_path, encoding):
+    @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+    def test_text_in_utf16_without_a_byte_order_mark_is_dropped(self, tmp_path, encoding):
         (dropped,) = read_documents([put(tmp_path / "a.txt", "One is here.\n\nTwo.\n".encode(encoding))])
-        name = encoding.upper().replace("-", "").replace("UTF", "UTF-")
         assert dropped.reason == "invalid UTF-8"
-        assert f"iconv -f {name} -t UTF-8" in dropped.detail
+        assert f"iconv -f {encoding.upper().replace('-', '').replace('UTF', 'UTF-')} -t UTF-8" in dropped.detail
+
+    @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+    @pytest.mark.parametrize("compress", [bytes, gzip.compress])
+    def test_text_in_utf16_with_a_byte_order_mark_is_read(self, tmp_path, monkeypatch, encoding, compress):
+        monkeypatch.setattr("ernie.data.read_lines._PIECE", 64)
+        text = "\ufeffDer Fluß\r\nist langsam 😀.\r\n\r\n河很慢。\r\n" + "Lang. " * 50
+        path = put(tmp_path / f"a.txt{'.gz' * (compress is not bytes)}", compress(text.encode(encoding)))
+        found = read_all(path, options=NO_TITLES)
+        assert [document.text.strip() for document in found] == [
+            "Der Fluß\nist langsam 😀.",
+            "河很慢。\n" + "Lang. " * 49 + "Lang.",
+        ]
+
+    def test_what_is_damaged_in_utf16_is_dropped_at_its_line(self, tmp_path):
+        damaged = "\ufeffOne.\n\nTwo \ud800.\n\nThree.".encode("utf-16-le", "surrogatepass") + b"\x00"
+        one, *dropped = read_documents([put(tmp_path / "a.txt", damaged)])
+        assert one.text == "One."
+        assert [(item.place.line, item.reason) for item in dropped] == [(3, "invalid UTF-8"), (5, "invalid UTF-8")]
+
+    @pytest.mark.parametrize(
+        ("content", "what"),
+        [
+            (b"PK\x03\x04\0\0\0\0\0\0", "a ZIP archive; unpack it with unzip"),
+            (b"PAR1\x15\x04\x15\x9e", "a Parquet file; give it a name that ends in .parquet"),
+            (b"\x93\x8a" + b"\0" * 50, "binary"),
+        ],
+    )
+    def test_files_of_other_formats_are_named(self, tmp_path, content, what):
+        (dropped,) = read_documents([put(tmp_path / "a.txt", content)])
+        assert f"is not UTF-8 text, but {what}" in dropped.detail
 
     def test_files_that_were_joined_have_byte_order_marks_within(self, tmp_path):
         path = put(tmp_path / "a.txt", "\ufeffOne.\n\n\ufeffTwo.\n")
@@ -221,6 +254,13 @@ class TestWikiExtractor:
             ("Sand", "Sand is dry. So."),
             ("Sand", "Sand is here.\nAnd there.</doc> It blows."),
         ]
+
+    @pytest.mark.parametrize("before", [1, 8])
+    def test_text_may_stand_before_the_first_tag(self, tmp_path, before):
+        text = "It was long.\n" * before + '<doc id="1" url="u" title="Sand">\nSand\n\nSand is dry.\n\nSo.\n</doc>\n'
+        first, sand = read_all(put(tmp_path / "a.txt", text))
+        assert first.text == "\n".join(["It was long."] * before)
+        assert (sand.title, sand.text, sand.place.line) == ("Sand", "Sand is dry.\nSo.", before + 1)
 
     def test_a_sentence_about_the_tag_is_text(self, tmp_path):
         found = read_all(put(tmp_path / "a.txt", "<doc> is a tag. It opens <b>.\n\nAnd </doc> closes.\n"))
@@ -376,7 +416,7 @@ class TestJsonLines:
             ('{"body": "x"}', "no text", "keys: body"),
             ('{"text": 3}', "no text", "no text under 'text'"),
             ('{"\\ud800x": 3}', "no text", r"keys: \ud800x"),
-            ('{"text": "x", "title": ["T"]}', "wrong fields", "'title' is not text or a number, but a list of texts"),
+            ('{"text": "x", "title": ["T"]}', "wrong fields", "'title' is no text, but a list of texts"),
             ('{"text": "x", "headings": "History"}', "wrong fields", "'headings' is not a list of paragraph numbers"),
             ('{"text": "x", "headings": 0}', "wrong fields", "'headings' is not a list of paragraph numbers"),
             ('{"text": "x", "headings": [true]}', "wrong fields", "'headings' is not a list of paragraph numbers"),
@@ -476,7 +516,16 @@ class TestParquet:
 
     @pytest.mark.parametrize(
         ("titles", "expected"),
-        [([1984], "1984"), ([2.5], "2.5"), ([date(2020, 1, 2)], "2020-01-02"), ([Decimal("1.50")], "1.50")],
+        [
+            ([1984], "1984"),
+            ([2.5], "2.5"),
+            ([float("nan")], ""),
+            ([True], "True"),
+            ([date(2020, 1, 2)], "2020-01-02"),
+            ([time(3, 30)], "03:30:00"),
+            ([timedelta(days=1)], "1 day, 0:00:00"),
+            ([Decimal("1.50")], "1.50"),
+        ],
     )
     def test_a_title_of_another_type_is_kept_as_text(self, tmp_path, titles, expected):
         pq.write_table(pa.table({"text": ["The river runs."], "title": titles}), tmp_path / "a.parquet")
@@ -492,6 +541,8 @@ class TestParquet:
             (pa.array([{"a": 1}]), "an object"),
             (pa.array([date(2020, 1, 2)]), "a date"),
             (pa.array([True]), "true or f"),
+            (pa.array([float("nan")]), "no number (NaN)"),
+            (pa.array([[b"One.", None]]), "a list with nothing (null)"),
         ],
     )
     def test_a_column_without_text_is_named_with_its_type(self, tmp_path, column, kind):

@@ -64,7 +64,9 @@ def test_lines_that_are_not_json_are_dropped_where_the_first_is(tmp_path: Path) 
         assert (first.title, dropped.reason) == ("Town", "not JSON")
 
 
-@pytest.mark.parametrize("content", ['{"text": "broken\n', '{\n "text": "a",\n}\n', '[{"text": "a"} {"text"'])
+@pytest.mark.parametrize(
+    "content", ['{"text": "broken\n', "{'text': 'a'}\n", '{\n "text": "a",\n}\n', '[{"text": "a"} {"text"']
+)
 def test_a_text_that_begins_like_json_and_is_none_is_refused(tmp_path: Path, content: str) -> None:
     path = put(tmp_path / "a.txt", content)
     with pytest.raises(UserError, match=r"a\.txt.*(begins like JSON|no JSON object)"):
@@ -118,8 +120,8 @@ def test_json_files_of_a_folder_are_read_where_it_holds_no_other_texts(tmp_path:
 
 
 def test_json_that_is_not_utf8_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    path = put(tmp_path / "a.json", json.dumps([TOWN]).encode("utf-16"))
-    with pytest.raises(UserError, match=r"a\.json:1: byte 1 of the line is not UTF-8 text; iconv -f UTF-16"):
+    path = put(tmp_path / "a.json", json.dumps([TOWN]).encode("utf-16-le"))
+    with pytest.raises(UserError, match=r"a\.json:1: byte 2 of the line is not UTF-8 text; iconv -f UTF-16LE"):
         list(read_documents([path]))
     later = put(tmp_path / "b.json", b'[\n{"text":\n "na\xefve"}]')
     with pytest.raises(UserError, match=r"b\.json:3: byte 5 of the line is not UTF-8 text"):
