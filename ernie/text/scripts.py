@@ -3,6 +3,7 @@
 import re
 
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # Chinese characters, in any language
+KANA = "\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d"
 NO_SPACES = f"\u3001-\u30ff\uff00-\uffef{HAN}"  # Chinese, Japanese, and their punctuation
 # The characters used to transliterate foreign names into simplified Chinese.
 TRANSLITERATION = (

@@ -12,21 +12,24 @@ _EMOJI = (
     r"|[0-9#*]\ufe0f?\u20e3)[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
 )
 _EMOTICON = r"(?:[:;=]['’]?-?[)(\]DPpO/|]+|<3|\^_?\^)(?=\s|\Z)"
-_FOOTNOTE = (  # [1], [12, 13], [1]:20, [a], [note 1], [citation needed]
-    r"\[(?:\d{1,4}(?:\s?[,\u2013-]\s?\d{1,4})*|[a-z]|(?:note|nb|fn)\.?\s?\d{1,4}|[a-z]{2,20} needed)\](?::\d{1,4})?"
-    r"|［\d{1,4}］|[\xb9\xb2\xb3\u2070\u2074-\u2079\u2020\u2021]+"
+_FOOTNOTE = (  # [1], [12, 13], [1]:20, [a], [note 1], [citation needed], [註1]
+    r"\[(?:\d{1,4}(?:\s?[,\u2013-]\s?\d{1,4})*|[a-z]|(?:note|nb|fn)\.?\s?\d{1,4}|[a-z]{2,20} needed)\]"
+    r"(?::\s?\d{1,4}(?:[\u2013-]\d{1,4})?)?"
+    r"|［\d{1,4}］|[\xb9\xb2\xb3\u2070\u2074-\u2079\u207d\u207e\u2020\u2021]+"
 )
+# Right after a mark, any short text in brackets is one, and in English a number, too.
+_CLOSE_FOOTNOTE = r"\[{1,2}[^\[\]\n]{1,24}\]{1,2}"
+_CLOSE_NUMBER = r"\(\d{1,3}\)|\^\d{1,3}|(?:(?<=[a-z]{3}[.!?])|(?<=[.!?][\"\u201d\u2019]))\d{1,3}(?=\s)"
 _MORE = rf"\s?(?:{_FOOTNOTE})|\s*(?:{_EMOJI}|{_EMOTICON})|\ufe0f"
 
 # A sentence may begin with one: a bullet, or the dash before what somebody says.
 BULLET = r"[\u2022\u2023\u25a0-\u25ff\u2605\u2606\u2713\u2714\u2756\u27a2\u27a4\u2013\u2014-]"
 
-_CLOSERS = """["'\u201d\u2019)\\]\xbb*]"""
+_CLOSERS = """["'\u201d\u2019)\\]\xbb*\u300d\u300f]"""
 CLOSING = re.compile(f"{_CLOSERS}*")
-TAIL = re.compile(rf"(?:{_MORE})*")
-# In English; a number in parentheses is a footnote only right after the mark.
-ENGLISH_TAIL = re.compile(rf"{_CLOSERS}*(?:\(\d{{1,3}}\))?(?:{_CLOSERS}|{_MORE})*")
-SPACE = re.compile(r"\s*")
+TAIL = re.compile(rf"(?:\[\w{{1,6}}\])?(?:{_MORE})*")
+ENGLISH_TAIL = re.compile(rf"{_CLOSERS}*(?:(?:{_FOOTNOTE}|{_CLOSE_FOOTNOTE})+|{_CLOSE_NUMBER})?(?:{_CLOSERS}|{_MORE})*")
+SPACE = re.compile(r"[\s\u200b\u2060\ufeff]*")
 
 
 def skip(pattern: re.Pattern[str], text: str, at: int) -> int:

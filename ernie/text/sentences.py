@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterator
 
 from ernie.errors import UserError
 from ernie.text.chinese_sentences import chinese_ends
-from ernie.text.scripts import HAN_CHARACTER
+from ernie.text.scripts import HAN, KANA
 from ernie.text.sentence_marks import BULLET, CLOSING, ENGLISH_TAIL, SPACE, skip
 
 # Abbreviations that precede what they belong to, so that no sentence ends with them.
 _BEFORE_NAME = frozenset(
-    "mr mrs ms dr prof rev fr hon st mt ft gen col maj capt cmdr cdr lt sgt adm gov sen rep pres messrs mme mlle "
-    "e.g i.e cf vs viz approx ca esp incl".split()
+    "mr mrs ms dr prof rev fr hon mt gen col maj capt cmdr cdr lt sgt cpl pvt pfc adm gov sen rep pres insp supt "
+    "messrs mme mmes mlle e.g i.e a.k.a cf v vs viz approx ca esp incl eds".split()
 )
 # Abbreviations before a number; elsewhere they are words that may end a sentence ("no", "art", "fig").
 _BEFORE_NUMBER = frozenset(
-    "no nos vol vols p pp fig figs ch chap chaps sec secs art eq eqs ref refs ver op jan feb mar apr jun jul aug sep "
-    "sept oct nov dec".split()
+    "no nos vol vols p pp fig figs tab ch chap chaps sec secs art eq eqs ref refs ver op tel ext b c d fl jan feb mar "
+    "apr jun jul aug sep sept oct nov dec".split()
 )
 # Abbreviations after which a sentence may end or continue: the next word decides.
 _UNDECIDED = frozenset(
     "inc corp co ltd bros jr sr etc al bc ad ph.d m.d b.a m.a a.m p.m u.s u.k u.n u.s.a d.c e.u l.a ave blvd dept univ "
-    "assn est min max".split()
+    "assn est min max st ft".split()
 )
 # Words that, when capitalized, nearly always begin a sentence.
 _STARTERS = frozenset(
@@ -33,13 +33,16 @@ _STARTERS = frozenset(
     "despite unlike according today nobody nothing everybody everyone everything somebody someone something".split()
 )
 
-_MARKS = re.compile(r"[.!?\u2026\u203c\u2047-\u2049]+")  # one mark, or several: ... ?!
+# One mark, or several: ... ?!  Those of Chinese and Japanese, and of Hindi, Arabic and Urdu, may stand in English text.
+_MARKS = re.compile(r"[.!?\u2026\u203c\u2047-\u2049\u3002\uff01\uff1f\uff61\u0964\u0965\u061f\u06d4]+")
+_SPACELESS = frozenset("\u3002\uff01\uff1f\uff61")  # marks that no space follows
 # A bullet or dash, opening quotes and brackets, a word.
-_NEXT = re.compile(rf"(?:{BULLET}\s*)?[\"'\u201c\u2018(\[\xab\xbf\xa1*\u2014-]*([^\W_]+)")
+_NEXT = re.compile(rf"(?:{BULLET}\s*)?[\"'\u201c\u2018\u300c\u300e\u300a\uff08(\[\xab\xbf\xa1*\u2014-]*([^\W_]+)")
 _LAST_WORD = re.compile(r"[^\s\"'\u201c\u2018(\[\xab\u2014/-]*\Z")
 _LONGEST_WORD = 24  # characters looked at before a full stop: more than any abbreviation has
 
 _LETTER = re.compile(r"[^\W\d_]")
+_HAN_OR_KANA = re.compile(f"[{HAN}{KANA}]")
 _LEAST_HAN = 0.2  # share of the letters; a Chinese character carries about as much as four or five Latin letters
 
 
@@ -61,8 +64,8 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 
 def detect_language(text: str) -> str:
-    """Return 'zh' if at least a fifth of the letters are Chinese characters, else 'en'."""
-    chinese = len(HAN_CHARACTER.findall(text))
+    """Return 'zh' if at least a fifth of the letters are Chinese characters or Japanese kana, else 'en'."""
+    chinese = len(_HAN_OR_KANA.findall(text))
     return "zh" if chinese and chinese >= _LEAST_HAN * len(_LETTER.findall(text)) else "en"
 
 
@@ -78,7 +81,11 @@ def _english_ends(text: str) -> Iterator[int]:
         if following is None or not _may_begin(following[1]):
             continue
         # Without a space, as in 3.5 or U.S, only a footnote or an emoji shows that a sentence ends.
-        if after == tail and (tail == skip(CLOSING, text, match.end()) or not following[1][0].isupper()):
+        if (
+            after == tail
+            and match.group()[-1] not in _SPACELESS
+            and (tail == skip(CLOSING, text, match.end()) or not following[1][0].isupper())
+        ):
             continue
         if match.group() == "." and not _full_stop_ends(text, max(first, last), match.start(), following[1]):
             continue
@@ -96,7 +103,7 @@ def _full_stop_ends(text: str, first: int, at: int, next_word: str) -> bool:
     lower = word.lower()
     if lower in _BEFORE_NAME:
         return False
-    if lower in _BEFORE_NUMBER and next_word[0].isdigit():
+    if lower in _BEFORE_NUMBER and (next_word[0].isdigit() or text[at + 1 : at + 2].isdigit()):
         return False
     if _is_initial(word) or lower in _UNDECIDED:
         return next_word.lower() in _STARTERS

@@ -20,7 +20,7 @@ from ernie.text.coverage import count_stripped
 from ernie.text.segment.base import Kind, Segmenter, Words, combine, in_order, no_spans
 from ernie.text.sentences import split_sentences
 from ernie.text.tokenizer import Tokenizer
-from pretrain.corpus.language import document_language
+from pretrain.corpus.language import document_language, paragraph_language
 from pretrain.corpus.report import Counts
 from pretrain.corpus.units import Tokenized, UnitTable
 
@@ -105,7 +105,8 @@ class Encoder:
         sources: Sequence[tuple[int, int]],
         counts: Counts,
     ) -> Documents:
-        cut = [cut_sentences(document, language) for document, language in zip(documents, languages, strict=True)]
+        each = self._rules.detect
+        cut = [cut_sentences(*both, each) for both in zip(documents, languages, strict=True)]
         sentences = Sentences(cut, self._tokenizer)
         tokens = self._table.tokenize(sentences.units, sentences.words)
         starts = tokens.starts[sentences.unit_starts]
@@ -211,14 +212,17 @@ class Cut(NamedTuple):
     marks: list[int]
 
 
-def cut_sentences(document: RawDocument, language: str) -> Cut:
-    """Return the sentences of a document with their marks; the title and headings are one sentence each."""
+def cut_sentences(document: RawDocument, language: str, detect: bool = False) -> Cut:
+    """Return the sentences of a document with their marks; the title and headings are one sentence each.
+
+    With `detect`, a paragraph that is all in the other language is split by that one's rules.
+    """
     texts, marks = ([document.title], [_TITLE]) if document.title else ([], [])
     for number, paragraph in enumerate(document.text.split("\n")):
         if number in document.headings:
             texts.append(paragraph)
             marks.append(_HEADING)
-        elif found := split_sentences(paragraph, language):
+        elif found := split_sentences(paragraph, paragraph_language(paragraph, language) if detect else language):
             texts += found
             marks += [_FIRST, *[0] * (len(found) - 1)]
     return Cut(texts, marks)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from ernie.text.scripts import NO_SPACES
 from ernie.text.sentences import detect_language
 
 LANGUAGES = ("en", "zh")
 _SAMPLED = 2_000  # characters, taken from all of a document
+_SPACELESS = re.compile(f"[{NO_SPACES}]")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -17,3 +19,10 @@ def document_language(text: str, otherwise: str) -> str:
     if not _LETTER.search(sampled):
         return otherwise
     return "en" if sampled.isascii() else detect_language(sampled)
+
+
+def paragraph_language(paragraph: str, document: str) -> str:
+    """Return the language whose rules split a paragraph: that of its document, unless it is all in the other one."""
+    if document == "en":
+        return "en" if paragraph.isascii() else detect_language(paragraph)
+    return "zh" if _SPACELESS.search(paragraph) else "en"

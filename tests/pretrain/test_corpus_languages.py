@@ -64,6 +64,14 @@ def test_each_document_is_split_by_the_rules_of_its_language(folder: Path, token
     assert languages["en"] > 3 and languages["zh"] > 12 and sum(languages.values()) == 45
 
 
+def test_paragraphs_of_the_other_language_are_split_by_its_rules(folder: Path, tokenizer: Path) -> None:
+    Path("abstracts.txt").write_text(
+        f"{CHINESE * 3}\nMill v. Weber was long. It is 3.\n1998.\n\n{ENGLISH} {ENGLISH} {ENGLISH}\n{CHINESE}\n"
+    )
+    assert sentences_of(built(tokenizer, inputs="abstracts.txt"), "abs") == [15, 13]
+    assert sentences_of(built(tokenizer, inputs="abstracts.txt", language="zh"), "abs") == [14, 5]
+
+
 def test_a_language_that_is_given_is_that_of_all_documents(folder: Path, tokenizer: Path) -> None:
     corpus = built(tokenizer, language="zh")
     assert sentences_of(corpus, "in/a.txt") == [1, 1, 1]

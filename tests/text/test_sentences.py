@@ -31,6 +31,14 @@ from ernie.text.sentences import detect_language, split_sentences
         ["1. First item.", "2. Second item.", "• One is here.", "★ Two is done.", "– How are you?", "– Fine."],
         ["Plan B.", "Nobody likes it.", "See Figs. 2 and 3 and Eqs. (1) and (2).", "Yes."],
         ["It is here.", "iPhones ring.", "eBay is large.", "mRNA is not."],
+        [
+            "Roe v. Wade came c. 1970.",
+            "Pvt. Ryan a.k.a. Jim (b. 1920) met Cpl. Upham and Messrs. A. and Mmes. B.",
+            "So.",
+        ],
+        ["He lives on Main St.", "She has 6 ft.", "It is near St. Paul and Ft. Worth (tel. 555, ext. 12)."],
+        ["यह अच्छा है।", "वह बुरा है॥", "هل هذا جيد؟", "یہ اچھا ہے۔", "Yes."],
+        ["It is long.\u200b", "It is slow.\ufeff", "He left."],
     ],
 )
 def test_english_text_is_split_into_its_sentences(sentences: list[str]) -> None:
@@ -69,6 +77,17 @@ def test_chinese_text_is_split_into_its_sentences(sentences: list[str]) -> None:
         ["Great! :)", "Loved it. <3", "Go :) now."],
         ["Mr.[1] Smith met Dr.² Jones at 3.5 p.m.[3] on Jan. 5.[4]", "See p.[5] 6 and Fig.[6] 7."],
         ["She lived in the U.S.[2] for years.", "He left.", "[T]he door fell shut."],
+        [
+            "It is long.[i]",
+            "It is slow.[p. 5]",
+            "A.[N 1]",
+            "No.[lower-alpha 1]",
+            "So.[†]",
+            "Is it?[who?]",
+            "It is.[[1]]",
+        ],
+        ["It is long.[1]: 5", "It is slow.[2]:5–7", "He said.^1", 'It "is."12', "It was.⁽¹⁾", "Yes."],
+        ["It is long.1", "It is slow.23", "See fig.3 Smith made.", "It is 3.5 He said.", "Yes."],
     ],
 )
 def test_footnotes_superscripts_and_emoji_belong_to_the_sentence_before_them(sentences: list[str]) -> None:
@@ -111,6 +130,18 @@ def test_a_footnote_or_an_emoji_ends_a_sentence_also_without_a_space() -> None:
         ["“我们非常关注这个非常重要的公务车市场……", "我们是要为客户提供新的价值，而不是推销产品。”", "他走了。"],
         ["今天很长。[1]", "明天很慢。[2][3]", "后天¹也是。²"],
         ["太好了！😀", "我喜欢。👍🏽", "走吧。👨‍👩‍👧"],
+        ["很長。[註1]", "很短。[來源請求]", "太好了！[微笑]", "走吧。[doge]", "[]是空的。", "【快讯】下雨。"],
+        [
+            "「快走！」他催促著。",
+            "“好！”李四回应。",
+            "“是的。”",
+            "报道称，他走了。",
+            "『不！』她低語。",
+            "“好。”",
+            "他点点头。",
+        ],
+        ["“都走了。”公司负责人透露，“没有人。”"],
+        ["“快走！”", "他的建议很好。", "“好！”", "评论家来了。", "“不！”", "这是简称。"],
     ],
 )
 def test_marks_inside_chinese_brackets_quotes_numbers_and_names_end_no_sentence(sentences: list[str]) -> None:
@@ -144,6 +175,13 @@ def test_the_language_is_detected_from_the_characters() -> None:
     assert detect_language("The word 中文 means Chinese, and that is all there is to say.") == "en"
     assert detect_language("") == "en"
     assert detect_language("\U00020000\U0002a6d6 rare") == "zh"  # from later Unicode blocks
+    assert detect_language("ねこがすきです。ﾈｺ") == "zh"
+    assert detect_language("고양이") == "en"
+
+
+def test_sentences_of_a_script_without_spaces_end_within_english_text_too() -> None:
+    found = split_sentences("It says 你好！ She left.我喜欢。「是吗？」Yes.", "en")
+    assert found == ["It says 你好！", "She left.我喜欢。", "「是吗？」", "Yes."]
 
 
 def test_a_list_number_may_follow_leading_white_space() -> None:
