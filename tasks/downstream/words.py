@@ -69,7 +69,8 @@ def split_words(text: str, splitting: Splitting | None, attached: Iterable[str],
     if splitting in (None, "units"):
         return list(_located([word for word in tokenizer.words(text, tokenizer.split(text)) if word], text))
     kept = frozenset(attached)
-    clitics = tuple(filter(_CLITIC.fullmatch, kept))
+    known = {form for word in kept if _CLITIC.fullmatch(word) for form in (word, word.replace("'", "’"))}
+    clitics = sorted(known, key=lambda clitic: (-len(clitic), clitic))  # n't before 't
     return [span for found in _CHUNK.finditer(text) for span in _at_marks(text, *found.span(), kept, clitics)]
 
 

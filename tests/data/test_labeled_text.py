@@ -145,6 +145,18 @@ class TestSeparated:
     def test_quotes_are_text_in_tsv(self, write: Write, text: str) -> None:
         assert [row["text"] for row in rows(write("a.tsv", f"text\tlabel\n{text}\tx\nb\ty\n"))] == [text, "b"]
 
+    def test_cells_of_a_tsv_file_that_a_table_has_quoted_are_noted(self, write: Write) -> None:
+        name = write("a.tsv", 'text\tlabel\n"say ""no"""\ta\n"a"\t"[""a"", ""b""]"\n')
+        with pytest.warns(
+            Remark, match=r"a\.tsv: 2 cells in quotes .*, the first on line 2, .* quote: '\"' reads them"
+        ):
+            assert rows(name)[0]["text"] == '"say ""no"""'
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert rows(name, quote='"')[1]["label"] == '["a", "b"]'
+            assert rows(name, quote="")[0]["text"] == '"say ""no"""'
+            rows(write("b.tsv", 'text\tlabel\n"" b ""\tx\n""\ty\n'))
+
     def test_csv_quoting_protects_line_breaks_delimiters_and_quotes_and_lines_are_counted(self, write: Write) -> None:
         name = write("a.csv", 'text,label\n"two\r\nlines, ""both"" one",x\r\n\r\nthird,y\n"a\n\nb",z\nlast,w\n')
         assert [row["text"] for row in rows(name)] == ['two\nlines, "both" one', "third", "a\n\nb", "last"]

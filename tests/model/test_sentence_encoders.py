@@ -257,6 +257,13 @@ def test_a_model_whose_vectors_cannot_be_computed_says_so_instead_of_giving_othe
     assert certificate.passed and any(what in note for note in certificate.notes)
 
 
+@pytest.mark.parametrize("kind", ["Dense", "LayerNorm"])
+def test_a_layer_without_its_weights_raises_a_user_error(kind: str, tmp_path: Path) -> None:
+    published(tmp_path, pooling("cls_token"), (kind, {"in_features": 16, "out_features": 16}, {}))
+    with pytest.raises(UserError, match=f"2_{kind}: holds no weights \\(no model.safetensors or pytorch_model.bin\\)"):
+        ErnieModel.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -266,6 +273,7 @@ def test_a_model_whose_vectors_cannot_be_computed_says_so_instead_of_giving_othe
         ("modules.json", '[{"type": "a.Transformer", "path": "../x"}]', r"the path '../x' is not in the folder"),
         ("1_Pooling/config.json", '{"word_embedding_dimension": 8, "pooling_mode_cls_token": true}', "8 numbers, not"),
         ("sentence_bert_config.json", '{"max_seq_length": 2}', "texts of 2 tokens have no room"),
+        ("sentence_bert_config.json", '{"max_seq_length": "16"}', "max_seq_length: expected a whole number or null"),
         ("config_sentence_transformers.json", '{"prompts": {"a": 3}}', "prompts: expected texts by name"),
         ("config_sentence_transformers.json", '{"default_prompt_name": "a"}', "default_prompt_name among the names"),
     ],

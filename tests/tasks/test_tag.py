@@ -222,6 +222,8 @@ class TestRawText:
         [
             (CONLL, "The U.S. and Al-Ain", "The|U.S.|and|Al-Ain"),
             (CONLL, "In Paris, Mr. Jones's dog (a-b) won't.", "In|Paris|,|Mr.|Jones|'s|dog|(|a-b|)|won't|."),
+            (CONLL, "Mr. Jones’s dog", "Mr.|Jones|’s|dog"),
+            (["'t", "'nt", "n't", "x't", "."], "It isn't.", "It|is|n't|."),
             (CONLL, 'He left the U.S.: "3.5%... -2"', 'He|left|the|U.S.|:|"|3.5|%|...|-2|"'),
             (["Anna", "in", "Paris", "."], "The U.S. and Al-Ain.", "The|U.S.|and|Al-Ain|."),
             (["Anna,", "in", "Paris."], "Al-Ain, the U.S.", "Al-Ain,|the|U.S."),

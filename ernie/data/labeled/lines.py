@@ -23,6 +23,7 @@ _MOST_COLUMNS = 100_000  # more would take gigabytes: each cell is an object
 _MOST_NESTED = 100  # lists and objects inside one another in a row of JSON
 _SHOWN = 20  # columns listed in a message
 _A_LIST = "begins a list; rows that stand in one list are read from a .json file, or with format: json"
+_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # as text with quotes in it stands in a quoted cell
 _DELIMITERS = {"\t": "a tab", ";": "';'", ",": "','", "|": "'|'"}  # that are detected, with their names in messages
 
 
@@ -43,6 +44,8 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
     delimiter = options.delimiter or _delimiter(names, "," if comma else "\t")
     quote = options.quote if options.quote is not None else ('"' if comma or delimiter != "\t" else "")
     lines = chain(first, lines)
+    if options.quote is None and not quote:
+        lines = _noting_quotes(file, lines, delimiter)
     columns = list(options.columns)
     for place, cells in _cells(file, lines, delimiter, quote, options.escape):
         if isinstance(cells, str):
@@ -95,6 +98,24 @@ def _cells(
         return
     for line in lines:
         yield Place(file, line.number), line.problem if line.text is None else line.text.split(delimiter)
+
+
+def _noting_quotes(file: str, lines: Iterable[Line], delimiter: str) -> Iterator[Line]:
+    """Yield the lines, and warn at the end of cells in quotes, with doubled ones inside, that are read as they are."""
+    count, first = 0, 0
+    for line in lines:
+        if line.text is not None and '""' in line.text:
+            found = sum(_QUOTED.fullmatch(cell) is not None for cell in line.text.split(delimiter))
+            first = first or (line.number if found else 0)
+            count += found
+        yield line
+    if count:
+        warnings.warn(
+            f"{file}: {plural(count, 'cell')} in quotes with doubled quotes inside, the first on line {first}, as "
+            "tables write cells that have quotes; they are read as they are, and quote: '\"' reads them as cells",
+            Remark,
+            stacklevel=2,
+        )
 
 
 def _not_too_wide(line: Line, delimiter: str) -> Line:

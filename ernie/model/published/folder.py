@@ -103,9 +103,15 @@ def read_weights(folder: Path) -> tuple[Path, Weights]:
 
 
 def weights_file(folder: Path) -> Path:
-    """Return the file, or the folder, with the weights of a checkpoint: the first of those that exist."""
+    """Return the file, or the folder, with the weights of a checkpoint: the first of those that exist.
+
+    Raises UserError if there is none.
+    """
     names = ("params", "saved_weights.pdparams", f"{_BUNDLE}.index", *_SAFETENSORS, _PADDLE, *_TORCH)
-    return next(folder / name for name in names if (folder / name).exists())
+    found = next((folder / name for name in names if (folder / name).exists()), None)
+    if found is None:
+        raise UserError(f"{folder}: holds no weights (no {_SAFETENSORS[0]} or {_TORCH[0]}); fetch it again")
+    return found
 
 
 def read_object(path: Path, keys: Mapping[str, tuple[type, ...]] | None = None) -> dict[str, Any]:

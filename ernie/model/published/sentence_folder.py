@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -185,8 +186,8 @@ def _max_len(root: Path, folder: Path) -> int | None:
     """Return the longest text in tokens; None if no file says so."""
     for place in (root, folder):
         for file in sorted(place.glob("sentence_*_config.json")):
-            value = read_object(file).get("max_seq_length")
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            value = read_object(file, {"max_seq_length?": (int, NoneType)}).get("max_seq_length")
+            if value is not None:
                 return _at_least(value, file)
     settings = folder / SETTINGS_FILE
     value = read_object(settings).get("model_max_length") if settings.is_file() else None
