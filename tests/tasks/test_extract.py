@@ -264,6 +264,15 @@ class TestTargets:
             "train: 1 row with an answer of more than max_answer 4 tokens, which cannot be given, the first at row 0"
         ]
 
+    @pytest.mark.parametrize("split", ["train", "dev"])
+    def test_an_answer_that_the_tokenizer_drops_is_counted(self, split: str) -> None:
+        given = row("it \u200b Paris", ("\u200b", 3))
+        assert prepare(TASK, Split(split, [given]), TOKENIZER).remarks == [
+            f"{split}: 1 row with an answer without any token, which cannot be given, the first at row 0"
+        ]
+        both = row("it \u200b Paris", ("\u200b", 3), ("Paris", 5))
+        assert prepare(TASK, Split("dev", [both]), TOKENIZER).remarks == []
+
 
 class TestWithoutAnAnswer:
     task = replace(TASK, no_answer=True, threshold=1.0)
