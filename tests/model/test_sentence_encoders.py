@@ -257,6 +257,9 @@ def test_a_model_whose_vectors_cannot_be_computed_says_so_instead_of_giving_othe
     assert certificate.passed and any(what in note for note in certificate.notes)
 
 
+POOLING_LISTED = '{"type": "a.Pooling", "path": "1_Pooling"}'
+
+
 @pytest.mark.parametrize("kind", ["Dense", "LayerNorm"])
 def test_a_layer_without_its_weights_raises_a_user_error(kind: str, tmp_path: Path) -> None:
     published(tmp_path, pooling("cls_token"), (kind, {"in_features": 16, "out_features": 16}, {}))
@@ -270,6 +273,7 @@ def test_a_layer_without_its_weights_raises_a_user_error(kind: str, tmp_path: Pa
         ("modules.json", "{}", r"modules.json: expected a list"),
         ("modules.json", "[]", r"modules.json: lists no modules"),
         ("modules.json", "[3]", r"modules.json: expected modules, each with its type and path"),
+        ("modules.json", f"[{POOLING_LISTED}, {POOLING_LISTED}]", "'1_Pooling' twice"),
         ("modules.json", '[{"type": "a.Transformer", "path": "../x"}]', r"the path '../x' is not in the folder"),
         ("1_Pooling/config.json", '{"word_embedding_dimension": 8, "pooling_mode_cls_token": true}', "8 numbers, not"),
         ("sentence_bert_config.json", '{"max_seq_length": 2}', "texts of 2 tokens have no room"),
