@@ -133,7 +133,8 @@ class TextSpeaker:
         if not isinstance(text, str):
             raise UserError(f"expected a text, found {text!r:.60}")
         task, tokenizer = self._task, self._model.tokenizer
-        example = task.text_example(Row({task.text: text}), tokenizer)
+        row = Row({task.text: text})
+        example = task.text_example(row, tokenizer)
         (sample,) = example.samples
         if example.empty:
             raise UserError("there is nothing in the text that could be said")
@@ -143,7 +144,7 @@ class TextSpeaker:
                 warnings.warn(f"'{text:.60}' has {remark}", Remark, stacklevel=3)
         if example.cut:
             raise UserError(
-                f"'{text:.60}' has {len(sample) + example.cut:,} tokens, and the voice was trained on at most "
+                f"'{text:.60}' has {task.token_count(row, example)} tokens, and the voice was trained on at most "
                 f"{task.max_len}"
             )
         return sample.ids

@@ -28,7 +28,7 @@ from ernie.text.pronounce import all_pronounceable, read_dictionary, to_phonemes
 from ernie.text.spoken_form import SpokenLanguage, has_digits, spoken_form
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import Answer, Example, FinetuneTask, encode_start, finetune_task
+from tasks.downstream.base import MOST_COUNTED, Answer, Example, FinetuneTask, encode_start, finetune_task
 from tasks.downstream.measures import mcd
 from tasks.downstream.saved import HEAD_FILE, model_of, read_task
 from tasks.downstream.sound import SoundTask
@@ -282,6 +282,11 @@ class Synthesize(SoundTask):
         cut = max(0, len(ids) + 2 - self.max_len)
         return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=cut, empty=not len(ids))
 
+    def token_count(self, row: Row, example: Example) -> str:
+        """Return how many tokens the text of a row has, in words: of a very long one not all are counted."""
+        least = "at least " if len(self._spoken_text(row)) > MOST_COUNTED else ""
+        return f"{least}{example.tokens + example.cut:,}"
+
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.evaluation_example(row, tokenizer)
         wave = self.truth(row)
@@ -311,7 +316,7 @@ class Synthesize(SoundTask):
             raise UserError(f"column '{self.text}': there is nothing in the text that could be said")
         if given.cut:
             raise UserError(
-                f"column '{self.text}': the text has {given.tokens + given.cut:,} tokens, and max_len is "
+                f"column '{self.text}': the text has {self.token_count(row, given)} tokens, and max_len is "
                 f"{self.max_len}: the sound would say words that the text lacks; raise max_len, or split text and sound"
             )
         if tokenizer.unk_id in given.samples[0].ids:

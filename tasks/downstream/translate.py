@@ -16,7 +16,7 @@ from ernie.config import check_least
 from ernie.data import order
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
-from ernie.data.labeled.row import Row, is_empty
+from ernie.data.labeled.row import Row, as_list, is_empty
 from ernie.errors import UserError, check_count
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
@@ -265,11 +265,15 @@ class Translate(FinetuneTask):
 
 
 def _texts(row: Row, column: str) -> list[str]:
-    """Return the translations in a cell, a text or a list of texts, without empty ones."""
+    """Return the translations in a cell without empty ones: of a text, or of a list of texts, perhaps spelled as text.
+
+    A text such as [1, 2] is a translation.
+    """
     cell = row.cell(column)
-    texts = (
-        row.texts(column, "translations") if isinstance(cell, list) else [] if is_empty(cell) else [row.text(column)]
-    )
+    items = as_list(cell)
+    if isinstance(cell, str) and items is not None and not all(isinstance(item, str) for item in items):
+        items = None
+    texts = row.texts(column, "translations") if items is not None else [] if is_empty(cell) else [row.text(column)]
     return [text for text in texts if not is_blank(text)]
 
 

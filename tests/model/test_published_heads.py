@@ -248,6 +248,19 @@ def test_the_kind_follows_from_the_settings(settings: dict[str, Any], kind: str,
     assert expected[kind].items() <= answer.items()
 
 
+@pytest.mark.parametrize("said", [512, None])
+def test_texts_are_cut_to_the_positions_of_the_weights(said: int | None, tmp_path: Path) -> None:
+    named = {"architectures": ["BertForSequenceClassification"], "max_position_embeddings": said}
+    published(tmp_path / "source", random_head("classifier", 2), **named)
+    assert convert(tmp_path / "source", tmp_path / "ours", "ernie", ErnieModel).passed
+    for folder in ("source", "ours"):
+        model = FinetunedModel.load(tmp_path / folder)
+        assert model.task.max_len == 21
+        with pytest.warns(Remark, match="is longer than max_len 21 and was truncated"):
+            (cut, fits) = model.predict(["w7 " * 40, "w7 " * 19])
+        assert cut == fits
+
+
 def test_a_published_tagger_predicts_bio_tags_and_entities(tmp_path: Path) -> None:
     head = random_head("classifier", 3)
     named = {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-LOC", "2": "I-LOC"}}
@@ -302,7 +315,7 @@ def test_a_head_that_cannot_be_read_is_reported_as_unused(tmp_path: Path) -> Non
     folder = published(tmp_path, head, architectures=["BertForNextSentencePrediction"])
     with pytest.warns(Remark, match=r"there is no place for cls\.seq_relationship\.bias"):
         ErnieModel.from_pretrained(folder)
-    with pytest.raises(UserError, match="holds no fine-tuned model"):
+    with pytest.raises(UserError, match="is a model of the class BertForNextSentencePrediction, which has no head of"):
         FinetunedModel.load(folder)
 
 
