@@ -280,7 +280,7 @@ def test_a_product_in_bf16_is_refused_by_a_build_without_it(
     a, y = np.zeros((4, 4), np.float32), np.full((4, 4), 7, np.float32)
     matrix = (a.ctypes.data, 4, 0)
     with pytest.raises(RuntimeError, match="this build computes in float only"):
-        kernels.call("product", low_in, 4, 4, 4, *matrix, *matrix, None, y.ctypes.data, low_out, 4, 0)
+        kernels.call("product", low_in, 4, 4, 4, *matrix, *matrix, None, y.ctypes.data, low_out, 4, 0, 0)
     assert (y == 7).all()
 
 

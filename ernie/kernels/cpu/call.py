@@ -91,21 +91,20 @@ def product(
     """
     M, K = left.shape[::-1] if transpose_left else left.shape
     N = right.shape[0] if transpose_right else right.shape[1]
-    rows = _INVARIANT_ROWS if is_batch_invariant() and not transpose_left else max(M, 1)
-    padding = -M % rows  # none for no rows, of which nothing is computed
+    block = _INVARIANT_ROWS if is_batch_invariant() and not transpose_left else 0
+    padding = -M % block if block else 0
     if padding:
         left = paddle.concat([left, paddle.zeros([padding, K], left.dtype)])
     y = empty([M + padding, N])
-    for first in range(0, M + padding, rows):
-        loaded().call(
-            "product",
-            int(left.dtype == paddle.bfloat16),
-            *(rows, N, K),
-            *(left.data_ptr() + first * K * left.element_size(), left.shape[1], int(transpose_left)),
-            *(right.data_ptr(), right.shape[1], int(transpose_right)),
-            None if bias is None else bias.data_ptr(),
-            *(y.data_ptr() + first * N * y.element_size(), 0, N, 0),
-        )
+    loaded().call(
+        "product",
+        int(left.dtype == paddle.bfloat16),
+        *(M + padding, N, K),
+        *(left.data_ptr(), left.shape[1], int(transpose_left)),
+        *(right.data_ptr(), right.shape[1], int(transpose_right)),
+        None if bias is None else bias.data_ptr(),
+        *(y.data_ptr(), 0, N, 0, block),
+    )
     return y[:M] if padding else y
 
 

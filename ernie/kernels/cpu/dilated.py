@@ -96,7 +96,7 @@ def _add_input_grad(grad: _Rows, block: _Block, x_grad: _Rows, count: int) -> No
         loaded().call(
             *("product", 0, count, block.rows, units),
             *(grad.address(n), grad.width, 0, block.address, units, 1),
-            *(None, x_grad.address(n), 0, x_grad.width, 1),
+            *(None, x_grad.address(n), 0, x_grad.width, 1, 0),
         )
 
 
@@ -107,7 +107,7 @@ def _add_weight_grad(x: _Rows, grad: _Rows, block: _Block, count: int) -> None:
         loaded().call(
             *("product", 0, block.rows, units, count),
             *(x.address(n), x.width, 1, grad.address(n), grad.width, 0),
-            *(None, block.address, 0, units, 1),
+            *(None, block.address, 0, units, 1, 0),
         )
 
 

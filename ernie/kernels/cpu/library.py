@@ -121,7 +121,10 @@ class WaveNet(Structure):
 
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "product": (c_int, *(c_long,) * 3, _PTR, c_long, c_int, _PTR, c_long, c_int, _PTR, _PTR, c_int, c_long, c_int),
+    "product": (
+        *(c_int, *(c_long,) * 3, _PTR, c_long, c_int, _PTR, c_long, c_int, _PTR, _PTR),
+        *(c_int, c_long, c_int, c_long),
+    ),
     "attention_forward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_PTR,) * 5),
     "attention_backward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_PTR,) * 9),
     "layer_bytes": (c_int, POINTER(LayerShape), POINTER(c_long)),

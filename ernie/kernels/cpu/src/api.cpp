@@ -93,11 +93,11 @@ EXPORT const char* ernie_granted_threads(int* count) {
 EXPORT const char* ernie_try_products() { return guarded(try_products); }
 
 EXPORT const char* ernie_product(int low, long M, long N, long K, const void* A, long lda, int ta, const void* B, long ldb, int tb,
-                                 const float* bias, void* C, int low_out, long ldc, int add) {
+                                 const float* bias, void* C, int low_out, long ldc, int add, long block) {
     return guarded([&] {
         check_type(low || low_out);
         product(low ? Type::bf16 : Type::f32, low_out ? Type::bf16 : Type::f32, M, N, K, {A, lda, ta != 0}, {B, ldb, tb != 0}, bias, C, ldc,
-                add != 0);
+                add != 0, block);
     });
 }
 

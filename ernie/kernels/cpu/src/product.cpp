@@ -51,13 +51,15 @@ void multiply(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, con
     found.run(threads, A.data, B.data, bias, C);
 }
 
-#ifndef __AVX512F__
-// With AVX2 oneDNN splits K between its threads if C is small, so that sums would depend on their number.  Here C is split
-// instead, into tiles that are the same for any number of threads, each of which one thread computes.
-void multiply_in_tiles(long M, long N, long K, Matrix A, Matrix B, const float* bias, float* C, long ldc, bool add) {
-    const auto tile = [](long length, long other) { return length < other ? 512 : length > 512 ? 256 : 128; };
-    const long rows = tile(M, N), columns = tile(N, M + 1), across = (N + columns - 1) / columns, tiles = (M + rows - 1) / rows * across;
-    const float *a = static_cast<const float*>(A.data), *b = static_cast<const float*>(B.data);
+// C is split into tiles of `rows` by `columns`, each of which one thread computes, so that no sum depends on the number of
+// threads.
+void multiply_in_tiles(long rows, long columns, Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C,
+                       long ldc, bool add) {
+    const auto size = [](Type type) { return type == Type::f32 ? 4L : 2L; };
+    const auto from = [&](Matrix matrix, long first) {
+        return Matrix{static_cast<const char*>(matrix.data) + first * size(in), matrix.stride, matrix.transposed};
+    };
+    const long across = (N + columns - 1) / columns, tiles = (M + rows - 1) / rows * across;
 #pragma omp parallel if (tiles > 1)
     {
         const int threads = omp_get_max_threads();
@@ -65,19 +67,21 @@ void multiply_in_tiles(long M, long N, long K, Matrix A, Matrix B, const float* 
 #pragma omp for schedule(static)
         for (long t = 0; t < tiles; t++) {
             const long m = t / across * rows, n = t % across * columns;
-            const Matrix left{a + m * (A.transposed ? 1 : A.stride), A.stride, A.transposed};
-            const Matrix right{b + n * (B.transposed ? B.stride : 1), B.stride, B.transposed};
-            const float* tile_bias = bias ? bias + n : nullptr;
-            multiply(Type::f32, Type::f32, std::min(rows, M - m), std::min(columns, N - n), K, left, right, tile_bias, C + m * ldc + n, ldc, add);
+            const Matrix left = from(A, m * (A.transposed ? 1 : A.stride)), right = from(B, n * (B.transposed ? B.stride : 1));
+            multiply(in, out, std::min(rows, M - m), std::min(columns, N - n), K, left, right, bias ? bias + n : nullptr,
+                     static_cast<char*>(C) + (m * ldc + n) * size(out), ldc, add);
         }
         omp_set_num_threads(threads);
     }
 }
-#endif
+
+// Returns the length of a tile along one side of C, which is `length` long; the other side is `other` long.
+long tile(long length, long other) { return length < other ? 512 : length > 512 ? 256 : 128; }
 
 }  // namespace
 
-void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add) {
+void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add,
+             long block) {
     if (M == 0 || N == 0) return;
     if (K == 0) {  // an empty sum, which oneDNN would not write
         if (add) return;
@@ -89,10 +93,11 @@ void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, cons
         }
         return;
     }
+    if (block) return multiply_in_tiles(block, tile(N, block + 1), in, out, M, N, K, A, B, bias, C, ldc, add);
 #ifdef __AVX512F__
     multiply(in, out, M, N, K, A, B, bias, C, ldc, add);
-#else
-    multiply_in_tiles(M, N, K, A, B, bias, static_cast<float*>(C), ldc, add);
+#else  // oneDNN splits K between its threads if C is small
+    multiply_in_tiles(tile(M, N), tile(N, M + 1), in, out, M, N, K, A, B, bias, C, ldc, add);
 #endif
 }
 

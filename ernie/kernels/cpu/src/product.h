@@ -16,6 +16,9 @@ struct Matrix {
 };
 
 // C = A B, or C += A B with `add`; `bias` (N,) may be null.  A and B are of type `in`, C of type `out`.
-void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add);
+//
+// oneDNN chooses by M how it sums.  With a `block` above 0 the rows are computed that many at a time, so that a row of C
+// does not depend on how many others there are; M must be a multiple of it.
+void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add, long block = 0);
 
 }  // namespace ernie
