@@ -1,6 +1,6 @@
 """CTC decoding, greedy or by beam search: each vector predicts one token, or a blank.
 
-Legend: T vectors, V vocabulary.
+Legend: T vectors, E of them that emit a token, V vocabulary.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def greedy(scores_TV: np.ndarray, blank: int, last: int | None = None, first: in
     best = scores_TV.argmax(1)
     before = np.concatenate([[blank if last is None else last], best[:-1]])
     emitted = np.flatnonzero((best != blank) & (best != before))
-    highest = scores_TV.max(1, keepdims=True)
-    sums = np.exp(scores_TV - highest).sum(1)
-    return [Spike(int(best[t]), first + int(t), float(1 / sums[t])) for t in emitted]
+    scores_EV = scores_TV[emitted]
+    sums_E = np.exp(scores_EV - scores_EV.max(1, keepdims=True)).sum(1)
+    return [Spike(int(best[t]), first + int(t), float(1 / sum_)) for t, sum_ in zip(emitted, sums_E, strict=True)]
 
 
 def log_probabilities(scores_TV: np.ndarray) -> np.ndarray:

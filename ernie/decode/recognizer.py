@@ -31,6 +31,7 @@ from ernie.model.inference import evaluating, finite, identity
 from ernie.model.speech import SpeechHead
 
 _PIECE = 60.0  # seconds of a whole sound that are in memory as features at a time
+_MOST_VECTORS = 2048  # that are encoded at a time, of all streams
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +75,11 @@ class StreamState:
         more = min(count - self.forgotten, len(self.spikes) - 1)
         return replace(self, spikes=self.spikes[more:], forgotten=self.forgotten + more) if more > 0 else self
 
-    def ready(self, chunk: int) -> int:
-        """Return how many vectors can be computed now: a chunk, or the rest of a sound that is over."""
-        waiting = vector_count(len(self.frames)) - (self.count > 0)
-        if self.ended:
-            return min(chunk, waiting)
-        return chunk if len(self.frames) >= STRIDE * (chunk + (self.count > 0)) else 0
+    def ready(self, chunk: int, most: int) -> int:
+        """Return how many vectors can be computed now, at most `most` chunks: whole ones, and the rest of a sound."""
+        repeated = self.count > 0  # the last vector, see `_encoder_input`
+        whole = max(0, len(self.frames) // STRIDE - repeated) // chunk * chunk
+        return min(most * chunk, vector_count(len(self.frames)) - repeated if self.ended else whole)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as arrays by name."""
@@ -284,7 +284,8 @@ class TokenRecognizer:
         before = [stream.committed for stream in stream_states]
         with evaluating(self._ernie), evaluating(self._head), batch_invariant():
             cache = state.cache
-            while any(counts := [stream.ready(self._chunk) for stream in stream_states]):
+            most = max(1, _MOST_VECTORS // (self._chunk * len(stream_states)))
+            while any(counts := [stream.ready(self._chunk, most) for stream in stream_states]):
                 cache = self._process_chunks(stream_states, counts, cache)
             empty_TD = paddle.zeros([0, self._ernie.config.hidden_size])
             for n, stream in enumerate(stream_states):
@@ -298,40 +299,46 @@ class TokenRecognizer:
     def _process_chunks(
         self, stream_states: list[StreamState], counts: list[int], cache: KeyValueCache
     ) -> KeyValueCache:
-        """Process a chunk of `counts` vectors of each stream that has one, in place; return the encoder's cache."""
+        """Process chunks of in all `counts` vectors of each stream, in place; return the encoder's cache."""
         layout = Layout.of_lengths(counts)
-        streams = np.flatnonzero(layout.lengths)
-        x_TD = self._encoder_input([stream_states[n] for n in streams], layout.lengths[streams])
-        hidden_TD, cache = self._encoder.forward_cached(x_TD, layout, cache, within_chunk=True)
+        x_TD = self._encoder_input(stream_states, counts)
+        hidden_TD, cache = self._encoder.forward_chunks(x_TD, layout, cache, self._chunk, self._before * self._chunk)
         logits_TV = finite(to_numpy(self._head(hidden_TD)))
         logits_TV[:, self._never] = -np.inf
-        for n in streams:
-            old, count = stream_states[n], counts[n]
-            scores_TV = logits_TV[layout.offsets[n] : layout.offsets[n + 1]]
-            repeated = STRIDE * (old.count > 0)
-            edges = old.edges.heard(loudness(old.frames[repeated : repeated + STRIDE * count], self._statistics))
+        for n in np.flatnonzero(layout.lengths):
+            stream = stream_states[n]
+            heard = stream.frames[STRIDE * (stream.count > 0) :][: STRIDE * counts[n]]
+            loudness_F = loudness(heard, self._statistics)
             # Keep the last vector's frames, which are in the receptive field of the next one.
-            frames = old.frames[STRIDE * (count - (old.count == 0)) :].copy()  # a view would keep all frames alive
-            last = int(scores_TV[-1].argmax())
-            predicted = np.flatnonzero(scores_TV.argmax(1) != self._head.blank)
-            silent = count - 1 - int(predicted[-1]) if len(predicted) else old.silent + count
-            line_begin = old.line_begin
-            if line_begin < 0 and len(predicted):
-                line_begin = old.count + int(predicted[0])
-            stream = replace(
-                old,
-                frames=frames,
-                count=old.count + count,
-                last=last,
-                edges=edges,
-                silent=silent,
-                line_begin=line_begin,
-            )
-            hidden_of_n = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
-            extended = self._extended(stream, old, scores_TV, hidden_of_n)
-            stream_states[n] = self._with_line_end(_placed(extended, old.committed))
-        # The cache of a recurrent encoder is a single state, which has a fixed size.
-        return cache if self._head.recurrent is not None else cache.last(self._before * self._chunk)
+            frames = stream.frames[STRIDE * (counts[n] - (stream.count == 0)) :].copy()  # a view keeps all frames alive
+            stream = replace(stream, frames=frames)
+            for first in range(0, counts[n], self._chunk):
+                last = min(first + self._chunk, counts[n])
+                rows = slice(int(layout.offsets[n]) + first, int(layout.offsets[n]) + last)
+                loudness_of_chunk = loudness_F[STRIDE * first : STRIDE * last]
+                stream = self._after_chunk(stream, hidden_TD[rows], logits_TV[rows], loudness_of_chunk)
+            stream_states[n] = stream
+        return cache
+
+    def _after_chunk(
+        self, old: StreamState, hidden_TD: paddle.Tensor, scores_TV: np.ndarray, loudness_F: np.ndarray
+    ) -> StreamState:
+        """Return a stream after a chunk, given its encoder and CTC outputs and the loudness of its frames."""
+        count = len(scores_TV)
+        best_T = scores_TV.argmax(1)
+        predicted = np.flatnonzero(best_T != self._head.blank)
+        line_begin = old.line_begin
+        if line_begin < 0 and len(predicted):
+            line_begin = old.count + int(predicted[0])
+        stream = replace(
+            old,
+            count=old.count + count,
+            last=int(best_T[-1]),
+            edges=old.edges.heard(loudness_F),
+            silent=count - 1 - int(predicted[-1]) if len(predicted) else old.silent + count,
+            line_begin=line_begin,
+        )
+        return self._with_line_end(_placed(self._extended(stream, old, scores_TV, hidden_TD), old.committed))
 
     def _extended(
         self, stream: StreamState, old: StreamState, scores_TV: np.ndarray, hidden_TD: paddle.Tensor
@@ -382,21 +389,23 @@ class TokenRecognizer:
         ranked = tuple(each for each, _ in self._beam.ranked(stream.hypotheses))
         return _committed(replace(stream, hypotheses=ranked), len(ranked[0].tokens))
 
-    def _encoder_input(self, stream_states: Sequence[StreamState], counts: np.ndarray) -> paddle.Tensor:
-        """Return the next `counts` input vectors of each of these streams, concatenated (T, D)."""
+    def _encoder_input(self, stream_states: Sequence[StreamState], counts: Sequence[int]) -> paddle.Tensor:
+        """Return the next `counts` input vectors of each stream, concatenated (T, D), each chunk computed by itself."""
         frontend, positions = self._head.frontend, self._ernie.config.max_positions
-        pieces, firsts = [], []
+        pieces, begins, firsts = [], [], []
         for stream, count in zip(stream_states, counts, strict=True):
             if frontend.period is None and stream.count + count > positions:
                 raise UserError(f"the sound has more than {positions} vectors, as many as this model has positions for")
-            repeated = stream.count > 0  # the previous vector, recomputed without its left context, then dropped
-            # The last chunk takes all remaining frames; the front end pads them with zeros.
-            rest = stream.ended and count == vector_count(len(stream.frames)) - repeated
-            pieces.append(stream.frames if rest else stream.frames[: STRIDE * (count + repeated)])
-            firsts.append(int(repeated))
+            for first in range(0, count, self._chunk):
+                # The vector before the chunk is recomputed without its left context, then dropped.
+                repeated = int(stream.count + first > 0)
+                begin = STRIDE * (first - repeated + (stream.count > 0))
+                end = begin + STRIDE * (repeated + min(self._chunk, count - first))
+                pieces.append(stream.frames[begin:end])  # fewer at the end of a sound: the front end adds zeros
+                begins.append(stream.count + first - repeated)
+                firsts.append(repeated)
         frames = Frames(np.concatenate(pieces), Layout.of_lengths([len(piece) for piece in pieces]))
-        begins = np.array([stream.count for stream in stream_states]) - firsts
-        x_TD, layout = frontend(frames, begins)
+        x_TD, layout = frontend(frames, np.array(begins))
         rows = layout.positions >= np.repeat(firsts, layout.lengths)
         return paddle.gather(x_TD, paddle.to_tensor(np.flatnonzero(rows)))
 

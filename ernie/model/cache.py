@@ -71,6 +71,10 @@ class KeyValueCache:
         """Prepare to append more tokens to each sequence, layer by layer, see `ExtendedCache`."""
         return ExtendedCache(self, more, within_chunk, window)
 
+    def windows(self, more: Layout, chunk: int, before: int) -> ChunkWindows:
+        """Prepare to append chunks of `chunk` tokens to each sequence, layer by layer, see `ChunkWindows`."""
+        return ChunkWindows(self, more, chunk, before)
+
     def last(self, count: int) -> KeyValueCache:
         """Keep at most the last `count` tokens of each sequence."""
         layout = self.layout
@@ -119,6 +123,44 @@ class ExtendedCache:
         old = self._cache.layers[layer]
         keys, values = (paddle.gather(paddle.concat(parts), order) for parts in zip(old, new, strict=True))
         return keys, values
+
+
+class ChunkWindows:
+    """A cache to which several chunks of new tokens of each sequence are appended, layer by layer.
+
+    Each chunk attends to itself and to the `before` tokens before it, as if it alone were new.  `chunks` is the layout
+    of the new tokens in which each chunk is a sequence; `layout` is that of the keys, a window for each chunk.  A
+    sequence without new tokens has an empty chunk.
+    """
+
+    mask: Mask | None = None  # a chunk sees all of its window
+
+    def __init__(self, cache: KeyValueCache, more: Layout, chunk: int, before: int):
+        self._extended, self._before = ExtendedCache(cache, more), before
+        counts = np.maximum(1, -(-more.lengths // chunk))
+        sequence = np.repeat(np.arange(more.sequences), counts)
+        first = chunk * Layout.of_lengths(counts).positions
+        lengths = np.minimum(chunk, more.lengths[sequence] - first)
+        end = cache.layout.lengths[sequence] + first + lengths
+        begin = np.maximum(0, end - lengths - before)
+        self.chunks, self.layout = Layout.of_lengths(lengths), Layout.of_lengths(end - begin)
+        self._last = np.cumsum(counts) - 1
+        self._single = len(counts) == len(sequence) and not begin.any()  # all windows are all tokens of a sequence
+        starts = self._extended.layout.starts[sequence] + begin
+        self._rows = np.repeat(starts, end - begin) + self.layout.positions
+
+    def __call__(self, layer: int, new: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Append the new keys and values of a layer; return those of all windows, in the order of `layout`."""
+        keys, values = self._extended(layer, new)
+        if self._single:
+            return keys, values
+        rows = paddle.to_tensor(self._rows)
+        return paddle.gather(keys, rows), paddle.gather(values, rows)
+
+    def cache(self, layers: Pairs) -> KeyValueCache:
+        """Return the last `before` tokens of each sequence; `layers` are the keys and values of all windows."""
+        windows = KeyValueCache(self.layout, layers)
+        return (windows if self._single else windows.chosen(self._last)).last(self._before)
 
 
 def _concatenate(parts: Sequence[Tensor]) -> Tensor:

@@ -20,7 +20,7 @@ from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.precision import current
 from ernie.kernels.stack import TransformerStack
-from ernie.model.cache import ExtendedCache, KeyValueCache
+from ernie.model.cache import ChunkWindows, ExtendedCache, KeyValueCache, Pairs
 from ernie.model.config import EncoderConfig
 
 
@@ -74,21 +74,36 @@ class Encoder(nn.Layer):
                 states.append(x_TD)
         return x_TD
 
-    def forward_cached(
-        self, x_TD: Tensor, layout: Layout, cache: KeyValueCache, within_chunk: bool = False
-    ) -> tuple[Tensor, KeyValueCache]:
+    def forward_cached(self, x_TD: Tensor, layout: Layout, cache: KeyValueCache) -> tuple[Tensor, KeyValueCache]:
         """Encode new tokens after those in the cache, causally; return the output and the extended cache.
 
-        The result equals that of `forward` with `Mask.causal`.  With `within_chunk` the new tokens also attend to one
-        another, as with `Mask.chunk`.
+        The result equals that of `forward` with `Mask.causal`.
         """
         _remark_on_int8("token by token")
-        extended = cache.extension(layout, within_chunk)
+        extended = cache.extension(layout)
+        x_TD, layers = self._against(extended, x_TD, layout)
+        return x_TD, KeyValueCache(extended.layout, layers)
+
+    def forward_chunks(
+        self, x_TD: Tensor, layout: Layout, cache: KeyValueCache, chunk: int, before: int
+    ) -> tuple[Tensor, KeyValueCache]:
+        """Encode chunks of `chunk` new tokens of each sequence; return the output and the cache for the next ones.
+
+        Each chunk attends to itself and to the `before` tokens before it, as with `Mask.chunk`.  The result is that of
+        one chunk after the other.
+        """
+        _remark_on_int8("in chunks")
+        windows = cache.windows(layout, chunk, before)
+        x_TD, layers = self._against(windows, x_TD, windows.chunks)
+        return x_TD, windows.cache(layers)
+
+    def _against(self, cached: ExtendedCache | ChunkWindows, x_TD: Tensor, layout: Layout) -> tuple[Tensor, Pairs]:
+        """Encode new tokens against cached ones; return the output, and the keys and values that each layer used."""
         layers = []
         for index, layer in enumerate(self.layers):
-            x_TD, keys_values = layer.forward_cached(x_TD, layout, extended, index)
+            x_TD, keys_values = layer.forward_cached(x_TD, layout, cached, index)
             layers.append(keys_values)
-        return x_TD, KeyValueCache(extended.layout, tuple(layers))
+        return x_TD, tuple(layers)
 
 
 def _remark_on_int8(where: str) -> None:
@@ -139,7 +154,7 @@ class EncoderLayer(nn.Layer):
         return transformer_layer(x_TD, layout, self.weights(), settings, mask, rows)
 
     def forward_cached(
-        self, x_TD: Tensor, layout: Layout, extended: ExtendedCache, index: int
+        self, x_TD: Tensor, layout: Layout, extended: ExtendedCache | ChunkWindows, index: int
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Compute new tokens against a cache, without dropout; return the output and all tokens' keys and values."""
         w, s = self.weights(), self._settings

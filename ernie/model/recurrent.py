@@ -39,10 +39,8 @@ class RecurrentEncoder(nn.Layer):
         """Encode whole recordings, or all of their chunks at once, as in training."""
         return self.forward_cached(x_TD, layout, KeyValueCache.empty(layout.sequences))[0]
 
-    def forward_cached(
-        self, x_TD: Tensor, layout: Layout, cache: KeyValueCache, within_chunk: bool = True
-    ) -> tuple[Tensor, KeyValueCache]:
-        """Encode the next chunk of each sequence, given the cached last states; return the output and the new cache."""
+    def forward_cached(self, x_TD: Tensor, layout: Layout, cache: KeyValueCache) -> tuple[Tensor, KeyValueCache]:
+        """Encode the next chunks of each sequence, given the cached last states; return the output and new cache."""
         known = cache.layout.lengths > 0
         states = []
         for number, layer in enumerate(self.layers):
@@ -59,6 +57,12 @@ class RecurrentEncoder(nn.Layer):
             Layout.of_lengths(has_state.astype(np.int64)), tuple((state, state) for state in final_states)
         )
         return linear(x_TD, self.out.weight, self.out.bias), new_cache
+
+    def forward_chunks(
+        self, x_TD: Tensor, layout: Layout, cache: KeyValueCache, chunk: int, before: int
+    ) -> tuple[Tensor, KeyValueCache]:
+        """Encode the next chunks, as `Encoder.forward_chunks` does; a state takes the place of the tokens `before`."""
+        return self.forward_cached(x_TD, layout, cache)
 
     def _look_ahead(self, x_TH: Tensor, layout: Layout) -> Tensor:
         """Apply the row convolution (section 3.4): depthwise, over the vectors ahead in the same chunk."""

@@ -12,6 +12,7 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.kernels.mask import Mask
+from ernie.kernels.precision import batch_invariant
 from ernie.model.cache import KeyValueCache
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
@@ -65,3 +66,28 @@ def test_a_later_token_changes_no_bit_of_an_earlier_one() -> None:
             kept = [0, 1, 2, 5, 6]
             assert (found[kept] == again[kept]).all()
             assert (found[[3, 4, 7]] != again[[3, 4, 7]]).any(axis=1).all()
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(1, 3), st.integers(0, 4), st.integers(0, 99))
+def test_chunks_at_once_equal_one_chunk_after_the_other_to_the_last_bit(
+    lengths: list[int], chunk: int, before: int, seed: int
+) -> None:
+    lengths[0] += 1  # some sequence has a token
+    layout = Layout.of_lengths(lengths)
+    x_TD, model, fresh = vectors(layout.tokens, seed), encoder(seed), KeyValueCache.empty(len(lengths))
+    steps, cache = [], fresh
+    with paddle.no_grad(), batch_invariant():
+        at_once, last = model.forward_chunks(x_TD, layout, fresh, chunk, before)
+        for first in range(0, layout.longest, chunk):
+            rows = np.flatnonzero((layout.positions >= first) & (layout.positions < first + chunk))
+            part = Layout.of_lengths(np.clip(layout.lengths - first, 0, chunk))
+            found, cache = model.forward_chunks(paddle.gather(x_TD, paddle.to_tensor(rows)), part, cache, chunk, before)
+            steps.append((rows, found.numpy()))
+        first_T = layout.positions // chunk * chunk
+        masked = model(x_TD, layout, mask=Mask(first_T - before, first_T + chunk))
+    for rows, found in steps:
+        assert (at_once.numpy()[rows] == found).all()
+    np.testing.assert_allclose(at_once.numpy(), masked.numpy(), atol=2e-5)
+    for name, array in last.arrays().items():
+        assert (cache.arrays()[name] == array).all()
