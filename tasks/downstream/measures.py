@@ -252,11 +252,12 @@ _INSIDE = re.compile(
 _LETTER_APOSTROPHE = "\u02bc"  # a letter to regular expressions
 _QUOTED_N = re.compile(r"\s*'\s*(n)\s*'\s*", re.I)  # as in rock 'n' roll, where n is no contraction
 _QUOTATION_MARKS = ("'", '"')
-_SPOKEN = "%‰&@#％＆＠＃"  # what Unicode takes for punctuation and people read aloud
+_SPOKEN = "%‰&@#"  # what Unicode takes for punctuation and people read aloud
 _ALIKE = {"'": "‘’‛", '"': "“”„‟", "-": "\u2010\u2011"}  # marks that sound alike: curves are inaudible
 _PLAIN = str.maketrans({mark: plain for plain, marks in _ALIKE.items() for mark in marks})
-_GROUPED = re.compile(r"(?<![\d.,'])\d{1,3}(?:\s*[,']\s*\d{3})+(?!\d)")  # the digits of 1,000, however spaced
-_GROUP_MARK = re.compile(r"[\s,']")
+_WIDE = re.compile("[\uff01-\uffee]+")  # full-width letters, digits and marks, and half-width kana
+_NUMBER_MARK = re.compile(r"(\d+)(\s*[.,']\s*)(?=(\d+))")
+_GROUPED = re.compile(r"(?<![\d.,'])\d{1,3}(?:[,']\d{3})+(?!\d)")  # the digits of 1,000
 _BETWEEN = re.compile(r"(?<=\w)\s*-\s*(?=\w)|(?<=\b[^\W\d])\s*\.\s*(?=[^\W\d]\b)")  # marks of twenty-one and u.s.
 _MARK = re.compile(r"[^\w\s]|_")
 _OF_LETTERS = ("M", "Cf")  # Unicode categories of combining marks and joiners, which belong to letters
@@ -268,22 +269,20 @@ def wer(targets: Sequence[str], predictions: Sequence[str], *, case: bool = Fals
     """Return the word error rate by jiwer: words inserted, deleted and substituted, divided by the target words.
 
     Without `case` it is ignored, as it is inaudible; without `punctuation` marks are no words but for what is spoken,
-    such as % and a decimal point, and 1,000 is the word 1000 (as in Whisper's normalizer).  A hyphen between words,
-    or a period between initials, is the same as a space.  A character of a script without spaces is a word, and so is
-    any mark but the apostrophe of a contraction, however the vocabulary spaces them.  Quotation marks belong to the
-    words that they enclose.  Accents and vowel signs are part of a word, however encoded.  An empty target counts the
-    words of its prediction as inserted.  Raises UserError if all targets are empty.
+    such as % and a decimal point, and 1,000 is the word 1000 (as in Whisper's normalizer).  Full-width characters are
+    the same as others.  A hyphen between words, or a period between initials, is the same as a space.  A character of a
+    script without spaces is a word, and so is any mark but the apostrophe of a contraction, however the vocabulary
+    spaces them.  Quotation marks belong to the words that they enclose.  Accents and vowel signs are part of a word,
+    however encoded.  An empty target counts the words of its prediction as inserted.  Raises UserError if all targets are
+    empty.
     """
-    spaced = [
-        [_UNSPACED.sub(r" \g<0> ", text) for text in _normalized(texts, case, punctuation)]
-        for texts in (targets, predictions)
-    ]
-    return _error_rate(_jiwer().wer, *spaced)
+    both = _normalized(targets, predictions, case, punctuation)
+    return _error_rate(_jiwer().wer, *([_UNSPACED.sub(r" \g<0> ", text) for text in texts] for texts in both))
 
 
 def cer(targets: Sequence[str], predictions: Sequence[str], *, case: bool = False, punctuation: bool = True) -> float:
     """Return the character error rate by jiwer: as the word error rate, for characters."""
-    return _error_rate(_jiwer().cer, *(_normalized(texts, case, punctuation) for texts in (targets, predictions)))
+    return _error_rate(_jiwer().cer, *_normalized(targets, predictions, case, punctuation))
 
 
 def _error_rate(measure: Callable[[list[str], list[str]], float], targets: list[str], predictions: list[str]) -> float:
@@ -295,22 +294,42 @@ def _error_rate(measure: Callable[[list[str], list[str]], float], targets: list[
     return float(measure(targets, predictions))
 
 
-def _normalized(texts: Sequence[str], case: bool, punctuation: bool) -> list[str]:
+def _normalized(
+    targets: Sequence[str], predictions: Sequence[str], case: bool, punctuation: bool
+) -> tuple[list[str], list[str]]:
     """Normalize the spacing of texts and of their marks, and remove what does not count."""
-    normalized = []
-    for text in texts:
-        text = normalize("NFC", text if case else text.lower()).translate(_PLAIN)
-        if not punctuation:
-            text = _GROUPED.sub(lambda number: _GROUP_MARK.sub("", number.group()), text)
-        quoted = rf" {_LETTER_APOSTROPHE}\1{_LETTER_APOSTROPHE} "
-        text = _BETWEEN.sub(" ", _INSIDE.sub(_LETTER_APOSTROPHE, _QUOTED_N.sub(quoted, text)))
-        words = _MARK.sub(_separate, text).split()
-        if punctuation:
-            words = _with_quotes(words)
-        else:
-            words = [word.strip(_LETTER_APOSTROPHE) for n, word in enumerate(words) if _is_spoken(words, n)]
-        normalized.append(_SPACE_BESIDE.sub("", " ".join(words)))
-    return normalized
+    said = [_normal_form(text, case, punctuation) for text in targets]
+    pairs = zip(predictions, said, strict=True)
+    return said, [_normal_form(text, case, punctuation, target) for text, target in pairs]
+
+
+def _normal_form(text: str, case: bool, punctuation: bool, said: str | None = None) -> str:
+    """Normalize a target, or a prediction of which `said` is the normalized target."""
+    text = _WIDE.sub(lambda wide: normalize("NFKC", wide.group()), text)
+    text = normalize("NFC", text if case else text.lower()).translate(_PLAIN)
+    if not punctuation:
+        text = _NUMBER_MARK.sub(lambda number: _spaced_mark(number, said), text)
+        text = _GROUPED.sub(lambda number: re.sub("[,']", "", number.group()), text)
+    quoted = rf" {_LETTER_APOSTROPHE}\1{_LETTER_APOSTROPHE} "
+    text = _BETWEEN.sub(" ", _INSIDE.sub(_LETTER_APOSTROPHE, _QUOTED_N.sub(quoted, text)))
+    words = _MARK.sub(_separate, text).split()
+    if punctuation:
+        words = _with_quotes(words)
+    else:
+        words = [word.strip(_LETTER_APOSTROPHE) for n, word in enumerate(words) if _is_spoken(words, n)]
+    return _SPACE_BESIDE.sub("", " ".join(words))
+
+
+def _spaced_mark(number: re.Match[str], said: str | None) -> str:
+    """Return digits with the mark after them, if it belongs to a number, or else with a space.
+
+    A target has no space within a number.  A vocabulary writes "3. 5" for both 3.5 and "3. 5": what was said decides.
+    """
+    left, mark, right = number.groups()
+    if mark == mark.strip():
+        return number.group()
+    apart = said is None or re.search(rf"(?<!\d){left} {right}(?!\d)", said)
+    return f"{left} " if apart else left + mark.strip()
 
 
 def _separate(mark: re.Match[str]) -> str:

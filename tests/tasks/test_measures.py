@@ -320,6 +320,25 @@ class TestTranscription:
     def test_a_comma_inside_a_number_belongs_to_it_where_punctuation_is_ignored(self, said: str, written: str) -> None:
         assert wer([said], [written], punctuation=False) == cer([said], [written], punctuation=False) == 0
 
+    @pytest.mark.parametrize(
+        ("said", "written"),
+        [
+            ("In 1999. 30 people came.", "in 1999. 30 people came"),  # as a vocabulary spaces marks
+            ("In 1999. 30 people came.", "in 1999 30 people came"),
+            ("rooms 1, 200, 300", "rooms 1, 200, 300"),
+            ("rooms 1, 200, 300", "rooms 1 200 300"),
+            ("on 3. 5. 2024", "on 3 5 2024"),
+        ],
+    )
+    def test_marks_between_two_numbers_belong_to_neither(self, said: str, written: str) -> None:
+        assert wer([said], [written], punctuation=False) == cer([said], [written], punctuation=False) == 0
+
+    def test_wide_letters_and_digits_are_the_same_as_narrow_ones(self) -> None:
+        said, written = "共１，０００元，ＯＫ！ｶﾞｽ", "共1,000元,OK!ガス"
+        for options in ({}, {"punctuation": False}, {"case": True}):
+            assert wer([said], [written], **options) == cer([said], [written], **options) == 0
+        assert wer(["ＯＫ吗"], ["NO吗"]) == pytest.approx(1 / 2)
+
     def test_a_decimal_point_is_spoken(self) -> None:
         for punctuation in (False, True):
             assert wer(["3.5 percent"], ["3 5 percent"], punctuation=punctuation) == pytest.approx(1 / 4)
