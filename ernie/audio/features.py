@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -141,6 +141,10 @@ class Statistics:
 
     def mean_and_deviation(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean (M,) and the standard deviation (M,), which is at least 0.1."""
+        return self._mean_and_deviation
+
+    @cached_property
+    def _mean_and_deviation(self) -> tuple[np.ndarray, np.ndarray]:
         mean = self.total / self.count
         return mean, np.sqrt(np.maximum(self.squares / self.count - mean**2, _MIN_VARIANCE))
 
@@ -148,19 +152,6 @@ class Statistics:
         """Normalize features by the mean and the standard deviation."""
         mean, deviation = self.mean_and_deviation()
         return ((features_FM - mean) / deviation).astype(np.float32)
-
-
-def loudness(features_FM: np.ndarray, statistics: Statistics | None) -> np.ndarray:
-    """Return the logarithm of the mean energy over all bands of each frame, up to a constant, (F,).
-
-    `statistics` are those of the training set, by which features are normalized or begin to be (None: by no such).
-    Among normalized features those of bands without speech, which vary least there, would hide the others.
-    """
-    if statistics is not None:
-        mean, deviation = statistics.mean_and_deviation()
-        features_FM = features_FM * deviation + mean
-    highest_F = features_FM.max(1) if len(features_FM) else np.zeros(0, np.float32)
-    return (highest_F + np.log(np.exp(features_FM - highest_F[:, None]).mean(1))).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +188,8 @@ class FeatureStream:
     def __init__(self, config: FeatureConfig, statistics: Statistics | None = None):
         if config.needs_statistics and statistics is None:
             raise ValueError(f"normalize: {config.normalize} needs the statistics of the training set")
-        self._config, self._statistics = config, statistics
+        self._config = config
+        self._statistics = statistics if config.needs_statistics else None
 
     def push(self, state: FeatureState, samples: np.ndarray) -> tuple[FeatureState, np.ndarray]:
         """Take more samples (S,); return the frames (F, M) that are complete now."""
@@ -220,9 +212,18 @@ class FeatureStream:
         rest = FeatureState(pending[used:].copy(), float(pending[used - 1]), state.statistics)
         if config.normalize == "streaming":
             return self._normalize_streaming(rest, features_FM)
-        if config.normalize == "global" and self._statistics is not None:
-            return rest, self._statistics.apply(features_FM)
-        return rest, features_FM
+        return rest, features_FM if self._statistics is None else self._statistics.apply(features_FM)
+
+    def loudness(self, features_FM: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the mean energy over all bands of each frame, up to a constant, (F,).
+
+        Among normalized features those of bands without speech, which vary least there, would hide the others.
+        """
+        if self._statistics is not None:
+            mean, deviation = self._statistics.mean_and_deviation()
+            features_FM = features_FM * deviation + mean
+        highest_F = features_FM.max(1) if len(features_FM) else np.zeros(0, np.float32)
+        return (highest_F + np.log(np.exp(features_FM - highest_F[:, None]).mean(1))).astype(np.float32)
 
     def _normalize_streaming(self, state: FeatureState, features_FM: np.ndarray) -> tuple[FeatureState, np.ndarray]:
         """Normalize each frame by the statistics of the training set, of itself and of the frames before it."""
@@ -240,13 +241,13 @@ class FeatureStream:
         deviation = np.sqrt(np.maximum(sums_FN[:, size + 1 :] / sums_FN[:, :1] - mean**2, _MIN_VARIANCE))
         last = known_FN[-1]
         statistics = Statistics(float(last[0]), last[1 : size + 1], last[size + 1 :])
-        lowest = _LOWEST if self._config.needs_statistics else -math.inf
+        lowest = -math.inf if self._statistics is None else _LOWEST
         normalized_FM = np.maximum((double_FM - mean) / deviation, lowest)
         return replace(state, statistics=statistics), normalized_FM.astype(np.float32)
 
     def _counts(self, features_FM: np.ndarray) -> np.ndarray:
         """Return which frames (F,) count for streaming statistics: all but silence."""
-        if self._statistics is None or not self._config.needs_statistics:
+        if self._statistics is None:
             return np.ones(len(features_FM), bool)
         mean, deviation = self._statistics.mean_and_deviation()
         # Row by row, so that the order of the sum does not depend on the number of frames.
@@ -255,12 +256,12 @@ class FeatureStream:
     @property
     def _fading(self) -> float:
         """The factor by which the weight of a frame decreases with each frame after it."""
-        return math.exp(-1 / self._config.memory) if self._config.needs_statistics else 1.0
+        return 1.0 if self._statistics is None else math.exp(-1 / self._config.memory)
 
-    @property
+    @cached_property
     def _prior(self) -> np.ndarray:
         """What the training set adds to the sums of streaming statistics: (1 + 2 M,) or zero."""
-        if self._statistics is None or not self._config.needs_statistics:
+        if self._statistics is None:
             return np.zeros(1)
         mean, deviation = self._statistics.mean_and_deviation()
         return self._config.memory * _sums(Statistics.from_mean(mean, deviation))

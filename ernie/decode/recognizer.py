@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import paddle
 
-from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, loudness
+from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics
 from ernie.audio.lengths import STRIDE, vector_count
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import LINE_END, Beam, Hypothesis, Ranked, Spike, greedy, stable_length
@@ -211,7 +211,6 @@ class TokenRecognizer:
         self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
         self._decoder, self._beam, self._never = decoder, beam, list(never)
         self._features, self._width, self._rate = FeatureStream(config, statistics), config.features, config.rate
-        self._statistics = statistics
 
     def begin(self, streams: int = 1) -> RecognitionState:
         """Return the state of streams before their first sample."""
@@ -308,7 +307,7 @@ class TokenRecognizer:
         for n in np.flatnonzero(layout.lengths):
             stream = stream_states[n]
             heard = stream.frames[STRIDE * (stream.count > 0) :][: STRIDE * counts[n]]
-            loudness_F = loudness(heard, self._statistics)
+            loudness_F = self._features.loudness(heard)
             # Keep the last vector's frames, which are in the receptive field of the next one.
             frames = stream.frames[STRIDE * (counts[n] - (stream.count == 0)) :].copy()  # a view keeps all frames alive
             stream = replace(stream, frames=frames)

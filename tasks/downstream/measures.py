@@ -273,8 +273,8 @@ def wer(targets: Sequence[str], predictions: Sequence[str], *, case: bool = Fals
     the same as others.  A hyphen between words, or a period between initials, is the same as a space.  A character of a
     script without spaces is a word, and so is any mark but the apostrophe of a contraction, however the vocabulary
     spaces them.  Quotation marks belong to the words that they enclose.  Accents and vowel signs are part of a word,
-    however encoded.  An empty target counts the words of its prediction as inserted.  Raises UserError if all targets are
-    empty.
+    however encoded.  An empty target counts the words of its prediction as inserted.  Raises UserError if all targets
+    are empty.
     """
     both = _normalized(targets, predictions, case, punctuation)
     return _error_rate(_jiwer().wer, *([_UNSPACED.sub(r" \g<0> ", text) for text in texts] for texts in both))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ernie.audio.augment import AugmentConfig, change_volume, mask_spectrum, perturb_speed
-from ernie.audio.features import features, loudness
+from ernie.audio.features import FeatureStream, features
 from ernie.audio.lengths import STRIDE, min_vectors, vector_count
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.config import check_least
@@ -408,10 +408,10 @@ class Transcribe(SoundTask, RankedDecoding):
         logits_TV[:, _excluded_from_ctc(tokenizer)] = -np.inf
         assert batch.frames is not None
         sounds = np.split(batch.frames.features, batch.frames.layout.offsets[1:-1])
-        recognized = []
+        loudness, recognized = FeatureStream(self.features, self.statistics).loudness, []
         for frames_FM, (start, stop) in zip(sounds, pairwise(batch.layout.offsets.tolist()), strict=True):
             spikes, alternatives = decode(logits_TV[start:stop], hidden_TD[start:stop])
-            spikes, end = placed(spikes, loudness(frames_FM, self.statistics))
+            spikes, end = placed(spikes, loudness(frames_FM))
             recognized.append(Recognized(spikes, end, alternatives))
         return recognized
 

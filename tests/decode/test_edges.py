@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.audio.features import FeatureConfig, features, loudness
+from ernie.audio.features import FeatureConfig, FeatureStream, features
 from ernie.audio.lengths import STRIDE
 from ernie.decode.ctc import Spike
 from ernie.decode.edges import Edges, placed
@@ -35,7 +35,7 @@ def sound(said: Said, after: float, seed: int) -> tuple[np.ndarray, list[float],
 
 
 def heard_as(samples: np.ndarray) -> np.ndarray:
-    return loudness(features(CONFIG, samples.astype(np.float32)), None)
+    return FeatureStream(CONFIG).loudness(features(CONFIG, samples.astype(np.float32)))
 
 
 def late(begins: list[float], ends: list[float], delay: float) -> list[Spike]:
