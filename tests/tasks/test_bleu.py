@@ -109,6 +109,11 @@ class TestReferencesOfRows:
 
     def test_a_cell_may_hold_a_list_of_references(self) -> None:
         assert Translate().truth(Row({"target": ["a cat", "one cat"]})) == ("a cat", "one cat")
+        for spelled in ('["a cat", "", "one cat"]', "['a cat', 'one cat']"):  # as a CSV file has it
+            assert Translate().truth(Row({"target": spelled})) == ("a cat", "one cat")
+            assert Translate().reference(Row({"target": spelled})) == "a cat"
+        for text in ("[applause]", "[1, 2]", '["open'):
+            assert Translate().truth(Row({"target": text})) == text
 
     def test_a_row_without_any_reference_is_refused(self) -> None:
         for cell in ("", " ", [], [""]):

@@ -44,6 +44,11 @@ def test_a_row_with_truncated_text_raises_an_error_or_is_skipped(split: str) -> 
     assert any("1 row left out, as 'faulty' asks" in remark for remark in kept.remarks)
 
 
+def test_the_tokens_of_a_very_long_text_are_not_stated_as_if_all_were_counted() -> None:
+    with pytest.raises(UserError, match=r"column 'text': the text has at least 12 tokens, and max_len is 9"):
+        TASK.evaluation_example(row("red blue " * 30_000), TOKENIZER)
+
+
 @pytest.mark.parametrize("frame", [0, 3, 9])
 def test_a_frame_is_centered_on_the_samples_generated_from_it(frame: int) -> None:
     features = FeatureConfig(window=0.025, hop=0.01, bins=20, normalize="none")
