@@ -183,6 +183,8 @@ class FinetunedModel(nn.Layer):
         folder = model_of(Path(path))
         task, task_id = read_task(folder, trust_plugins)
         reading, weights = read(folder, ErnieModel), head_file(folder)
+        if weights.name != HEAD_FILE:  # of another library, whose settings may say more positions than there are
+            task, task_id = read_task(folder, positions=reading.model.config.max_positions)
         model = cls(reading.model, task, task_id)
         _warn_of_parts(reading, model, folder)
         set_weights(model.head, read_head(weights), str(weights))

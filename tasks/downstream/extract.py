@@ -156,8 +156,12 @@ class Extract(LogitsTask):
             best = has_most_context(starts, i, size, len(context.ids))
             windows.append(Window(context.offsets[part], begins, best))
         empty = not (len(full_question) and len(context.ids))
-        given = [touched(context.offsets, *found) for found in (accepted or ([span] if span else []))]
-        odd = self._odd([tokens for tokens in given if tokens], starts, size, learned=span is not None)
+        wanted = accepted or ([span] if span and span[0] >= 0 else [])
+        given = [tokens for found in wanted if (tokens := touched(context.offsets, *found))]
+        if wanted and not given:
+            odd: tuple[str, ...] = ("an answer without any token, which cannot be given",)
+        else:
+            odd = self._odd(given, starts, size, learned=span is not None)
         return Example(tuple(samples), (text, windows), len(full_question) - len(question), empty, odd)
 
     def _odd(

@@ -15,9 +15,10 @@ from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_exists
 from ernie.model.pretrained import CONFIG_FILE, HEAD_FILE, TASK_FILE
 from ernie.model.published.folder import weights_file
-from ernie.model.published.task_head import published_task, read_task_head
+from ernie.model.published.task_head import foreign_head, published_task, read_task_head
 from ernie.registry import import_asked
 from ernie.saved import read_json
+from ernie.terminal import one_line
 from tasks.downstream.base import FinetuneTask, finetune_tasks
 
 TRIALS_FOLDER = "trials"  # in the folder of a run, from its start
@@ -39,6 +40,12 @@ def model_of(path: Path) -> Path:
     if folder is None:
         check_exists(path)
         check_finished(path)
+        if name := foreign_head(path):
+            raise UserError(
+                f"{path}: is a model of the class {one_line(name, 60)}, which has no head of a kind that can be read "
+                "here; such are For-SequenceClassification, -TokenClassification, -QuestionAnswering and "
+                "-MultipleChoice of BERT and ERNIE"
+            )
         raise UserError(f"{path}: holds no fine-tuned model: there is no {TASK_FILE} or model/{TASK_FILE} in it")
     return folder
 
@@ -96,21 +103,24 @@ def kind_of(folder: Path) -> str | None:
         return None
 
 
-def _read_data(folder: Path) -> tuple[Path, dict[str, Any]]:
+def _read_data(folder: Path, positions: int | None = None) -> tuple[Path, dict[str, Any]]:
     """Return a model's task file and its content or, for a model of another library, its settings in that form."""
     path = folder / TASK_FILE
-    if not path.is_file() and (found := published_task(folder)) is not None:
+    if not path.is_file() and (found := published_task(folder, positions)) is not None:
         return folder / CONFIG_FILE, found[0]
     keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
     return path, read_json(path, keys, f"{folder} is damaged; copy it again.")
 
 
-def read_task(folder: Path, trust_plugins: Sequence[str] | bool = ()) -> tuple[FinetuneTask, int]:
+def read_task(
+    folder: Path, trust_plugins: Sequence[str] | bool = (), positions: int | None = None
+) -> tuple[FinetuneTask, int]:
     """Read what `write_task` wrote.  Raises UserError if it is damaged.
 
-    A kind from outside the library is imported only if the user trusts its module: see `import_asked`.
+    A kind from outside the library is imported only if the user trusts its module: see `import_asked`.  `positions`
+    are those of the encoder, which limit the rows of another library's model.
     """
-    path, data = _read_data(folder)
+    path, data = _read_data(folder, positions)
     import_asked(["tasks.downstream", data["module"]], f"{path}: module", trust_plugins)  # they register the kinds
     task: FinetuneTask = build(_SCHEMA, from_dict(completed(data["task"]), str(path)))
     named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}

@@ -74,7 +74,8 @@ class _Plan:
 
 def _plan(source: Path, loaded: LoadedCheckpoint, to: Target, task: int | None) -> _Plan:
     """Decide what is written.  A head elsewhere knows no task embeddings: its encoder is folded for its own task."""
-    head, model, notes = read_task_head(source), loaded.model, [*loaded.notes, *head_notes(source)]
+    model = loaded.model
+    head, notes = read_task_head(source, model.config.max_positions), [*loaded.notes, *head_notes(source)]
     learned = head.data["task_id"] if head is not None and model.config.task_vocab_size else None
     if head is not None and task not in (None, learned):
         raise UserError(f"--task {task}: {source} is a fine-tuned model, which has learned with task {learned}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,9 @@ def _listed_modules(path: Path) -> list[tuple[str, str]]:
             raise UserError(f"{path}: expected modules, each with its type and path; the folder is damaged")
         if Path(module["path"]).name != module["path"]:  # only folders of this folder: the list is untrusted
             raise UserError(f"{path}: the path '{module['path']:.60}' is not in the folder")
+    paths = Counter(module["path"] for module in listed if module["path"])
+    if paths and (most := paths.most_common(1)[0])[1] > 1:
+        raise UserError(f"{path}: lists the module '{most[0]:.60}' twice; the folder is damaged")
     if not listed:
         raise UserError(f"{path}: lists no modules; the folder is damaged")
     return [(class_name(module["type"]), module["path"]) for module in listed]

@@ -150,15 +150,18 @@ class TaskHead:
         write_checksums(folder, [HEAD_FILE, TASK_FILE])
 
 
-def read_task_head(folder: Path) -> TaskHead | None:
-    """Read the head of a fine-tuned model, ours or another library's; None if there is none that can be read."""
+def read_task_head(folder: Path, positions: int | None = None) -> TaskHead | None:
+    """Read the head of a fine-tuned model, ours or another library's; None if there is none that can be read.
+
+    `positions` are those of its encoder, see `published_task`.
+    """
     from ernie.model.weights import read_arrays  # which needs Paddle
 
     if (folder / TASK_FILE).is_file():
         keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
         data = read_object(folder / TASK_FILE, keys)
         return TaskHead(data, read_arrays(folder / HEAD_FILE))
-    found = published_task(folder)
+    found = published_task(folder, positions)
     return None if found is None else TaskHead(found[0], read_published_head(folder, str(found[0]["task"]["kind"])))
 
 
@@ -185,10 +188,10 @@ def head_weights(folder: Path, kind: str, weights: Mapping[str, Any]) -> tuple[s
     return (found["weight"], found["bias"]) if found.keys() == {"weight", "bias"} else None
 
 
-def published_task(folder: Path) -> tuple[dict[str, Any], list[str]] | None:
+def published_task(folder: Path, positions: int | None = None) -> tuple[dict[str, Any], list[str]] | None:
     """Return the task file's content for another library's fine-tuned model, and notes; None if it is no such model.
 
-    Only its settings are read, not the weights.
+    Only its settings are read, not the weights, which may have fewer `positions` than the settings say.
     """
     if detect_format(folder) not in ("hf", "paddlenlp"):
         return None
@@ -201,7 +204,7 @@ def published_task(folder: Path) -> tuple[dict[str, Any], list[str]] | None:
     kind = fields.get("kind") or _kind(suffix, settings, len(labels))
     notes: list[str] = []
     if not fields:
-        fields, notes = _fields(kind, labels, _longest(settings, folder)), _activation_notes(settings)
+        fields, notes = _fields(kind, _longest(settings, folder, positions)), _activation_notes(settings)
     if HEADS[kind].labels is None:
         fields = {**fields, "labels": labels}
     if kind == "tag" and not all(map(_ENTITY_TAG.fullmatch, labels)):
@@ -216,6 +219,13 @@ def head_notes(folder: Path) -> list[str]:
     """Return notes on the head of another library's fine-tuned model, one sentence each."""
     found = None if (folder / TASK_FILE).is_file() else published_task(folder)
     return [] if found is None else found[1]
+
+
+def foreign_head(folder: Path) -> str:
+    """Return the class of another library's model whose head, if any, is of none of our kinds; "" for other folders."""
+    kind = detect_format(folder)
+    names = class_names(read_settings(folder, kind)[1]) if kind in ("hf", "paddlenlp") else []
+    return names[0] if names and published_task(folder) is None else ""
 
 
 def head_class(folder: Path, kind: Kind) -> str:
@@ -270,7 +280,7 @@ def _labels(settings: Mapping[str, Any], path: Path) -> list[str]:
     return [f"LABEL_{i}" for i in range(count)]
 
 
-def _fields(kind: str, labels: list[str], longest: int) -> dict[str, Any]:
+def _fields(kind: str, longest: int) -> dict[str, Any]:
     """Return the fields of a task that another library has learned."""
     if kind == "regress":
         return {"max_len": longest, "scale": [0.0, 1.0]}
@@ -280,12 +290,16 @@ def _fields(kind: str, labels: list[str], longest: int) -> dict[str, Any]:
     return {"max_len": longest}
 
 
-def _longest(settings: Mapping[str, Any], folder: Path) -> int:
+def _longest(settings: Mapping[str, Any], folder: Path, positions: int | None) -> int:
     """Return the longest row in tokens: that of the tokenizer or, if it has none, of the model."""
     tokenizer = folder / SETTINGS_FILE
     given = read_object(tokenizer).get("model_max_length") if tokenizer.is_file() else None
-    positions = settings.get("max_position_embeddings", 512)
-    sizes = [size for size in (given, positions) if isinstance(size, int) and not isinstance(size, bool) and size >= 8]
+    configured = settings.get("max_position_embeddings", 512)
+    sizes = [
+        size
+        for size in (given, configured, positions)
+        if isinstance(size, int) and not isinstance(size, bool) and size >= 8
+    ]
     return min([*sizes, 1 << 20])
 
 
