@@ -15,8 +15,11 @@ from ernie.errors import Remark, UserError
 
 _MEMORY_DEVICES, _NULL = 1, 3  # the numbers of such devices on Linux, and of /dev/null
 _SHOWN = 10  # of what was not read
-# Folders in which programs keep what is no data, or none yet: Spark's unfinished parts, the logs of tables, macOS's.
-_LEFT_BY_PROGRAMS = frozenset(("_temporary", "_spark_metadata", "_delta_log", "__MACOSX"))
+# Folders in which programs keep what is no data, or none yet: unfinished parts, the logs and changes of tables.
+_LEFT_BY_PROGRAMS = frozenset(
+    "_temporary _spark_metadata _delta_log _change_data _staging _impala_insert_staging _logs __MACOSX".split()
+)
+_ABSENT = "there is no such file or folder"
 
 
 class Finder:
@@ -153,10 +156,9 @@ def absent(path: Path) -> str:
     """Return why there is no file or folder of a name: a link may lead nowhere."""
     try:
         path.stat()
-    except OSError as error:
-        if path.is_symlink():
-            return unreachable(path, error)
-    return "there is no such file or folder"
+    except (OSError, ValueError) as error:
+        return unreachable(path, error)
+    return _ABSENT
 
 
 def is_endless(path: Path) -> bool:
@@ -166,13 +168,15 @@ def is_endless(path: Path) -> bool:
     return stat.S_ISBLK(status.st_mode) or (memory and os.minor(status.st_rdev) != _NULL)
 
 
-def unreachable(path: Path, error: OSError) -> str:
+def unreachable(path: Path, error: OSError | ValueError) -> str:
     """Return why a path leads nowhere."""
+    if isinstance(error, ValueError):
+        return f"is no name of a file: {error}"
     if error.errno == errno.ELOOP:
         return "is a link that leads back to itself"
-    if error.errno == errno.ENOENT and path.is_symlink():
-        return f"is a link to {path.readlink()}, which is not there"
-    return f"may not be read: {error.strerror}"
+    if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+        return f"may not be read: {error.strerror}"
+    return f"is a link to {path.readlink()}, which is not there" if path.is_symlink() else _ABSENT
 
 
 def is_folder(path: Path) -> bool:

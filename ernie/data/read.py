@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ernie.data import compressed
-from ernie.data.find import Finder, absent, identity, is_folder, unreachable
+from ernie.data.find import Finder, identity, is_folder, unreachable
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read_json import read_json, read_jsonl
 from ernie.data.read_lines import LineFile
@@ -153,14 +153,15 @@ def _find(path: str) -> list[Input]:
         return [Input(path)]
     if path in ("-", "/dev/stdin"):
         return [Input(STANDARD_INPUT, is_stream=True)]
+    if not path:
+        raise UserError("an input is empty; was a variable of the shell not set?")
     file = Path(path)
     try:
         mode = file.stat().st_mode
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if glob.has_magic(path):
             return _find_matches(path)
-        problem = unreachable(file, error) if os.path.lexists(path) else absent(file)
-        raise UserError(f"{path}: {problem}") from None
+        raise UserError(f"{path}: {unreachable(file, error)}") from None
     if stat.S_ISDIR(mode):
         return _find_in(file)
     if stat.S_ISREG(mode):

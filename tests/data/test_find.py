@@ -141,12 +141,14 @@ class TestWhatIsNoText:
     def test_what_programs_keep_beside_their_data_is_not_read(self, tmp_path: Path) -> None:
         for name in ("_temporary/0/part-1.txt", "__MACOSX/a.txt", "_delta_log/0.json", "sub/_temporary/x.jsonl"):
             put(tmp_path / name, "left")
+        for name in ("_staging/a.txt", "_impala_insert_staging/a.txt", "_logs/history/a.txt", "_change_data/a.txt"):
+            put(tmp_path / name, "left")
         put(tmp_path / "_mine" / "a.txt", "kept")
         put(tmp_path / "_SUCCESS", "")
         for given in (tmp_path, f"{tmp_path}/**/*"):
             with pytest.warns(Remark, match="_temporary: holds what a program keeps beside its data") as notes:
                 assert names(tmp_path, given) == ["_mine/a.txt"]
-            assert str(notes[0].message).count("holds what a program") == 4
+            assert str(notes[0].message).count("holds what a program") == 8
         assert [document.text for document in read_all(tmp_path / "_temporary")] == ["left"]
 
     def test_parts_of_spark_and_hadoop_without_a_suffix_are_read(self, tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ class TestChanges:
             (lambda path: path.write_text("One.\n"), "was changed while it was read .from .* to 5 bytes"),
             (lambda path: path.open("a").write("More.\n"), "was changed while it was read"),
             (lambda path: os.utime(path, (1, 1)), "was changed .*its size is the same"),
-            (lambda path: path.unlink(), "may not be read: No such file or directory; it was there before"),
+            (lambda path: path.unlink(), "there is no such file or folder; it was there before"),
         ],
         ids=["truncated", "grown", "touched", "removed"],
     )

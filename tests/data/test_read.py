@@ -679,12 +679,21 @@ class TestInputs:
             ("a.csv", "a.csv", "expected a name that ends in"),
             ("a.csv", ".", "the folder holds no file"),
             ("a.csv", "*.txt", "no file matches this pattern"),
+            ("a.txt", "a.txt/b.txt", "b.txt: there is no such file or folder"),
+            ("a.txt", "x" * 5000, "may not be read: File name too long"),
+            ("a.txt", "a\0.txt", "is no name of a file: embedded null byte"),
         ],
     )
     def test_a_path_without_readable_files_is_an_error(self, tmp_path, make, given_path, message):
         put(tmp_path / make, "x")
         with pytest.raises(UserError, match=message):
             find_inputs([tmp_path / given_path])
+
+    def test_an_empty_path_is_an_error_and_not_the_working_folder(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        put(tmp_path / "a.txt", "x")
+        with pytest.raises(UserError, match="an input is empty"):
+            find_inputs([""])
 
     @pytest.mark.parametrize("again", ["books/a.txt", "books/*.txt", "books"])
     def test_a_file_given_by_two_paths_is_an_error(self, tmp_path, again):
