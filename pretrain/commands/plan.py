@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pretrain.config import PretrainConfig
     from pretrain.planner.machine import Machine
 
+_MOST_DEVICES = 1_000_000  # ten times the largest clusters
 SUMMARY = "predict which parallel layout is the fastest"
 
 
@@ -58,9 +59,10 @@ def main(arguments: argparse.Namespace) -> int:
     from pretrain.planner.machine import HERE, here
     from pretrain.planner.plan import assumptions, block, make_plan
 
-    for name, value in (("--devices", arguments.devices), ("--top", arguments.top)):
-        if value < 1:
-            raise UserError(f"{name}: expected at least 1, found {value}")
+    if not 1 <= arguments.devices <= _MOST_DEVICES:
+        raise UserError(f"--devices: expected 1 to {_MOST_DEVICES:,}, found {arguments.devices:,}")
+    if arguments.top < 1:
+        raise UserError(f"--top: expected at least 1, found {arguments.top}")
     config = load(arguments.config, arguments.set)
     if arguments.length is not None and not 1 <= arguments.length <= config.data.batch_tokens:
         raise UserError(f"--length: expected 1 to {config.data.batch_tokens} tokens, as many as a micro-batch has")
@@ -77,7 +79,7 @@ def main(arguments: argparse.Namespace) -> int:
         calibrate(work, arguments.devices, precision, config.train.amp_level).write(here())
         arguments.kind = HERE
     machine = _machine(arguments, config)
-    if arguments.kind == HERE:
+    if arguments.kind.lower() == HERE:
         _warn_of_others(machine, work.shape, config)
     plan = make_plan(work, arguments.devices, machine, regroup=arguments.regroup)
     for line in assumptions(work, machine):
@@ -123,7 +125,7 @@ def _machine(arguments: argparse.Namespace, config: PretrainConfig) -> Machine:
         return value
 
     with about("--kind"):
-        machine = named(arguments.kind, config.train.precision, config.train.amp_level)
+        machine = named(arguments.kind.lower(), config.train.precision, config.train.amp_level)
     per_node = machine.per_node if arguments.per_node is None else arguments.per_node
     if per_node < 1:
         raise UserError(f"--per-node: expected at least 1, found {per_node}")

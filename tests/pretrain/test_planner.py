@@ -319,7 +319,8 @@ def test_the_shape_comes_from_the_model_to_start_from_in_any_format(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--devices", "0"], "--devices: expected at least 1, found 0"),
+        (["--devices", "0"], "--devices: expected 1 to 1,000,000, found 0"),
+        (["--devices", "1" + "0" * 20], "--devices: expected 1 to 1,000,000"),
         (["--devices", "4", "--kind", "a10"], "--kind: there is no kind of device 'a10'. Did you mean 'a100'?"),
         (["--devices", "4", "--memory", "0GB"], "--memory: expected more than 0, found 0GB"),
         (["--devices", "4", "--per-node", "0"], "--per-node: expected at least 1, found 0"),
@@ -328,6 +329,11 @@ def test_the_shape_comes_from_the_model_to_start_from_in_any_format(tmp_path: Pa
 def test_invalid_options_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "ernie2-en", "--set", "corpus=x", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_kinds_of_devices_may_be_in_capitals(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "ernie2-en", "--set", "corpus=x", "--devices", "7", "--kind", "V100"]) == 0
+    assert "assumed: v100 in" in capsys.readouterr().err
 
 
 def test_bytes_are_printed_with_three_digits() -> None:
