@@ -8,7 +8,7 @@ import inspect
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Generic, TypeVar, cast
@@ -18,6 +18,7 @@ from ernie.errors import UserError, nearest
 T = TypeVar("T")
 Item = TypeVar("Item")
 _OWN = ("ernie", "tasks", "pretrain", "finetune")  # the library's packages
+_LISTED = 10  # modules that a message lists
 
 
 class Registry(Generic[T]):
@@ -122,8 +123,7 @@ def import_asked(modules: object, asker: str, trusted: Sequence[str] | bool = ()
     """
     names = list(map(str, modules if isinstance(modules, list | tuple) else ()))
     given = (trusted,) if isinstance(trusted, str) else trusted
-    known = names if given is True else [*(given or ()), *(name for name in names if _is_installed_for_us(name))]
-    if strange := [name for name in names if name not in sys.modules and name not in known]:
+    if strange := [] if given is True else _strange(names, given or ()):
         options = " ".join(f"--plugin {shlex.quote(name)}" for name in strange)
         raise UserError(
             f"{asker}: asks for code from outside the library: {', '.join(strange)}. Code can do whatever you can, so "
@@ -133,19 +133,25 @@ def import_asked(modules: object, asker: str, trusted: Sequence[str] | bool = ()
     import_plugins(names, asker)
 
 
+def _strange(modules: Sequence[str], trusted: Collection[str]) -> list[str]:
+    """Return the first few modules that are neither trusted, nor imported, nor the library's, nor of an entry point."""
+    others = (
+        name
+        for name in modules
+        if name not in sys.modules and name not in trusted and name.partition(".")[0] not in _OWN
+    )
+    if not (strange := list(others)):
+        return []
+    points = (point for distribution in metadata.distributions() for point in distribution.entry_points)
+    installed = {point.module for point in points if point.group.startswith("ernie.")}
+    return [name for name in strange if name not in installed][:_LISTED]
+
+
 def _no_plugin(name: str) -> str:
     """Return why a module can never be a plug-in, "" if it can be one."""
     if name.rpartition(".")[2] == "__main__":
         return "is a program"
     return "is part of Python" if name.partition(".")[0] in sys.stdlib_module_names else ""
-
-
-def _is_installed_for_us(name: str) -> bool:
-    """Whether a module is the library's own or that of an installed entry point for the library."""
-    if name.partition(".")[0] in _OWN:
-        return True
-    points = (point for distribution in metadata.distributions() for point in distribution.entry_points)
-    return any(point.module == name for point in points if point.group.startswith("ernie."))
 
 
 def _hint(module: str, error: Exception) -> str:

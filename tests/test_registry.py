@@ -11,7 +11,7 @@ import pytest
 from helpers import install
 
 from ernie.errors import UserError, nearest
-from ernie.registry import Registry, import_plugins, plugin_sources
+from ernie.registry import Registry, import_asked, import_plugins, plugin_sources
 
 
 def test_an_item_is_found_with_its_place_of_registration() -> None:
@@ -176,6 +176,12 @@ def test_a_class_that_lacks_methods_is_rejected_on_registration() -> None:
         @registry.register("blob")
         class Blob(Shape):
             pass
+
+
+def test_of_the_many_modules_that_a_file_asks_for_the_first_few_are_listed() -> None:
+    asked = [f"stranger{n}" for n in range(20_000)]
+    with pytest.raises(UserError, match=r"code from outside the library: stranger0, .*, stranger9\. Code can do"):
+        import_asked(asked, "config.yaml: plugins")
 
 
 def test_editing_any_file_of_a_plugin_changes_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

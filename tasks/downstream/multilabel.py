@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from ernie.model.losses import Loss
 
-# How text goes on after the OPENING of a list, so that it is no label: as ['a', 'b, [a, b], [1, 0, [0. ... 1.], array(.
-_BROKEN_LIST = re.compile(r"""[\[({]\s*[uUbB]?['"]|\[[^\[\]]*,[^\[\]]*\]$|\[[^\]]*$|\[.*\.\.\..*\]$|[A-Za-z]""")
+_QUOTED_ITEM = re.compile(r"""[\[({]\s*[uUbB]?['"]""")
 
 
 @finetune_task("multilabel")
@@ -205,9 +204,18 @@ class MultiLabel(TextTask):
 def _check_no_list(text: str, column: str) -> None:
     """Raise UserError for text that begins as a list and is none, perhaps as its quotes are doubled."""
     inner = text.strip().strip('"').strip()
-    if OPENING.match(inner) and _BROKEN_LIST.match(inner):
+    if OPENING.match(inner) and _is_broken_list(inner):
         quoted = "; data.quote: '\"' removes the quotes around it" if text.strip().startswith('"') else ""
         raise UserError(
             f"column '{column}': '{text:.60}' begins as a list and is none; the labels of a list have quotes, as in "
             f"['a', 'b']{quoted}"
         )
+
+
+def _is_broken_list(text: str) -> bool:
+    """Whether text after the OPENING of a list is no label: as ['a', 'b, [a, b], [1, 0, [0. ... 1.] or array(."""
+    if text[0].isalpha() or _QUOTED_ITEM.match(text):
+        return True
+    inside, closing, rest = text[1:].partition("]")
+    is_list = not rest and "[" not in inside and ("," in inside or "..." in inside)
+    return text[0] == "[" and (not closing or is_list)

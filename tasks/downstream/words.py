@@ -17,6 +17,7 @@ Splitting = Literal["spaces", "marks", "segmented", "characters", "units"]
 Span = tuple[int, int]  # characters [start, end)
 
 _MOST_ATTACHED = 1000  # words kept with a model
+_LONGEST = 100  # characters of initials and numbers
 _CHUNK = re.compile(f"[{NO_SPACES}]|[^\\s{NO_SPACES}]+")
 _INITIALS = re.compile(r"(?:[^\W\d_]\.){2,}|[A-Z]\.")  # U.S., e.g., J.
 _SIGNED = re.compile(r"[-+−]\d[\d.,]*")
@@ -98,7 +99,8 @@ def _at_marks(text: str, start: int, end: int, attached: frozenset[str], clitics
     longest = max(map(len, attached), default=0)
     while start < end:  # no part of the text is copied for each mark: there may be a million of them
         known = end - start <= longest and text[start:end] in attached
-        if known or _INITIALS.fullmatch(text, start, end) or _SIGNED.fullmatch(text, start, end):
+        short = end - start <= _LONGEST
+        if known or (short and (_INITIALS.fullmatch(text, start, end) or _SIGNED.fullmatch(text, start, end))):
             break
         last = text[end - 1]
         if _is_mark(last):

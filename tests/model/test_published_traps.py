@@ -292,6 +292,11 @@ def test_files_of_an_own_model_that_git_lfs_did_not_fetch_are_named_as_such(file
         ErnieModel.from_pretrained(tmp_path / "ours")
 
 
+def test_a_class_of_a_name_far_too_long_is_none(tmp_path: Path) -> None:
+    model = load(tmp_path, architectures=["ForA" * 100_000 + "!"]).model
+    np.testing.assert_allclose(last_hidden_states(model), expected(), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "name",
     ["RobertaModel", "ErnieGramModel", "ErnieMModel", "ElectraForMaskedLM", "NezhaModel", "AlbertForPretraining"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -157,6 +158,11 @@ class TestMultiLabel:
     def test_text_that_begins_as_a_list_and_is_none_is_no_label(self, cell: str) -> None:
         with pytest.raises(UserError, match=r"column .label.: .* begins as a list and is none"):
             MultiLabel().adapted_to(rows(cell))
+
+    @pytest.mark.parametrize("cell", [f"[{'a,' * 20_000}x[", f"[{'...' * 20_000}]x", f"[{'[' * 20_000}"])
+    def test_long_text_that_begins_as_a_list_is_read_in_one_pass(self, cell: str) -> None:
+        with suppress(UserError):
+            MultiLabel(labels=("a", "b"), separator="|").truth(rows(cell)[0])
 
     def test_a_list_in_quotes_is_named_with_the_setting_that_removes_them(self) -> None:
         with pytest.raises(UserError, match=r"begins as a list and is none; .*; data\.quote: '\"' removes the quotes"):

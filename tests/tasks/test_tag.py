@@ -263,6 +263,11 @@ class TestRawText:
         spans = split_words(text, "marks", ("'a",), TOKENIZER)
         assert spans == [(i, i + 1) for i in range(len(text))]
 
+    @pytest.mark.parametrize("begins", ["A." * 20_000, "-" + "1" * 40_000])
+    def test_initials_and_numbers_before_many_marks_are_not_read_again_for_each(self, begins: str) -> None:
+        spans = split_words(f"{begins}{'?.' * 20_000}", "marks", ("'a",), TOKENIZER)
+        assert spans[-1] == (len(begins) + 39_999, len(begins) + 40_000)
+
     def test_a_model_that_was_told_nothing_splits_as_its_tokenizer(self) -> None:
         assert TASK.example(Row({"token": "Al-Ain"}), TOKENIZER).notes.words == ["Al", "-", "Ain"]
         rows = [Row({"token": "Anna in York", "tag": ["O", "O", "B-LOC"]})]

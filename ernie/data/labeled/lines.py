@@ -23,7 +23,7 @@ _MOST_COLUMNS = 100_000  # more would take gigabytes: each cell is an object
 _MOST_NESTED = 100  # lists and objects inside one another in a row of JSON
 _SHOWN = 20  # columns listed in a message
 _A_LIST = "begins a list; rows that stand in one list are read from a .json file, or with format: json"
-_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # as text with quotes in it stands in a quoted cell
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _DELIMITERS = {"\t": "a tab", ";": "';'", ",": "','", "|": "'|'"}  # that are detected, with their names in messages
 
 
@@ -105,7 +105,8 @@ def _noting_quotes(file: str, lines: Iterable[Line], delimiter: str) -> Iterator
     count, first = 0, 0
     for line in lines:
         if line.text is not None and '""' in line.text:
-            found = sum(_QUOTED.fullmatch(cell) is not None for cell in line.text.split(delimiter))
+            cells = line.text.split(delimiter)
+            found = sum('""' in cell[1:-1] and _QUOTED.fullmatch(cell) is not None for cell in cells)
             first = first or (line.number if found else 0)
             count += found
         yield line

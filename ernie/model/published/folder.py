@@ -25,6 +25,7 @@ _TORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _PADDLE = "model_state.pdparams"
 _BUNDLE = "bert_model.ckpt"
 _OUTER = "head_class"  # our key for the class around the encoder's in PaddleNLP's older settings
+_LONGEST_NAME = 200  # characters of a class's
 _TYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"},
     **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (8, 4, 2, 1)},
@@ -77,10 +78,13 @@ def read_settings(folder: Path, kind: Kind) -> tuple[Path, dict[str, Any]]:
 
 
 def class_names(settings: Mapping[str, Any]) -> list[str]:
-    """Return the classes that the settings name: transformers' `architectures`, PaddleNLP's `init_class`."""
+    """Return the classes that the settings name: transformers' `architectures`, PaddleNLP's `init_class`.
+
+    What is longer than any name of a class is none.
+    """
     classes = settings.get("architectures")
     named = [settings.get("init_class"), settings.get(_OUTER), *(classes if isinstance(classes, list) else [classes])]
-    return [name for name in named if isinstance(name, str)]
+    return [name for name in named if isinstance(name, str) and len(name) <= _LONGEST_NAME]
 
 
 def read_weights(folder: Path) -> tuple[Path, Weights]:
