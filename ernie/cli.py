@@ -28,7 +28,7 @@ from ernie.atomic import final_name, without_room
 from ernie.errors import Remark, UserError, nearest
 from ernie.registry import import_plugins
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal
-from ernie.terminal import escaping, one_line, pass_data
+from ernie.terminal import bounded, escaping, one_line, pass_data
 from ernie.train.origin import running
 
 GROUP = "ernie.commands"
@@ -60,7 +60,7 @@ def _main(argv: Sequence[str] | None) -> int:
         sys.stdout.flush()  # here, so that a BrokenPipeError is raised where it is handled
         return status
     except UserError as error:
-        print(f"ernie: error: {error}", file=sys.stderr)
+        print(f"ernie: error: {bounded(str(error))}", file=sys.stderr)
         return error.status
     except BrokenPipeError:
         # The reader of our output is gone (`ernie tasks | head`): print nothing more, not even at exit.
@@ -157,7 +157,7 @@ def _plain_warnings() -> Iterator[None]:
                 others(message, category, filename, lineno, *rest)
             elif str(message) not in shown:
                 shown.add(str(message))
-                print(f"note: {one_line(str(message))}", file=sys.stderr)
+                print(f"note: {bounded(one_line(str(message)))}", file=sys.stderr)
 
         warnings.showwarning = show  # type: ignore[assignment]
         yield

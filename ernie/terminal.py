@@ -27,6 +27,14 @@ def shown(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
+def bounded(text: str, most: int = 4_000) -> str:
+    """Return text without what each line has beyond `most` characters, as of a value that a stranger's file holds."""
+    return "\n".join(
+        line if len(line) <= most else f"{line[:most]}... ({len(line) - most:,} more characters)"
+        for line in text.split("\n")
+    )
+
+
 def one_line(text: str, most: int | None = None) -> str:
     """Return text as it may stand within a sentence: shown on one line, and of at most `most` characters."""
     line = " ".join(text.split())

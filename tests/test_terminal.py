@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ernie.terminal import escaping, one_line, pass_data, shown
+from ernie.terminal import bounded, escaping, one_line, pass_data, shown
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,11 @@ def test_data_is_escaped_only_on_a_terminal(
         sys.stdout.write("\x1b\u202e")
     assert output.getvalue() == expected
     assert sys.stdout is output
+
+
+def test_lines_of_a_message_are_cut_at_some_length() -> None:
+    assert bounded("abc\n\nabcde", 3) == "abc\n\nabc... (2 more characters)"
+    assert bounded("abc\n" * 9_000) == "abc\n" * 9_000
 
 
 def test_a_name_within_a_sentence_is_on_one_line() -> None:
