@@ -223,7 +223,7 @@ class Extract(LogitsTask):
         n = len(window.offsets)
         begins, ends = scores[window.begins : window.begins + n].astype(np.float64).T
         best = (-np.inf, 0, 0)
-        for b in np.argsort(-np.where(window.best, begins, -np.inf), kind="stable")[:_CANDIDATES]:
+        for b in np.argsort(-np.where(window.best, begins, -np.inf), kind="stable")[:_CANDIDATES].tolist():
             if not window.best[b]:
                 break
             stop = min(n, b + self.max_answer)

@@ -274,12 +274,14 @@ def test_a_layer_without_its_weights_raises_a_user_error(kind: str, tmp_path: Pa
         ("modules.json", "[]", r"modules.json: lists no modules"),
         ("modules.json", "[3]", r"modules.json: expected modules, each with its type and path"),
         ("modules.json", f"[{POOLING_LISTED}, {POOLING_LISTED}]", "'1_Pooling' twice"),
+        ("modules.json", f'[{{"type": "a.Transformer", "path": "{"x" * 999}"}}]', "the path 'x+' is not in the folder"),
         ("modules.json", '[{"type": "a.Transformer", "path": "../x"}]', r"the path '../x' is not in the folder"),
         ("1_Pooling/config.json", '{"word_embedding_dimension": 8, "pooling_mode_cls_token": true}', "8 numbers, not"),
         ("sentence_bert_config.json", '{"max_seq_length": 2}', "texts of 2 tokens have no room"),
         ("sentence_bert_config.json", '{"max_seq_length": "16"}', "max_seq_length: expected a whole number or null"),
         ("config_sentence_transformers.json", '{"prompts": {"a": 3}}', "prompts: expected texts by name"),
         ("config_sentence_transformers.json", '{"default_prompt_name": "a"}', "default_prompt_name among the names"),
+        ("config_sentence_transformers.json", '{"default_prompt_name": []}', "default_prompt_name among the names"),
     ],
 )
 def test_damaged_settings_raise_a_user_error(file: str, content: str, message: str, tmp_path: Path) -> None:

@@ -327,6 +327,12 @@ class TestDecoding:
         assert self.answer({5: (9, 0), 8: (0, 9)}) == "the capital of France"
         assert self.answer({5: (9, 0), 9: (0, 9), 6: (0, 1)}) == "the capital"
 
+    @pytest.mark.parametrize("most", [2**63 - 1, 10**30])
+    def test_answers_may_be_of_any_length(self, most: int) -> None:
+        task = replace(TASK, max_answer=most)
+        whole = task.answer(self.example, logits_of(self.example, {5: (9, 0), 11: (0, 9)}))
+        assert whole["answer"] == "the capital of France is Paris it"
+
     def test_the_question_and_the_special_tokens_are_never_the_answer(self) -> None:
         assert self.answer(dict.fromkeys((0, 1, 2, 3, 4, 12), (9, 9)) | {7: (1, 1)}) == "of"
 

@@ -30,6 +30,7 @@ from ernie.saved import read_json_list
 from ernie.text.tokenizer import SETTINGS_FILE
 
 _MODULE_FOLDER = re.compile(r"(\d+)_([A-Za-z]+)")
+_LONGEST_NAME = 200  # characters of a folder's
 _NO_LIMIT = 1 << 31  # tokenizers without a limit are saved with one of 10^30
 
 
@@ -106,7 +107,8 @@ def _listed_modules(path: Path) -> list[tuple[str, str]]:
     for module in listed:
         if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
             raise UserError(f"{path}: expected modules, each with its type and path; the folder is damaged")
-        if Path(module["path"]).name != module["path"]:  # only folders of this folder: the list is untrusted
+        # Only folders of this folder: the list is untrusted.
+        if Path(module["path"]).name != module["path"] or len(module["path"]) > _LONGEST_NAME:
             raise UserError(f"{path}: the path '{module['path']:.60}' is not in the folder")
     paths = Counter(module["path"] for module in listed if module["path"])
     if paths and (most := paths.most_common(1)[0])[1] > 1:
@@ -215,7 +217,7 @@ def _prompts(root: Path) -> dict[str, Any]:
     settings = read_object(path)
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     texts = isinstance(prompts, dict) and all(isinstance(text, str) for text in prompts.values())
-    if not texts or (default is not None and default not in prompts):
+    if not texts or (default is not None and (not isinstance(default, str) or default not in prompts)):
         raise UserError(f"{path}: prompts: expected texts by name, and default_prompt_name among the names")
     similarity = settings.get("similarity_fn_name")
     values["similarity"] = similarity if isinstance(similarity, str) else None
