@@ -80,7 +80,7 @@ def why_unreadable(error: Exception, file: str | os.PathLike[str] | BinaryIO, na
     else:
         file.seek(0)
         head = file.read(_HEAD)
-    return f"cannot be read as sound: {_kind(head, Path(name)) or _sentence(error)}"
+    return f"cannot be read as sound: {_kind(head, Path(name)) or _sentence(error, Path(name))}"
 
 
 def _kind(head: bytes, path: Path) -> str:
@@ -104,11 +104,14 @@ def _kind(head: bytes, path: Path) -> str:
     return ""
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: Exception, path: Path) -> str:
     """Return what a library says, without its names of C structures."""
     said = getattr(error, "error_string", "") or str(error)
+    convert = _CONVERT.format(name=path.name)
     if "not recognised" in said:
-        return "its first bytes are those of no format of sound that is known here"
+        return f"its first bytes are those of no format of sound that is known here; if it is one, convert it{convert}"
+    if "unimplemented format" in said:
+        return f"its codec is not known here; convert it{convert}"
     if "SF_INFO" in said or "psf_" in said or not said:
         return "its header is damaged or incomplete"
     return said.rstrip(".")

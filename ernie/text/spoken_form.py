@@ -36,6 +36,7 @@ _COUNTS = frozenset(
 )
 
 
+@lru_cache(maxsize=64)  # the same text is read for its length, its tokens and the remarks on it
 def spoken_form(text: str, language: SpokenLanguage) -> str:
     """Return a text as it is read out in a language: "3.5 km" as "three point five kilometers".
 

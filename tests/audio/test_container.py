@@ -184,6 +184,18 @@ def test_sphere_files_that_were_put_together_are_heard_without_their_headers() -
     assert remarks == (JOINED,)
 
 
+def test_a_sound_of_another_format_is_refused_with_a_way_to_convert_it() -> None:
+    speex = b"OggS\0\2" + bytes(8) + b"\1" + bytes(7) + b"\xaa" * 4 + b"\1\x50Speex   1.2" + bytes(3000)
+    for data, reason in (
+        (b"\xff\xf1\x50\x80" + bytes(3000), "if it is one, convert it"),
+        (speex, "its codec is not known"),
+    ):
+        with pytest.raises(
+            UserError, match=rf"a: cannot be read as sound: .*{reason}.*, such as with: ffmpeg -i a sound"
+        ):
+            heard(data)
+
+
 def test_a_compressed_sphere_file_is_named() -> None:
     data = written("NIST").replace(b"sample_coding -s3 pcm", b"sample_coding -s26 pcm,embedded-shorten-v2.00")
     with pytest.raises(UserError, match="it is SPHERE compressed by shorten; unpack it, such as with: sph2pipe"):
