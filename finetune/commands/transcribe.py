@@ -16,8 +16,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ernie.arguments import add_plugin, add_precision, add_quiet
+
+if TYPE_CHECKING:
+    from tasks.downstream.transcribe import Transcribe
 
 SUMMARY = "transcribe audio files or live audio"
 WRITES_DATA = True
@@ -91,10 +95,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     model = FinetunedModel.load(arguments.run, precision=arguments.precision)
     task = transcribe_task(model)
-    given = {name: value for name in task.decoding_fields if (value := getattr(arguments, name, None)) is not None}
-    if arguments.to != "text" and task.hears_chunks and not task.pause and arguments.n_best is None:
-        given = {"pause": _PAUSE, **given}
-    model.change_decoding(**given)
+    model.change_decoding(**decoding_changes(arguments, task))
     captions = None if arguments.to == "text" else CaptionWriter(arguments.to, sys.stdout)
     log = None if arguments.quiet else sys.stderr
     if arguments.sounds == ["-"]:
@@ -102,3 +103,12 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         from_files(model, arguments.sounds, arguments.show_times, sys.stdout, log, captions)
     return 0
+
+
+def decoding_changes(arguments: argparse.Namespace, task: Transcribe) -> dict[str, Any]:
+    """Return what the arguments change in how a model decodes."""
+    given = {name: value for name in task.decoding_fields if (value := getattr(arguments, name, None)) is not None}
+    n_best = given.get("n_best", task.n_best)
+    if arguments.to != "text" and task.hears_chunks and not task.pause and n_best == 1:
+        return {"pause": _PAUSE, **given}
+    return given

@@ -382,8 +382,11 @@ class Transcribe(SoundTask, RankedDecoding):
             "confidences": [rounded(word.confidence) for word in words],
         }
         if self.n_best > 1:
-            ranked = recognized.alternatives[: self.n_best]
-            answer["alternatives"] = [{"transcript": decode(each), "score": rounded(score)} for each, score in ranked]
+            scores: dict[str, float] = {}  # the highest: several hypotheses may write the same text
+            for tokens, score in recognized.alternatives:
+                scores.setdefault(decode(tokens).strip(), score)
+            ranked = list(scores.items())[: self.n_best]
+            answer["alternatives"] = [{"transcript": other, "score": rounded(score)} for other, score in ranked]
         return answer
 
     @property

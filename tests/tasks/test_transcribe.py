@@ -1,0 +1,47 @@
+"""Answers of the kind transcribe, and the options of `ernie transcribe` that depend on a model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import pytest
+
+from ernie.decode.recognizer import Recognized
+from finetune.commands.transcribe import add_arguments, decoding_changes
+from tasks.downstream.transcribe import Transcribe
+
+TEXTS = ("", "red", "re", "##d", " blue")
+
+
+def decode(tokens: Sequence[int]) -> str:
+    return " ".join(TEXTS[token] for token in tokens).replace(" ##", "")
+
+
+def test_alternatives_differ_from_one_another_as_texts() -> None:
+    ranked = [((1,), -1.0), ((2, 3), -1.5), ((4,), -2.0), ((), -3.0), ((1, 1), -4.0)]
+    alternatives = Transcribe(beam=8, n_best=3).answer_of(Recognized([], 0, ranked), decode)["alternatives"]
+    assert alternatives == [
+        {"transcript": "red", "score": -1.0},
+        {"transcript": "blue", "score": -2.0},
+        {"transcript": "", "score": -3.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "task", "changes"),
+    [
+        (["--to", "srt"], Transcribe(encoder="chunks"), {"pause": 0.8}),
+        (["--to", "srt"], Transcribe(encoder="whole"), {}),
+        (["--to", "jsonl", "--pause", "0"], Transcribe(encoder="chunks"), {"pause": 0.0}),
+        (["--to", "jsonl"], Transcribe(encoder="chunks", beam=4, n_best=2), {}),  # alternatives are of whole sounds
+        (["--to", "jsonl", "--n-best", "1"], Transcribe(encoder="chunks"), {"n_best": 1, "pause": 0.8}),
+        ([], Transcribe(encoder="chunks"), {}),
+    ],
+)
+def test_lines_with_times_end_at_pauses_unless_something_else_is_said(
+    given: list[str], task: Transcribe, changes: dict
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert decoding_changes(parser.parse_args(["run", "a.wav", *given]), task) == changes
