@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from typing import Any, Literal
+from unicodedata import category
 
 from ernie.errors import UserError
 from ernie.text.surrogates import require_encodable
 
 SpokenLanguage = Literal["none", "en", "zh", "ja"]
+_SPOKEN = "%‰&@#"  # what Unicode takes for punctuation and people read aloud
 _DIGIT = re.compile(r"\d")
 _GROUPED = re.compile(r"(?<![\d,，])\d{1,3}(?:[,，]\d{3})+(?![\d,，])")  # 1,000,000
 # What the English rules lack, and words or spellings that they know.
@@ -73,6 +75,11 @@ def _normalized(text: str, language: str) -> str | None:
         return str(_normalizer(language).normalize(text)).replace('\\"', '"')
     except AssertionError:
         return None
+
+
+def is_unspoken(text: str) -> bool:
+    """Whether a text has only marks that nobody reads aloud, such as a comma, but no % or &."""
+    return all(category(character).startswith("P") and character not in _SPOKEN for character in text)
 
 
 def has_digits(text: str) -> bool:

@@ -20,6 +20,7 @@ from ernie.audio.features import FeatureConfig, features
 from ernie.audio.wave import Wave
 from ernie.errors import UserError
 from ernie.text.scripts import NO_SPACES
+from ernie.text.spoken_form import is_unspoken
 
 _CEPSTRA = 12  # coefficients used for the mel-cepstral distortion
 
@@ -252,7 +253,6 @@ _INSIDE = re.compile(
 _LETTER_APOSTROPHE = "\u02bc"  # a letter to regular expressions
 _QUOTED_N = re.compile(r"\s*'\s*(n)\s*'\s*", re.I)  # as in rock 'n' roll, where n is no contraction
 _QUOTATION_MARKS = ("'", '"')
-_SPOKEN = "%‰&@#"  # what Unicode takes for punctuation and people read aloud
 _ALIKE = {"'": "‘’‛", '"': "“”„‟", "-": "\u2010\u2011"}  # marks that sound alike: curves are inaudible
 _PLAIN = str.maketrans({mark: plain for plain, marks in _ALIKE.items() for mark in marks})
 _WIDE = re.compile("[\uff01-\uffee]+")  # full-width letters, digits and marks, and half-width kana
@@ -340,7 +340,7 @@ def _is_spoken(words: Sequence[str], n: int) -> bool:
     """Whether a word is more than marks; the point of a decimal number is spoken, too."""
     if words[n] == "." and 0 < n < len(words) - 1:
         return words[n - 1][-1].isdigit() and words[n + 1][0].isdigit()
-    return any(not category(character).startswith("P") or character in _SPOKEN for character in words[n])
+    return not is_unspoken(words[n])
 
 
 def _with_quotes(words: Sequence[str]) -> list[str]:

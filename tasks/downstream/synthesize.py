@@ -25,7 +25,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
 from ernie.text.load import load_tokenizer
 from ernie.text.pronounce import all_pronounceable, read_dictionary, to_phonemes
-from ernie.text.spoken_form import SpokenLanguage, has_digits, spoken_form
+from ernie.text.spoken_form import SpokenLanguage, has_digits, is_unspoken, spoken_form
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
 from tasks.downstream.base import MOST_COUNTED, Answer, Example, FinetuneTask, encode_start, finetune_task
@@ -256,7 +256,7 @@ class Synthesize(SoundTask):
         """Return what a voice may say badly in a text, in words that follow "has ".
 
         Raises UserError for characters that the vocabulary lacks, and where more than a tenth of the tokens are others
-        than the voice has learned: it would say noise.
+        than the voice has learned, and no mere marks: it would say noise.
         """
         (sample,) = example.samples
         advice = "write them as words"
@@ -270,7 +270,9 @@ class Synthesize(SoundTask):
         if not unlearned:
             return []
         named = ", ".join(f"'{token}'" for token in dict.fromkeys(tokenizer.tokens[i] for i in unlearned))
-        if len(unlearned) > _MOST_UNLEARNED * len(ids):
+        # A voice that was trained on texts without marks may be given a full stop: at worst it sounds odd.
+        lost = [i for i in unlearned if not is_unspoken(tokenizer.decode([i]))]
+        if len(lost) > _MOST_UNLEARNED * len(ids):
             raise UserError(
                 f"'{text:.60}' has parts that are in no text this voice has learned from ({named:.60}); {advice}"
             )

@@ -173,6 +173,10 @@ class TestWhatAVoiceCanSay:
         example = self.learned("red", "blue").example(Row({"text": "red blue " * 6 + "who"}), TOKENIZER)
         assert [remark for remark in example.odd if "('who')" in remark]
 
+    def test_marks_in_a_short_text_are_noted(self) -> None:
+        example = self.learned("red", "blue").example(Row({"text": "red."}), TOKENIZER)
+        assert [remark for remark in example.odd if "('.')" in remark]
+
     def test_a_text_of_learned_tokens_says_nothing(self) -> None:
         assert not self.learned("red", "blue").example(Row({"text": "blue red"}), TOKENIZER).odd
 
