@@ -14,7 +14,8 @@ from ernie.errors import UserError
 from ernie.text.surrogates import require_encodable
 
 SpokenLanguage = Literal["none", "en", "zh", "ja"]
-_SPOKEN = "%‰&@#"  # what Unicode takes for punctuation and people read aloud
+_SPOKEN = "%‰&@#°№"  # what Unicode takes for punctuation, or for pictures, and people read aloud
+_VARIATIONS = "\ufe0e\ufe0f"  # follow an emoji
 _DIGIT = re.compile(r"\d")
 _GROUPED = re.compile(r"(?<![\d,，])\d{1,3}(?:[,，]\d{3})+(?![\d,，])")  # 1,000,000
 # What the English rules lack, and words or spellings that they know.
@@ -78,8 +79,13 @@ def _normalized(text: str, language: str) -> str | None:
 
 
 def is_unspoken(text: str) -> bool:
-    """Whether a text has only marks that nobody reads aloud, such as a comma, but no % or &."""
-    return all(category(character).startswith("P") and character not in _SPOKEN for character in text)
+    """Whether a text has only marks that nobody reads aloud, such as a comma or an emoji, but no %, & or €."""
+    return all(character not in _SPOKEN and _is_mark(character) for character in text)
+
+
+def _is_mark(character: str) -> bool:
+    kind = category(character)
+    return kind.startswith("P") or kind in ("So", "Sk", "Cf") or character in _VARIATIONS
 
 
 def has_digits(text: str) -> bool:

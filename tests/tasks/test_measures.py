@@ -298,6 +298,8 @@ class TestTranscription:
         )
         assert wer(["日本「の」夏。"], ["日本の冬"], punctuation=False) == pytest.approx(1 / 4)
         assert wer(["five $ and 3 %"], ["five and 3"], punctuation=False) == pytest.approx(2 / 5)  # both are spoken
+        assert wer(["♪ la ♪ 😀👍🏻 👨\u200d👩\u200d👧 ☺\ufe0f"], ["la"], punctuation=False) == 0
+        assert wer(["5 °C or €5"], ["5 C or 5"], punctuation=False) == pytest.approx(2 / 6)
         assert wer(["it's"], ["its"], punctuation=False) == 1  # the apostrophe is part of the word
         assert wer(["Mr Smith"], ["mr Smith"], case=True) == pytest.approx(1 / 2)
         assert cer(["Ab"], ["ab"], case=True) == pytest.approx(1 / 2)
