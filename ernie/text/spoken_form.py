@@ -21,6 +21,9 @@ _GROUPED = re.compile(r"(?<![\d,，])\d{1,3}(?:[,，]\d{3})+(?![\d,，])")  # 1,
 # What the English rules lack, and words or spellings that they know.
 _SPELLINGS = (
     (re.compile(r"\b(1\d|20)([1-9]0)s\b"), r"\1 \2s"),  # decades, which are read as so many seconds
+    (re.compile(r"(?<=\d)\s*m/s\b"), " meters per second"),  # m is minutes
+    (re.compile(r"(?<![\d.,$£€])1\s?m\b(?!/)"), "1 meter"),
+    (re.compile(r"(?<![\d.,$£€])(\d[\d.,]*)\s?m\b(?!/)"), r"\1 meters"),
     (re.compile(r"\bNo\.\s*(?=\d)"), "number "),
     (re.compile(r"#(?=\d)"), "number "),
     (re.compile(r"(?<!\w)\+(?=\d)"), "plus "),
@@ -32,7 +35,7 @@ _SPELLINGS = (
     (re.compile(r"(?<=\d)\s*=\s*(?=\d)"), " equals "),
 )
 _BESIDE_DIGIT = re.compile(r"(?<=\d)(?=[^A-Za-z0-9\s])|(?<=[^A-Za-z0-9\s])(?=\d)")
-_THOUSAND = re.compile(r"(\w*)([ -]?)\bthousand\b")
+_THOUSAND = re.compile(r"\bthousand\b")
 _COUNTS = frozenset(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred".split()
@@ -65,8 +68,8 @@ def _in_english(text: str) -> str:
 
 
 def _counted(thousand: re.Match[str]) -> str:
-    before, gap = thousand.groups()
-    return thousand.group() if before.lower() in _COUNTS else f"{before}{gap}one thousand"
+    before = re.split(r"[\s-]", thousand.string[: thousand.start()].rstrip(" -"))[-1]
+    return thousand.group() if before in _COUNTS else "one thousand"
 
 
 def _normalized(text: str, language: str) -> str | None:

@@ -33,6 +33,9 @@ def test_signs_that_the_rules_do_not_know_are_read_or_left_alone(text: str, spok
     [
         ("en", "the 1990s", "the nineteen nineties"),
         ("en", "$1,000 or 1,200 people", "one thousand dollars or one thousand two hundred people"),
+        ("en", "1,000 1,000", "one thousand one thousand"),
+        ("en", "100 m at 10 m/s, 1 m", "one hundred meters at ten meters per second, one meter"),
+        ("en", "$5 m and 25 m²", "five million dollars and twenty five square meters"),
         ("en", "21,000 and a thousand", "twenty one thousand and a thousand"),
         ("en", "see No. 5", "see number five"),
         ("zh", "价格1,000,000美元", "价格一百万美元"),
