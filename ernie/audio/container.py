@@ -42,6 +42,9 @@ _HEADER = re.compile(
 )
 # Those and the ones of compressed sounds but for MP3, which are looked for behind compressed ones.
 _BEGINNING = re.compile(b"|".join((_HEADER.pattern, _FLAC.pattern, rb"OggS\0[\2\3]\0{8}")), re.DOTALL)
+# Words that these patterns begin with, which are found much faster than the patterns.
+_PLAIN = (b"RIFF", b"RIFX", b"RF64", b"BW64", b"FORM", b"caff", b"riff", b".snd", b"NIST_1A")
+_FIRST_WORDS = {_HEADER: _PLAIN, _BEGINNING: (*_PLAIN, b"fLaC", b"OggS")}
 _MP3 = re.compile(rb"\xff[\xe2-\xff].{2}(?:.{9}|.{17}|.{32})(?:Xing|Info)\x00\x00\x00", re.DOTALL)
 
 
@@ -340,8 +343,17 @@ def _found(file: BinaryIO, pattern: re.Pattern[bytes], place: int, end: int, mos
     while place < end:
         block = _read(file, place, min(_BLOCK + most, end - place))
         last = min(len(block), _BLOCK)
-        yield from (place + match.start() for match in pattern.finditer(block) if match.start() < last)
+        yield from (place + start for start in _places(block, pattern) if start < last)
         place += _BLOCK
+
+
+def _places(block: bytes, pattern: re.Pattern[bytes]) -> Iterator[int]:
+    words = _FIRST_WORDS.get(pattern)
+    if words is None:
+        yield from (match.start() for match in pattern.finditer(block))
+        return
+    found = (match.start() for word in words for match in re.finditer(re.escape(word), block))
+    yield from sorted(start for start in found if pattern.match(block, start))
 
 
 def _is_padding(file: BinaryIO, place: int, end: int) -> bool:
