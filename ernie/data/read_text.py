@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import warnings
@@ -206,7 +205,8 @@ def _is_title(text: str) -> bool:
 # ------------------------------------------------------------------------------------------------- wiki
 
 # The tag is the whole line, or text follows it.
-_WIKI_OPEN = re.compile(r"<doc(?:\s+[\w:-]+=.*)?>\Z(?<!</doc>)|<doc(?:\s+[\w:-]+=\"[^\"]*\")+\s*>|<doc>(?=.*</doc>\Z)")
+_WIKI_OPEN = re.compile(r"<doc(?:\s+[\w:-]+=\"[^\"]*\")+\s*>|<doc(?:\s+[\w:-]+=.*)?>\Z(?<!</doc>)|<doc>(?=.*</doc>\Z)")
+_LONGEST_TAG = 10_000  # characters
 _WIKI_CLOSE = "</doc>"
 _WIKI_TAG = re.compile(r'<doc id="[^"]*" (?:\w+="[^"]*" )*title=".*">')  # as WikiExtractor writes it
 # A title may contain quotes and >: it ends before the next attribute or the end of the tag.
@@ -232,7 +232,7 @@ def _read_wiki(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterat
                 yield taken if isinstance(taken, Dropped) else _wiki(*taken)
             if tag:
                 found = _WIKI_TITLE.search(tag)
-                gathered.title = html.unescape(found.group(1)) if found else ""
+                gathered.title = unescaped(found.group(1)) if found else ""
                 gathered.first = line.number
             if part.text is None or part.text.strip():
                 gathered.add(part)
@@ -242,6 +242,7 @@ def _wiki_parts(line: Line) -> Iterator[tuple[str, Line]]:
     """Yield a line, or its parts after a tag that begins or ends a document, each with that tag before it."""
     text = line.text.strip() if line.text and "<" in line.text else ""
     opening = _WIKI_OPEN.match(text)
+    opening = opening if opening and opening.end() <= _LONGEST_TAG else None
     if opening:
         text = text[opening.end() :]
     elif not text.startswith(_WIKI_CLOSE) and not text.endswith(_WIKI_CLOSE):

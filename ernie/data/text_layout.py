@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from ernie.data.compressed import uncompressed_name
 
-_ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
+_ENTITY = re.compile(r"&(?:#\d{1,9}|#[xX][0-9a-fA-F]{1,9}|[A-Za-z]\w*);")
 _LINE_BREAKS = re.compile(r"\r\n?|[\n\x0b\x0c\x85\u2028\u2029]")
 # What ends a line besides a line feed: old systems', separators of Unicode, and the end of a page.
 _OTHER_BREAKS = re.compile("\r(?!\n)|[\x0b\x0c\x85\u2028\u2029]")

@@ -262,6 +262,22 @@ class TestWikiExtractor:
         assert first.text == "\n".join(["It was long."] * before)
         assert (sand.title, sand.text, sand.place.line) == ("Sand", "Sand is dry.\nSo.", before + 1)
 
+    def test_an_entity_of_many_digits_stays_as_it_is(self, tmp_path):
+        entity = f"&#{'9' * 5000};"
+        (document,) = read_all(
+            put(tmp_path / "a.txt", f'<doc id="1" title="{entity}">\n{entity}\n\nIt is {entity}\n</doc>\n')
+        )
+        assert (document.title, document.text) == (entity, f"It is {entity}")
+
+    def test_text_after_a_tag_may_end_as_one(self, tmp_path):
+        (document,) = read_all(put(tmp_path / "a.txt", '<doc id="1" title="Sand">Sand is <b>dry</b>\nSo.\n</doc>\n'))
+        assert (document.title, document.text) == ("Sand", "Sand is <b>dry</b>\nSo.")
+
+    def test_a_very_long_line_is_no_tag(self, tmp_path):
+        line = "<doc " + 'title="a ' * 20_000 + ">"  # quadratic time would be far longer
+        (document,) = read_all(put(tmp_path / "a.txt", f'<doc id="1">\nIt is.\n{line}\n'))
+        assert document.text == f"It is.\n{line}"
+
     def test_a_sentence_about_the_tag_is_text(self, tmp_path):
         found = read_all(put(tmp_path / "a.txt", "<doc> is a tag. It opens <b>.\n\nAnd </doc> closes.\n"))
         assert [document.text for document in found] == ["<doc> is a tag. It opens <b>.", "And </doc> closes."]
