@@ -122,9 +122,9 @@ def _load(path: Path, remedy: str) -> Any:
 def read_limited(path: Path, remedy: str = "") -> bytes:
     """Read a file of at most 64 MB whole: a vocabulary, settings, a record.
 
-    Raises UserError that ends with `remedy` for a file that cannot be read or is larger, and for a Git LFS pointer.
+    Raises UserError that ends with `remedy` for a file that cannot be read or is larger; see also `check_regular`.
     """
-    check_not_lfs_pointer(path)
+    check_regular(path)
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -138,11 +138,20 @@ def read_limited(path: Path, remedy: str = "") -> bytes:
     return content
 
 
+def check_regular(path: Path) -> None:
+    """Raise UserError for a device or a pipe, which may never end or begin, and for a Git LFS pointer."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path}: is a device or a pipe, expected a file")
+    check_not_lfs_pointer(path)
+
+
 def check_not_lfs_pointer(path: Path) -> None:
     """Raise UserError if a file is a Git LFS pointer, which stands for the real file until that is downloaded.
 
-    A file that cannot be read passes: whoever reads it says why.
+    What cannot be read passes, as whoever reads it says why, and so does a pipe, which can be read only once.
     """
+    if not path.is_file():
+        return
     try:
         with path.open("rb") as file:
             begins = file.read(len(_LFS))

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from ernie.errors import UserError, nearest
+from ernie.saved import check_not_lfs_pointer
 from ernie.shipped import find_config, names, shipped
 
 
@@ -199,6 +200,7 @@ def _text(path: Path) -> str:
     """Read a file of limited size; a device or an endless pipe would never end."""
     if path.exists() and not path.is_file() and not path.is_dir() and not _is_pipe(path):
         raise ConfigError([f"{path}: is a device or a pipe, expected a YAML file"])
+    check_not_lfs_pointer(path)
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:

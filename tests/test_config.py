@@ -236,13 +236,15 @@ def test_every_duplicate_key_is_reported_with_its_first_line(tmp_path: Path) -> 
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pointer.yaml").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n")
     (tmp_path / "latin.yaml").write_bytes("näme: x".encode("latin-1"))
     for name, reason in (
         ("none.yaml", "there is no such file"),
         ("", "is a folder"),
         ("latin.yaml", "is not UTF-8 text (byte 1)"),
+        ("pointer.yaml", "is a Git LFS pointer"),
     ):
-        with pytest.raises(ConfigError, match=reason.replace("(", r"\(").replace(")", r"\)")) as caught:
+        with pytest.raises(UserError, match=reason.replace("(", r"\(").replace(")", r"\)")) as caught:
             read(tmp_path / name)
         assert str(tmp_path / name) in str(caught.value)
 

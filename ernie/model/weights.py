@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from ernie.errors import NotFinite, UserError
 from ernie.model.published.folder import read_safetensors
-from ernie.saved import check_not_lfs_pointer
+from ernie.saved import check_regular
 
 
 def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:
@@ -62,7 +62,7 @@ def load_weights(layer: nn.Layer, path: Path) -> None:
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read a safetensors file, with bfloat16 converted to float32.  Raises UserError when it is missing or damaged."""
-    check_not_lfs_pointer(path)
+    check_regular(path)
     try:
         tensors = load_file(path)
         # NumPy has no bfloat16 of its own, but has one once somebody has imported ml_dtypes.

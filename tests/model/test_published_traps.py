@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +283,23 @@ def test_files_that_git_lfs_did_not_fetch_are_named_as_such(name: str, tmp_path:
             ErnieModel.from_pretrained(tmp_path)
         file.write_bytes(content)
     read(tmp_path, ErnieModel)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "hf without prefix and head"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    FORMATS[name](tmp_path, {key: value for key, value in weights().items() if key != TASK}, SETTINGS)
+    write_vocabulary(tmp_path)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    for file in files:
+        moved = file.rename(file.with_name("moved"))
+        os.mkfifo(file)
+        if file.parent == tmp_path:
+            with pytest.raises(UserError):
+                read(tmp_path, ErnieModel)
+        else:  # one of many files, perhaps of an optional weight
+            with suppress(UserError):
+                read(tmp_path, ErnieModel)
+        moved.rename(file)
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "masked_head.safetensors", "config.json"])

@@ -15,7 +15,7 @@ from ernie.model.published.fluid import read_fluid
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.tensor_bundle import read_tensor_bundle
 from ernie.model.published.torch_file import read_torch
-from ernie.saved import check_not_lfs_pointer, read_json
+from ernie.saved import check_not_lfs_pointer, check_regular, read_json
 
 Kind = Literal["ernie", "hf", "paddlenlp", "ernie-official", "bert-tf"]
 Weights = Mapping[str, np.ndarray]
@@ -69,7 +69,7 @@ def expected_files() -> str:
 
 def read_settings(folder: Path, kind: Kind) -> tuple[Path, dict[str, Any]]:
     """Read the settings of a checkpoint; return their file and them.  Raises UserError when it is damaged."""
-    path = next(folder / name for name in _SETTINGS[kind] if (folder / name).is_file())
+    path = next(folder / name for name in _SETTINGS[kind] if (folder / name).exists())
     settings = read_object(path)
     nested = settings.get("init_args")  # PaddleNLP before 2.5 nests the encoder's settings in those of a head
     if isinstance(nested, list) and nested and isinstance(nested[0], dict):
@@ -115,6 +115,7 @@ def weights_file(folder: Path) -> Path:
     found = next((folder / name for name in names if (folder / name).exists()), None)
     if found is None:
         raise UserError(f"{folder}: holds no weights (no {_SAFETENSORS[0]} or {_TORCH[0]}); fetch it again")
+    check_regular(found)
     return found
 
 

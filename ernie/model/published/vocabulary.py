@@ -7,7 +7,7 @@ from typing import Any
 
 from ernie.errors import UserError
 from ernie.model.published.folder import read_object
-from ernie.saved import check_not_lfs_pointer
+from ernie.saved import check_regular
 from ernie.text.engine_file import ENGINE_FILE
 from ernie.text.load import read_tokenizer_files
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
@@ -46,7 +46,7 @@ def check_tokenizer_files(folder: Path, vocab_size: int) -> bool:
     files = [file for name in (VOCABULARY_FILE, "*.model", ENGINE_FILE) for file in folder.glob(name)]
     most = _MOST_BYTES + _MOST_PER_TOKEN * vocab_size
     for file in files:
-        check_not_lfs_pointer(file)
+        check_regular(file)
         if (size := file.stat().st_size) > most:
             raise UserError(f"{file}: has {size:,} bytes; a vocabulary of {vocab_size:,} tokens has at most {most:,}")
     return bool(files)
