@@ -280,9 +280,10 @@ class Synthesize(SoundTask):
 
     def text_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         """Return the sample of a text, whether the voice can say all of it or not."""
-        ids = encode_start(tokenizer, self._spoken_text(row), self.max_len)
-        cut = max(0, len(ids) + 2 - self.max_len)
-        return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=cut, empty=not len(ids))
+        text = self._spoken_text(row)
+        ids = encode_start(tokenizer, text, self.max_len)
+        cut, silent = max(0, len(ids) + 2 - self.max_len), is_unspoken("".join(text.split()))
+        return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=cut, empty=silent or not len(ids))
 
     def token_count(self, row: Row, example: Example) -> str:
         """Return how many tokens the text of a row has, in words: of a very long one not all are counted."""

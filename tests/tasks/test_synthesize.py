@@ -177,7 +177,12 @@ class TestWhatAVoiceCanSay:
         example = self.learned("red", "blue").example(Row({"text": "red."}), TOKENIZER)
         assert [remark for remark in example.odd if "('.')" in remark]
 
-    def test_a_text_of_learned_tokens_says_nothing(self) -> None:
+    def test_a_text_of_marks_alone_says_nothing(self) -> None:
+        task = self.learned("red", ".", "?")
+        assert task.text_example(Row({"text": ". . ?"}), TOKENIZER).empty
+        assert not task.text_example(Row({"text": "red ?"}), TOKENIZER).empty
+
+    def test_a_text_of_learned_tokens_is_not_remarked_on(self) -> None:
         assert not self.learned("red", "blue").example(Row({"text": "blue red"}), TOKENIZER).odd
 
     def test_older_voices_that_do_not_know_what_they_learned_still_speak(self) -> None:
