@@ -62,6 +62,10 @@ def require_file(file: str | os.PathLike[str], pipes: bool = True) -> None:
     except (OSError, ValueError):  # ValueError: a null character
         if url := _URL.match(os.fspath(file)):  # of whose slashes a path keeps one
             raise UserError(f"{url[1]}://{url[2]}: is a URL, and only files are read; download it") from None
+        if os.fspath(file).rstrip().endswith("|"):
+            raise UserError(
+                f"{file}: is a command, as in lists of Kaldi; run it, and name the file it writes"
+            ) from None
         raise UserError(f"{file}: there is no such file") from None
     if stat.S_ISDIR(mode):
         raise UserError(f"{file}: is a folder; give its files, such as {Path(file) / '*.wav'}")

@@ -219,6 +219,8 @@ def test_names_may_be_urls_percent_encoded_at_home_or_have_spaces(
     assert len(heard(tmp_path, {"audio": "100%25.wav"})) == 2000  # the name as it is comes first
     with pytest.raises(UserError, match=r"/no\.wav: there is no such file"):
         heard(tmp_path, {"audio": "file:///no.wav"})
+    with pytest.raises(UserError, match=r"cat a\.wav \|: is a command, as in lists of Kaldi"):
+        heard(tmp_path, {"audio": "cat a.wav |"})
     with pytest.raises(UserError, match=r"https://a\.org/b\.wav: is a URL, and only files are read; download it"):
         heard(tmp_path, {"audio": "https://a.org/b.wav"})
 
