@@ -35,11 +35,22 @@ def parquet_rows(
             rows = _rows_at_once(path, file.metadata, columns)
             read = 0
             for batch in file.iter_batches(batch_size=rows, columns=columns):
+                if batch.nbytes > _MEMORY:
+                    _check_rows(path, batch, read)
                 read += batch.num_rows
                 progress(read / file.metadata.num_rows)
                 yield from _decode_batch(batch)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
+
+
+def _check_rows(path: Path, batch: Any, before: int) -> None:
+    """Raise UserError for a row that takes more memory than several may; `before` are the rows before the batch."""
+    for i in range(batch.num_rows):
+        if batch.slice(i, 1).nbytes > _MEMORY:
+            raise UserError(
+                f"{path}: row {before + i + 1:,} holds more than {_MEMORY >> 20:,} MB. Divide it into several"
+            )
 
 
 def _rows_at_once(path: Path, metadata: Any, columns: Sequence[str]) -> int:

@@ -133,6 +133,14 @@ class TestParquet:
         assert [row["text"] for row in tables.parquet_rows(tmp_path / "a.parquet", progress=steps.append)] == texts
         assert len(steps) >= 5
 
+    @pytest.mark.parametrize("before", [0, 10])
+    def test_a_row_beyond_the_limit_is_refused_before_it_is_a_text(self, tmp_path, monkeypatch, before):
+        monkeypatch.setattr(tables, "_MEMORY", 10_000)
+        texts = ["One."] * before + ["x" * 11_000] + ["One."] * 1000
+        pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+        with pytest.raises(UserError, match=rf"a\.parquet: row {before + 1:,} holds more than"):
+            list(tables.parquet_rows(tmp_path / "a.parquet"))
+
     def test_ordinary_files_are_within_the_limit(self, tmp_path):
         pq.write_table(pa.table({"text": ["It runs."] * 100_000}), tmp_path / "a.parquet")
         assert len(list(read_documents(find_inputs([tmp_path])[0].name for _ in range(1)))) == 100_000
