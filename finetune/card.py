@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -80,7 +79,7 @@ def _python(folder: Path, config: FinetuneConfig, example: dict[str, object]) ->
         [
             "from finetune.model import FinetunedModel",
             "",
-            f"model = FinetunedModel.load({json.dumps(str(folder))}{trust})",
+            f"model = FinetunedModel.load({str(folder)!r}{trust})",
             f"print(list(model.predict([{example}])))",
         ]
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Sequence
@@ -62,9 +61,7 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
     parts += [
         "## Use",
         fenced("console", f"ernie finetune CONFIG --model {shlex.quote(str(folder))} --output RUN"),
-        fenced(
-            "python", f"from ernie import ErnieModel\n\nmodel = ErnieModel.from_pretrained({json.dumps(str(folder))})"
-        ),
+        fenced("python", f"from ernie import ErnieModel\n\nmodel = ErnieModel.from_pretrained({str(folder)!r})"),
     ]
     return "\n\n".join(parts) + "\n"
 

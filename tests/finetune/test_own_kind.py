@@ -52,7 +52,7 @@ def test_it_trains_and_a_new_process_predicts_with_it_as_its_card_says(folder: P
     card = (folder / "run" / "README.md").read_text(encoding="utf-8")
     assert "\n\nThe plug-in `grades` must be on the Python path (PYTHONPATH, or an installed package);" in card
     assert "\nernie predict run --input FILE --plugin grades\n" in card
-    assert "\nmodel = FinetunedModel.load(\"run\", trust_plugins=['grades'])\n" in card
+    assert "\nmodel = FinetunedModel.load('run', trust_plugins=['grades'])\n" in card
     (folder / "asked.txt").write_text("a great film\nit was a awful film\n", encoding="utf-8")
     rows = (folder / "asked.txt").read_text(encoding="utf-8").splitlines()
     (folder / "asked.tsv").write_text("\n".join(["review", *rows]) + "\n", encoding="utf-8")

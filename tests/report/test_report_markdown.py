@@ -31,7 +31,7 @@ def test_code_is_between_more_backticks_than_it_has(text: str, expected: str) ->
     )
 
 
-NAME = "run'; touch x #\"]) ```\n<script>x"
+NAME = "run'; touch x #\"]) ```\n<script>x书\U0001f600"
 
 
 def test_a_card_of_forged_names_has_only_its_own_code(tmp_path: Path) -> None:
