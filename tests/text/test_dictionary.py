@@ -124,7 +124,11 @@ def test_a_text_given_as_a_dictionary_is_rejected(tmp_path):
     ("content", "message"),
     [
         ("北京 300 ns\n大学 20 n\n天气 7 n\n", r"look like those of jieba's dictionaries .*"),
+        ("北京 300\n大学 20\n天气 7\n", r"look like those of jieba's dictionaries .*"),
+        ("北京 n 300\n大学 n 20\n天气 v 7\n", r"look like those of jieba's dictionaries .*"),
         ("New York,entity\nstone mill,phrase\n", "look like rows of a CSV file"),
+        ("word,kind\nNew York,entity\nstone mill,phrase\n", "look like rows of a CSV file"),
+        ('["New York", "Rome"]\n', "look like objects of JSON"),
         ('{"entry": "New York"}\n{"entry": "Rome"}\n', "look like objects of JSON"),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from ernie.errors import UserError, nearest
-from ernie.text.scripts import NO_SPACES
+from ernie.text.scripts import HAN, NO_SPACES
 from ernie.text.segment.base import Kind, Segmenter, Words, disjoint, in_order, segmenters
 
 _LONGEST = 200  # characters of an entry; all its prefixes are held in memory
@@ -20,14 +20,15 @@ _SPACED = re.compile(rf"[^\W\d_{NO_SPACES}]{{2}}|\d\d")
 _MOST_OTHERS = 0.8  # share of the lines
 _OTHERS = {  # formats of other programs: how their lines look, and what to do with them
     "those of jieba's dictionaries (an entry, a number, a tag)": (
-        re.compile(r"\S+ \d+ [A-Za-z]{1,4}\s*"),
+        # Without a tag, only Chinese entries: others may end in a number.
+        re.compile(rf"(?:\S+ \d+ [A-Za-z]{{1,4}}|[{HAN}]+(?: [A-Za-z]{{1,4}})? \d+)\s*"),
         "Its first column is what is needed: cut -d ' ' -f 1 FILE",
     ),
     "rows of a CSV file": (
-        re.compile(r"[^\t]+[,;]\s*\"?(?:word|phrase|entity)\"?\s*", re.IGNORECASE),
+        re.compile(r"[^\t]+[,;]\s*\"?(?:word|phrase|entity|kind|type)\"?\s*", re.IGNORECASE),
         "Put a tab in place of the comma",
     ),
-    "objects of JSON": (re.compile(r"\s*\{\".*\}\s*"), "Write the entries alone"),
+    "objects of JSON": (re.compile(r"\s*(?:\{\".*\}|\[\".*\])\s*"), "Write the entries alone"),
 }
 _NAMES = {kind.name.lower(): kind for kind in Kind}
 
