@@ -152,34 +152,25 @@ def test_letters_that_lose_a_mark_are_noted_where_many_do(written: Write) -> Non
     assert "lose a mark" not in dev_remarks(written(["a film", "good"], ["café", "naïve"]))
 
 
-UNKNOWN: list[tuple[FinetuneTask, dict[str, Any]]] = [
-    (Classify(labels=("x", "y"), text_pair="other"), {"text": "a", "other": "ξ", "label": "x"}),
-    (Choose(), {"text": "a", "choices": ["ξ", "ψ"], "label": 0}),
-    (Extract(), {"question": "a", "context": "ξ ψ", "answers": ["ξ"]}),
-    (Tag(labels=("O", "B-X")), {"token": ["ξ", "a"], "tag": ["O", "B-X"]}),
-    (Translate(), {"source": "ξ film", "target": "a"}),
+UNKNOWN, LOST_MARK = "of the tokens are [UNK]", "lose a mark"
+REMARKED: list[tuple[FinetuneTask, dict[str, Any], str]] = [
+    (Classify(labels=("x", "y"), text_pair="other"), {"text": "a", "other": "ξ", "label": "x"}, UNKNOWN),
+    (Choose(), {"text": "a", "choices": ["ξ", "ψ"], "label": 0}, UNKNOWN),
+    (Choose(), {"text": "a", "choices": ["が", "か"], "label": 0}, LOST_MARK),
+    (Extract(), {"question": "a", "context": "ξ ψ", "answers": ["ξ"]}, UNKNOWN),
+    (Extract(), {"question": "a", "context": "が か", "answers": ["か"]}, LOST_MARK),
+    (Tag(labels=("O", "B-X")), {"token": ["ξ", "a"], "tag": ["O", "B-X"]}, UNKNOWN),
+    (Tag(labels=("O", "B-X")), {"token": ["が", "a"], "tag": ["O", "B-X"]}, LOST_MARK),
+    (Translate(), {"source": "ξ film", "target": "a"}, UNKNOWN),
+    (Translate(), {"source": "が film", "target": "a"}, LOST_MARK),
 ]
 
 
-@pytest.mark.parametrize(("task", "cells"), UNKNOWN, ids=lambda value: getattr(value, "variant_name", None))
-def test_unknown_tokens_are_noted_for_every_kind_that_reads_or_writes_text(
-    task: FinetuneTask, cells: dict[str, Any]
+@pytest.mark.parametrize(
+    ("task", "cells", "expected"), REMARKED, ids=lambda value: getattr(value, "variant_name", None)
+)
+def test_unknown_tokens_and_lost_marks_are_noted_for_every_kind_that_reads_or_writes_text(
+    task: FinetuneTask, cells: dict[str, Any], expected: str
 ) -> None:
     split = prepare(task, Split("train", [Row(cells, Place("train.jsonl", 1))]), TOKENIZER)
-    assert any("of the tokens are [UNK]" in remark for remark in split.remarks)
-
-
-MARKED: list[tuple[FinetuneTask, dict[str, Any]]] = [
-    (Choose(), {"text": "a", "choices": ["が", "か"], "label": 0}),
-    (Extract(), {"question": "a", "context": "が か", "answers": ["か"]}),
-    (Tag(labels=("O", "B-X")), {"token": ["が", "a"], "tag": ["O", "B-X"]}),
-    (Translate(), {"source": "が film", "target": "a"}),
-]
-
-
-@pytest.mark.parametrize(("task", "cells"), MARKED, ids=lambda value: getattr(value, "variant_name", None))
-def test_lost_marks_are_noted_for_every_kind_that_reads_or_writes_text(
-    task: FinetuneTask, cells: dict[str, Any]
-) -> None:
-    split = prepare(task, Split("train", [Row(cells, Place("train.jsonl", 1))]), TOKENIZER)
-    assert any("lose a mark" in remark for remark in split.remarks)
+    assert any(expected in remark for remark in split.remarks)
