@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 _FLOOR = 1e-10  # minimum power before the logarithm
 _MIN_VARIANCE = 1e-2  # of a feature: avoids amplifying one that is nearly constant
 PREEMPHASIS = 0.97  # the share of the preceding sample that is subtracted from each
-# Deviations below the training sounds' mean, in the mean over all features, below which a frame is silence.
-_SILENCE = 1.5
+# The level of a frame is the mean over its features, in deviations from the training sounds' mean.
+_SILENCE = -1.5  # the level below which a frame is silence
+_RISE = 1.0  # levels a second by which the lowest level heard is forgotten
+_STEADY = 0.5  # levels above the lowest one, below which the sound is steady: a pause, or noise
+_PAUSE = 0.5  # seconds of steady sound that count for streaming statistics
 _LOWEST = -3.0  # streaming features: digital silence, of which training sounds have none, may be 60 deviations lower
 
 
@@ -41,8 +44,9 @@ class FeatureConfig:
     (streaming), or none.  Utterance statistics are known only at the end, so such features cannot be streamed.
 
     Streaming statistics are those of the training set and of the frames of the last `normalize_seconds`, weighted
-    alike; older frames fade exponentially, and silence does not count.  With 0 they are those of all frames received,
-    and of nothing else, as in versions without the key.  `remove_dc_offset` subtracts each window's mean from it.
+    alike; older frames fade exponentially.  Silence does not count, and of a longer pause or steady noise only the
+    first half second.  With 0 they are those of all frames received, and of nothing else, as in versions without the
+    key.  `remove_dc_offset` subtracts each window's mean from it.
     """
 
     kind: Literal["log_mel", "linear"] = "log_mel"
@@ -158,16 +162,20 @@ class Statistics:
 class FeatureState:
     """The state of a feature stream: the samples that later frames still need, and statistics.
 
-    `last` is the sample before the first of `waiting`; `statistics` are those of the frames that are remembered.
+    `last` is the sample before the first of `waiting`; `statistics` are those of the frames that are remembered.  The
+    sound has been `steady` for so many frames, compared with `lowest`, the lowest level heard lately.
     """
 
     waiting: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     last: float = 0.0
     statistics: Statistics | None = None
+    lowest: float = math.inf
+    steady: int = 0
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as arrays by name."""
         arrays = {"waiting": self.waiting, "last": np.array(self.last)}
+        arrays["pause"] = np.array([self.lowest, self.steady], np.float64)
         if self.statistics is not None:
             arrays["count"] = np.array(self.statistics.count)
             arrays |= {"total": self.statistics.total, "squares": self.statistics.squares}
@@ -179,7 +187,8 @@ class FeatureState:
         statistics = (
             Statistics(float(arrays["count"]), arrays["total"], arrays["squares"]) if "count" in arrays else None
         )
-        return cls(arrays["waiting"], float(arrays["last"]), statistics)
+        lowest, steady = arrays.get("pause", (math.inf, 0))
+        return cls(arrays["waiting"], float(arrays["last"]), statistics, float(lowest), int(steady))
 
 
 class FeatureStream:
@@ -209,7 +218,7 @@ class FeatureStream:
         features_FM = _spectra(config, windows)
         used = count * hop
         # With a hop as long as the window, the sample before the waiting ones may not have been in `state.waiting`.
-        rest = FeatureState(pending[used:].copy(), float(pending[used - 1]), state.statistics)
+        rest = replace(state, waiting=pending[used:].copy(), last=float(pending[used - 1]))
         if config.normalize == "streaming":
             return self._normalize_streaming(rest, features_FM)
         return rest, features_FM if self._statistics is None else self._statistics.apply(features_FM)
@@ -231,7 +240,7 @@ class FeatureStream:
         size = double_FM.shape[1]
         zero = np.zeros(size)
         before = _sums(state.statistics or Statistics(0, zero, zero))
-        counts = self._counts(double_FM)
+        state, counts = self._counts(state, double_FM)
         ones = np.ones((int(counts.sum()), 1))
         new_FN = np.concatenate([ones, double_FM[counts], double_FM[counts] ** 2], 1)
         known_FN = np.concatenate([before[None], _fading_sums(before, new_FN, self._fading)])
@@ -245,13 +254,21 @@ class FeatureStream:
         normalized_FM = np.maximum((double_FM - mean) / deviation, lowest)
         return replace(state, statistics=statistics), normalized_FM.astype(np.float32)
 
-    def _counts(self, features_FM: np.ndarray) -> np.ndarray:
-        """Return which frames (F,) count for streaming statistics: all but silence."""
+    def _counts(self, state: FeatureState, features_FM: np.ndarray) -> tuple[FeatureState, np.ndarray]:
+        """Return which frames (F,) count for streaming statistics: all but silence and what lasts of steady sound."""
         if self._statistics is None:
-            return np.ones(len(features_FM), bool)
+            return state, np.ones(len(features_FM), bool)
         mean, deviation = self._statistics.mean_and_deviation()
-        # Row by row, so that the order of the sum does not depend on the number of frames.
-        return np.array([row.mean() > -_SILENCE for row in (features_FM - mean) / deviation], bool)
+        hop = self._config.hop_samples / self._config.rate
+        lowest, steady, counts = state.lowest, state.steady, []
+        for row in (features_FM - mean) / deviation:
+            level = float(
+                row.mean()
+            )  # row by row, so that the order of the sum does not depend on the number of frames
+            lowest = min(level, lowest + _RISE * hop)
+            steady = steady + 1 if level < lowest + _STEADY else 0
+            counts.append(level > _SILENCE and steady * hop <= _PAUSE)
+        return replace(state, lowest=lowest, steady=steady), np.array(counts, bool)
 
     @property
     def _fading(self) -> float:
