@@ -241,8 +241,7 @@ def _read_wiki(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterat
 def _wiki_parts(line: Line) -> Iterator[tuple[str, Line]]:
     """Yield a line, or its parts after a tag that begins or ends a document, each with that tag before it."""
     text = line.text.strip() if line.text and "<" in line.text else ""
-    opening = _WIKI_OPEN.match(text)
-    opening = opening if opening and opening.end() <= _LONGEST_TAG else None
+    opening = _wiki_opening(text)
     if opening:
         text = text[opening.end() :]
     elif not text.startswith(_WIKI_CLOSE) and not text.endswith(_WIKI_CLOSE):
@@ -251,8 +250,16 @@ def _wiki_parts(line: Line) -> Iterator[tuple[str, Line]]:
     before, closing, after = text.partition(_WIKI_CLOSE)
     if opening or before.strip():
         yield opening.group() if opening else "", line._replace(text=before)
-    if closing:
-        yield closing, line._replace(text=after)
+    if closing:  # another tag follows where files without a last line end were joined
+        following = _wiki_opening(after)
+        yield closing, line._replace(text="" if following else after)
+        if following:
+            yield following.group(), line._replace(text=after[following.end() :])
+
+
+def _wiki_opening(text: str) -> re.Match[str] | None:
+    opening = _WIKI_OPEN.match(text)
+    return opening if opening and opening.end() <= _LONGEST_TAG else None
 
 
 def _wiki(place: Place, texts: list[str], title: str) -> RawDocument:

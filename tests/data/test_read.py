@@ -269,6 +269,10 @@ class TestWikiExtractor:
         )
         assert (document.title, document.text) == (entity, f"It is {entity}")
 
+    def test_a_tag_may_follow_the_last_one_of_a_file_without_a_line_end(self, tmp_path):
+        text = WIKI.rstrip() + WIKI
+        assert [document.title for document in read_all(put(tmp_path / "a.txt", text))] == ["Salt & Water", "Sand"] * 2
+
     def test_text_after_a_tag_may_end_as_one(self, tmp_path):
         (document,) = read_all(put(tmp_path / "a.txt", '<doc id="1" title="Sand">Sand is <b>dry</b>\nSo.\n</doc>\n'))
         assert (document.title, document.text) == ("Sand", "Sand is <b>dry</b>\nSo.")
