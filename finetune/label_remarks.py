@@ -15,6 +15,7 @@ from tasks.downstream.base import FinetuneTask
 from tasks.downstream.classify import Classify
 from tasks.downstream.labels import is_placeholder
 from tasks.downstream.multilabel import MultiLabel
+from tasks.downstream.tag import Tag
 
 _SHOWN = 20  # labels listed with their counts
 _MANY = 20  # labels from which on few rows for each are remarked on
@@ -53,7 +54,7 @@ def listed_counts(counts: Mapping[str, int], rows: int, unit: str) -> str:
 def label_remarks(task: FinetuneTask, rows: Sequence[Row]) -> list[str]:
     """Return remarks on labels that were collected from the training rows `rows`."""
     counts = label_counts(task, rows)
-    remarks = [*_too_many(task, counts, len(rows)), *_placeholders(counts), *_alike(counts)]
+    remarks = [*_too_many(task, counts, len(rows)), *_placeholders(task, counts), *_alike(counts)]
     if isinstance(task, MultiLabel):
         remarks += _multi_hot(task, counts) if task.multi_hot else _separable(task, counts)
     if isinstance(task, Classify):
@@ -99,12 +100,15 @@ def _too_many(task: FinetuneTask, counts: Counter[str], rows: int) -> Iterator[s
         )
 
 
-def _placeholders(counts: Counter[str]) -> Iterator[str]:
+def _placeholders(task: FinetuneTask, counts: Counter[str]) -> Iterator[str]:
+    what, way = "rows", "data.skip can leave such rows out"
+    if isinstance(task, Tag):
+        what, way = "words", "data.values can make it another"
     for label in sorted(counts):
         if is_placeholder(label, counts):
             yield (
-                f"label '{label}' ({counts[label]:,} of {counts.total():,}) looks like a mark of rows without a label, "
-                "and is learned as a label; data.skip can leave such rows out"
+                f"label '{label}' ({counts[label]:,} of {counts.total():,}) looks like a mark of {what} without a "
+                f"label, and is learned as a label; {way}"
             )
 
 

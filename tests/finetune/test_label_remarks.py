@@ -42,6 +42,14 @@ def test_a_label_that_marks_rows_without_one_is_noted_with_its_count(mark: Any) 
     assert len(remarks(["x; y", f"x;{mark}"], MultiLabel(separator=";"))) == 1
 
 
+def test_a_tag_that_marks_words_without_one_is_noted_with_what_can_change_it() -> None:
+    rows = [Row({"token": ["a", "b", "c"], "tag": [0, 1, -100]}, Place("train.jsonl", 1))]
+    assert label_remarks(Tag(entities=False).adapted_to(rows), rows) == [
+        "train: label '-100' (1 of 3) looks like a mark of words without a label, and is learned as a label; "
+        "data.values can make it another"
+    ]
+
+
 def test_minus_one_is_a_label_beside_one_or_other_negative_numbers() -> None:
     assert remarks([-1, 1, 1]) == remarks([-2, -1, 0, 1]) == remarks([-100, 100]) == []
 
