@@ -67,6 +67,11 @@ def read_tokenizer_files(path: Path, most: int | None = None) -> tuple[Tokenizer
         return WordPiece(vocabulary, *reading, chosen, len(tokens), special), notes
 
 
+def special_names(folder: Path, tokens: Sequence[str]) -> list[str]:
+    """Return the names of the special tokens of the vocabulary in a folder, in the order of SPECIAL_TOKENS."""
+    return _special(folder, _read_settings(folder), None, tokens)[0]
+
+
 def _special(
     folder: Path, settings: dict[str, Any], engine: EngineFile | None, tokens: Sequence[str]
 ) -> tuple[list[str], list[str]]:

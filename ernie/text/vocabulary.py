@@ -5,9 +5,9 @@ from __future__ import annotations
 import unicodedata
 from pathlib import Path
 
-from ernie.text.load import load_tokenizer
+from ernie.text.load import load_tokenizer, special_names
 from ernie.text.tokenizer import SETTINGS_FILE
-from ernie.text.wordpiece import SPECIAL_TOKENS, VOCABULARY_FILE, WordPiece, read_vocabulary
+from ernie.text.wordpiece import VOCABULARY_FILE, WordPiece, read_vocabulary
 
 
 def check_vocabulary(path: Path) -> list[str]:
@@ -22,7 +22,7 @@ def check_vocabulary(path: Path) -> list[str]:
     if path.is_dir() or path.suffix in (".model", ".json"):
         return _repeated(path, load_tokenizer(path).tokens, "entry")
     tokens = read_vocabulary(path)
-    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
+    missing = [token for token in special_names(path.parent, tokens) if token not in tokens]
     findings = [f"{path}: lacks {', '.join(missing)}"] if missing else []
     findings += _repeated(path, tokens, "line")
     for line, token in enumerate(tokens, 1):
@@ -59,7 +59,9 @@ def _unreachable(path: Path, tokens: list[str]) -> list[str]:
     """Report entries that no text can produce: one message for those with capitals, one for all others."""
     tokenizer = load_tokenizer(path)
     assert isinstance(tokenizer, WordPiece)
-    ordinary = [token for token in tokens if token and not (token.startswith("[") and token.endswith("]"))]
+    whole = {*tokenizer.special, *(token.content for token in tokenizer.added.values())}
+    bracketed = {token for token in tokens if token.startswith("[") and token.endswith("]")}
+    ordinary = [token for token in tokens if token and token not in whole | bracketed]
     unreachable = [token for token in ordinary if not tokenizer.can_produce(token)]
     capitals = [token for token in unreachable if tokenizer.lowercase and token != token.lower()]
     others = sorted(set(unreachable).difference(capitals))

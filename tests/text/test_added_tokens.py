@@ -17,7 +17,8 @@ from tokenizers import AddedToken, models
 from ernie.errors import Remark
 from ernie.text.added import SPECIAL_NAMES, Added
 from ernie.text.load import load_tokenizer, read_tokenizer_files
-from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece, make_engine
+from ernie.text.vocabulary import check_vocabulary
+from ernie.text.wordpiece import SPECIAL_KEYS, SPECIAL_TOKENS, WordPiece, make_engine
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789[]<>_-中"
 TOKENS = [*SPECIAL_TOKENS, "[E1]", "covid19", "new york", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
@@ -104,6 +105,15 @@ def test_the_models_own_special_tokens_have_the_names_that_its_files_say(files: 
         assert [each.tokens[i] for i in ids] == ["[E1]", "covid19", "[CLS]", "[SEP]", "-"]
         assert shown(each, "\u4e2e [E1]")[:2] == [("covid19", "\u4e2e"), ("[", "[")]  # type: ignore[arg-type]
         assert each.fingerprint == tokenizer.fingerprint != WordPiece(TOKENS).fingerprint
+
+
+def test_a_vocabulary_with_other_names_of_special_tokens_lacks_none(tmp_path: Path) -> None:
+    named = dict(zip(SPECIAL_KEYS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
+    write(tmp_path, tokenizer_config=named)
+    (tmp_path / "vocab.txt").write_text("\n".join([*named.values(), "a"]))
+    assert check_vocabulary(tmp_path) == []
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert check_vocabulary(tmp_path) == [f"{tmp_path}/vocab.txt: lacks {', '.join(SPECIAL_TOKENS)}"]
 
 
 def test_a_special_token_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:
