@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
 import signal
+import tempfile
 
 from hypothesis import settings
 
@@ -10,6 +14,11 @@ from hypothesis import settings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # by `nohup`: ignore it here, but not in child processes
     signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+# What the processes that run tests share; they inherit the name of the folder from the first one.
+if "ERNIE_TESTS_SHARED" not in os.environ:
+    os.environ["ERNIE_TESTS_SHARED"] = tempfile.mkdtemp(prefix="ernie-tests-")
+    atexit.register(shutil.rmtree, os.environ["ERNIE_TESTS_SHARED"], ignore_errors=True)
 
 # No deadlines: an example may take any time on a busy machine.
 settings.register_profile("ernie", deadline=None)

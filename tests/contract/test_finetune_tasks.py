@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from toys import PLUGIN, PLUGIN_MODULE, TOKENIZER, TOYS, Toy, plugin_toy, tiny_encoder
+from trained import Trained, train
+from trained import trained as trained_toy
 
 import tasks.downstream
 from ernie.config import build, from_dict, to_dict
@@ -28,7 +30,6 @@ from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.ernie import ErnieModel
 from ernie.registry import import_plugins
 from ernie.train.settings import RateConfig
-from finetune.checkpoint import Evaluation
 from finetune.config import TrainConfig
 from finetune.loop import best_of, finetune
 from finetune.model import FinetunedModel
@@ -228,22 +229,10 @@ def test_correct_answers_have_the_best_score_of_every_measure(toy: Toy) -> None:
 # --------------------------------------------------------------------------------------------- head, loss, answers
 
 
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """The result of fine-tuning on a toy."""
-
-    model: FinetunedModel
-    evaluations: list[Evaluation]
-
-
 @pytest.fixture(scope="module")
 def trained(toy: Toy) -> Trained:
-    train, dev = (
-        prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)
-        for name, count, seed in (("train", toy.train_rows, 0), ("dev", 40, 1))
-    )
-    settings = TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3))
-    return Trained(*finetune(tiny_encoder(), toy.task, train, dev, settings))
+    kind = toy.task.variant_name
+    return trained_toy(kind) if kind in TOYS else train(toy)
 
 
 @pytest.fixture(scope="module")

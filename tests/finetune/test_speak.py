@@ -7,13 +7,13 @@ import json
 import re
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 from toys import COLORS, TOKENIZER, TOYS, tiny_encoder
+from trained import trained
 
 from ernie.audio.voice import VoiceConfig
 from ernie.cli import main
@@ -39,15 +39,9 @@ from tasks.downstream.synthesize import Synthesize
 soundfile = pytest.importorskip("soundfile")
 
 
-@cache
 def trained_voice() -> FinetunedModel:
     """A tiny voice trained to say colors as tones."""
-    toy = TOYS["synthesize"]
-    train, dev = (
-        prepare(toy.task, Split(n, toy.rows(*rows)), TOKENIZER) for n, *rows in (("train", 640, 0), ("dev", 2, 1))
-    )
-    settings = TrainConfig(epochs=10, batch=16, evaluations=0, rate=RateConfig(peak=4e-3))
-    return finetune(tiny_encoder(), toy.task, train, dev, settings)[0]
+    return trained("synthesize").model
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,51 @@
+"""Toys' trained models: each is trained once, however many processes run the tests."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from filelock import FileLock
+from toys import TOKENIZER, TOYS, Toy, tiny_encoder
+
+from ernie.data.labeled.read import Split
+from ernie.train.settings import RateConfig
+from finetune.checkpoint import Evaluation
+from finetune.config import TrainConfig
+from finetune.loop import finetune
+from finetune.model import FinetunedModel
+from finetune.prepare import prepare
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of fine-tuning on a toy."""
+
+    model: FinetunedModel
+    evaluations: list[Evaluation]
+
+
+def train(toy: Toy) -> Trained:
+    """Fine-tune a tiny encoder on a toy."""
+    train, dev = (
+        prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)
+        for name, count, seed in (("train", toy.train_rows, 0), ("dev", 40, 1))
+    )
+    settings = TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3))
+    return Trained(*finetune(tiny_encoder(), toy.task, train, dev, settings))
+
+
+@cache
+def trained(kind: str) -> Trained:
+    """Return what `train` returns for the toy of a kind of ours; the first process that asks for it trains it."""
+    folder = Path(os.environ["ERNIE_TESTS_SHARED"]) / kind
+    evaluations = folder.with_suffix(".pickle")
+    with FileLock(folder.with_suffix(".lock")):
+        if not evaluations.exists():
+            found = train(TOYS[kind])
+            found.model.save(folder)
+            evaluations.write_bytes(pickle.dumps(found.evaluations))
+    return Trained(FinetunedModel.load(folder), pickle.loads(evaluations.read_bytes()))
