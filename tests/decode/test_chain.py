@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import GERMAN, TOKENIZER, TOYS, tiny_encoder, tones
+from toys import GERMAN, TOYS, tones
+from trained import train, trained
 
-from ernie.data.labeled.read import Split
+from ernie.audio.features import FeatureConfig
 from ernie.decode.chain import Chain, ChainState, timed
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
-from ernie.train.settings import RateConfig
-from finetune.config import TrainConfig
-from finetune.loop import finetune
-from finetune.model import FinetunedModel
-from finetune.prepare import prepare
 from finetune.recognizer import SpeechRecognizer
 from finetune.speaker import TextSpeaker
 from finetune.translator import TextTranslator
@@ -26,30 +23,18 @@ WORDS = ("blue", "red", "green", "blue")
 
 
 @cache
-def trained(kind: str, **changes: object) -> FinetunedModel:
-    from dataclasses import replace
-
-    from ernie.audio.features import FeatureConfig
-
-    toy = TOYS[kind]
-    task = toy.task
-    if kind == "transcribe":
-        features = FeatureConfig(bins=20, normalize="global")
-        task = replace(task, features=features, encoder="chunks", chunk=2, before=4, max_len=40).adapted_to(
-            toy.rows(60)
-        )
-    train, dev = (
-        prepare(task, Split(name, toy.rows(count, seed)), TOKENIZER)
-        for name, count, seed in (("train", toy.train_rows, 0), ("dev", 10, 1))
+def recognizer() -> SpeechRecognizer:
+    """Recognizes tones in chunks of two vectors."""
+    toy = TOYS["transcribe"]
+    task = replace(
+        toy.task, features=FeatureConfig(bins=20, normalize="global"), encoder="chunks", chunk=2, before=4, max_len=40
     )
-    settings = TrainConfig(epochs=10, batch=16, evaluations=0, rate=RateConfig(peak=4e-3))
-    return finetune(tiny_encoder(), task, train, dev, settings)[0]
+    return SpeechRecognizer(train(replace(toy, task=task.adapted_to(toy.rows(60)))).model)
 
 
 def translator() -> Chain[np.ndarray, str]:
     """A chain from spoken color words to written German ones."""
-    recognizer, text_translator = SpeechRecognizer(trained("transcribe")), TextTranslator(trained("translate"))
-    return Chain(recognizer, text_translator)
+    return Chain(recognizer(), TextTranslator(trained("translate").model))
 
 
 def sound(words: tuple[str, ...] = WORDS, seed: int = 3) -> np.ndarray:
@@ -95,13 +80,13 @@ def test_a_chain_continues_from_a_file(tmp_path: Path) -> None:
     (late,) = chain.finish(resumed)[1]
     assert (early + more + late).split() == [GERMAN[word] for word in WORDS]
     with pytest.raises(UserError, match="holds no state of the kind SpeechRecognizerState"):
-        load_state(SpeechRecognizer(trained("transcribe")), tmp_path / "kept.npz")
+        load_state(recognizer(), tmp_path / "kept.npz")
 
 
 def test_a_chain_can_end_with_speech() -> None:
     """From audio to text to audio: the output is the speech for the recognized text."""
-    speaker = TextSpeaker(trained("synthesize"))
-    chain: Chain[np.ndarray, np.ndarray] = Chain(SpeechRecognizer(trained("transcribe")), speaker)
+    speaker = TextSpeaker(trained("synthesize").model)
+    chain: Chain[np.ndarray, np.ndarray] = Chain(recognizer(), speaker)
     stream = Stream(chain)
     repeated = np.concatenate([stream.push(sound(("blue", "red"))), stream.finish()])
     np.testing.assert_array_equal(repeated, np.concatenate(list(speaker.speak("blue red"))))

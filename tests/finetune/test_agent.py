@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from helpers import ROOT
-from interpreter import trained_translator
 from toys import GERMAN
+from trained import trained
 
 from ernie.decode.latency import average_lagging, length_adaptive_average_lagging
 from ernie.decode.translator import TokenTranslator
@@ -31,7 +31,7 @@ SOURCES = ("blue red green blue", "red", "green blue blue red", "red green red g
 def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict], dict[str, float]]:
     """SimulEval's record of each sentence and its scores, at a distance of two tokens."""
     folder = tmp_path_factory.mktemp("simuleval")
-    trained_translator().save(folder / "run" / "model")
+    trained("translate").model.save(folder / "run" / "model")
     (folder / "source.txt").write_text("".join(f"{line}\n" for line in SOURCES), encoding="utf-8")
     targets = (" ".join(GERMAN[word] for word in line.split()) for line in SOURCES)
     (folder / "target.txt").write_text("".join(f"{line}\n" for line in targets), encoding="utf-8")
@@ -77,7 +77,7 @@ def test_simuleval_measures_the_same_latency(scored) -> None:
 
 
 def test_a_sentence_that_is_too_long_is_translated_as_far_as_it_fits(tmp_path: Path) -> None:
-    trained_translator().save(tmp_path / "model")
+    trained("translate").model.save(tmp_path / "model")
     agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=2, beam=None, precision=None, plugin=[]))
     agent.states.source = ["red", "blue"] * 100
     with pytest.warns(Remark, match=r"a sentence is translated up to its word [1-9]\d: "):
@@ -90,7 +90,7 @@ def test_a_sentence_that_is_too_long_is_translated_as_far_as_it_fits(tmp_path: P
 def test_the_agent_computes_in_the_precision_of_the_command(
     given: str | None, computed_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained_translator().save(tmp_path / "model")
+    trained("translate").model.save(tmp_path / "model")
     agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=1, beam=None, precision=given, plugin=[]))
     seen = []
     push = TokenTranslator.push

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import paddle
 import pytest
-from interpreter import trained_translator
 from toys import GERMAN, TOKENIZER, TOYS, tiny_encoder
+from trained import trained
 
 from ernie.data.batch import pack
 from ernie.data.read_lines import Line, decoded
@@ -30,7 +31,7 @@ LINES = "blue red green blue\n\nred red blue green red\ngreen blue blue red\n"
 
 @pytest.fixture
 def translator() -> TextTranslator:
-    return TextTranslator(trained_translator())
+    return TextTranslator(trained("translate").model)
 
 
 def numbered(lines: Iterable[str]) -> list[Line]:
@@ -67,7 +68,7 @@ def test_a_narrow_beam_does_not_shorten_translations(beam: int) -> None:
     """A confident model of whole words gives the same translation with any beam."""
     rng = np.random.default_rng(0)
     lines = [" ".join(rng.choice(list(GERMAN), rng.integers(2, 6))) for _ in range(40)]
-    translations = [text for text, _ in TextTranslator(trained_translator(), WaitK(None), beam).translate(lines)]
+    translations = [text for text, _ in TextTranslator(trained("translate").model, WaitK(None), beam).translate(lines)]
     assert translations == [" ".join(GERMAN[word] for word in line.split()) for line in lines]
 
 
@@ -92,8 +93,8 @@ def test_a_stream_can_continue_from_a_file(translator: TextTranslator, tmp_path:
     early = stream.push("blue red green")
     save_state(stream.state, tmp_path / "kept.npz")
     late = stream.push("blue") + stream.finish()
-    other = Stream(TextTranslator(trained_translator()))
-    other.state = load_state(TextTranslator(trained_translator()), tmp_path / "kept.npz")
+    other = Stream(TextTranslator(trained("translate").model))
+    other.state = load_state(TextTranslator(trained("translate").model), tmp_path / "kept.npz")
     assert (early + late).split() == ["blau", "rot", "gruen", "blau"]
     assert other.push("blue") + other.finish() == late
 
@@ -168,7 +169,7 @@ def test_the_state_of_another_model_is_refused(translator: TextTranslator, tmp_p
 
 
 def test_latency_grows_with_the_distance(translator: TextTranslator) -> None:
-    reports = [run_interpreter(by_line, TextTranslator(trained_translator(), WaitK(k)), LINES)[1] for k in (1, 3)]
+    reports = [run_interpreter(by_line, TextTranslator(trained("translate").model, WaitK(k)), LINES)[1] for k in (1, 3)]
     near, far = (float(re.search(r"mean of 3 lines: AL ([\d.]+)", text)[1]) for text in reports)
     assert near < far
     for measure in ("LAAL", "DAL", "AP", "CW"):
@@ -179,7 +180,9 @@ def test_latency_grows_with_the_distance(translator: TextTranslator) -> None:
 def test_the_end_of_a_line_does_not_count_as_a_word(k: int) -> None:
     """By line, tokens are counted; by word, a word is written once the next one has begun."""
     for interpret, lag in ((by_line, min(k, 4)), (by_word, min(k + 1, 4))):
-        report = run_interpreter(interpret, TextTranslator(trained_translator(), WaitK(k)), "blue red green blue\n")[1]
+        report = run_interpreter(
+            interpret, TextTranslator(trained("translate").model, WaitK(k)), "blue red green blue\n"
+        )[1]
         assert report.startswith(f"line 1: AL {lag:.2f}, "), report
 
 
@@ -210,7 +213,7 @@ def test_a_line_that_is_too_long_does_not_lose_the_lines_after_it(interpret, tra
 
 
 def test_a_model_trained_on_short_samples_refuses_longer_sources() -> None:
-    model = trained_translator()
+    model = trained("translate").model
     short = FinetunedModel(model.ernie, replace(model.task, max_len=8))
     short.head.set_state_dict(model.head.state_dict())
     assert TextTranslator(short).translate(["blue red green blue"])[0][0] == "blau rot gruen blau"
@@ -233,7 +236,7 @@ def test_the_unknown_token_is_never_written(translator: TextTranslator, monkeypa
 @pytest.mark.parametrize("beam", [0, -1])
 def test_a_beam_below_one_is_refused(beam: int) -> None:
     with pytest.raises(UserError, match=f"beam: expected at least 1, found {beam}"):
-        TextTranslator(trained_translator(), None, beam)
+        TextTranslator(trained("translate").model, None, beam)
 
 
 @pytest.mark.parametrize(
@@ -251,14 +254,14 @@ def test_settings_without_an_effect_are_refused(changes: dict[str, object], mess
 
 
 def test_a_model_of_another_kind_is_refused() -> None:
-    model = trained_translator()
+    model = trained("translate").model
     other = FinetunedModel(model.ernie, TOYS["classify"].task)
     with pytest.raises(UserError, match="of the kind classify"):
         TextTranslator(other)
 
 
 def test_a_full_sentence_model_writes_nothing_before_the_end() -> None:
-    model = trained_translator()
+    model = trained("translate").model
     whole = FinetunedModel(model.ernie, replace(model.task, wait_k=None))
     stream = Stream(TextTranslator(whole))
     assert stream.push("blue red green") == ""
@@ -271,7 +274,7 @@ def test_a_distance_below_one_is_refused(distance) -> None:
 
 
 def test_a_hundred_distances_have_the_same_loss_as_few() -> None:
-    toy, model = TOYS["translate"], trained_translator()
+    toy, model = TOYS["translate"], trained("translate").model
 
     def loss(wait_k: int | tuple[int, ...]) -> float:
         task = replace(toy.task, wait_k=wait_k)
@@ -302,11 +305,11 @@ def test_a_whole_sentence_model_translates_an_unusable_line_up_to_there() -> Non
     source = io.TextIOWrapper(io.BytesIO(b"blue red \xff\nred"), encoding="utf-8", errors="surrogateescape")
     out = io.StringIO()
     with pytest.warns(Remark, match="^line 1: "), pytest.raises(UserError, match=r"^1 line could not be translated to"):
-        by_word(TextTranslator(trained_translator(), WaitK(None)), source, out)
+        by_word(TextTranslator(trained("translate").model, WaitK(None)), source, out)
     assert out.getvalue().split("\n") == ["blau rot", "rot", ""]
     too_long, out = "blue red " * 40, io.StringIO()
     with pytest.warns(Remark, match="^line 1: "), pytest.raises(UserError, match=r"^1 line could not be translated to"):
-        by_word(TextTranslator(trained_translator(), WaitK(None)), io.StringIO(too_long), out)
+        by_word(TextTranslator(trained("translate").model, WaitK(None)), io.StringIO(too_long), out)
     assert out.getvalue().startswith("blau rot ")
 
 
@@ -328,15 +331,15 @@ def test_any_iterable_of_texts_is_translated(translator: TextTranslator) -> None
 def test_arguments_of_another_type_are_refused(arguments: dict, message: str) -> None:
     with pytest.raises(UserError, match=f"^{message}$"):
         policy = {"policy": WaitK(*arguments["policy"])} if "policy" in arguments else arguments
-        TextTranslator(trained_translator(), **policy)
+        TextTranslator(trained("translate").model, **policy)
 
 
 def test_a_model_answers_with_another_wait_or_beam_as_its_translator_does() -> None:
     lines = ["blue red green blue", "green blue"]
-    model = trained_translator()
+    model = copy(trained("translate").model)
     model.change_decoding(wait_k=3, beam=2)
     answers = list(model.predict(lines))
-    expected = TextTranslator(trained_translator(), WaitK(3), 2).translate(lines)
+    expected = TextTranslator(trained("translate").model, WaitK(3), 2).translate(lines)
     assert [(answer["translation"], answer["delays"]) for answer in answers] == [
         (text, [*progress.source_delays]) for text, progress in expected
     ]
@@ -362,17 +365,17 @@ def test_half_a_surrogate_pair_is_an_error(translator: TextTranslator) -> None:
 
 
 def test_characters_that_the_vocabulary_lacks_are_noted_once(translator: TextTranslator) -> None:
-    fresh = TextTranslator(trained_translator(), WaitK(1))
+    fresh = TextTranslator(trained("translate").model, WaitK(1))
     with pytest.warns(Remark, match="'red ☂ blue' has characters that the vocabulary lacks") as notes:
         fresh.translate(["blue", "red ☂ blue", "☂"])
         fresh.translate(["☂"])
     assert len(notes) == 1
     with pytest.warns(Remark, match="^line 2: 'red ☂' has characters that the vocabulary lacks: here and in later"):
-        by_line(TextTranslator(trained_translator(), WaitK(1)), numbered(["blue", "red ☂"]), io.StringIO())
+        by_line(TextTranslator(trained("translate").model, WaitK(1)), numbered(["blue", "red ☂"]), io.StringIO())
     with pytest.warns(Remark, match="^row 1: has a text that the vocabulary lacks characters of; later rows"):
-        list(trained_translator().predict(["blue", "red ☂", "☂"]))
+        list(trained("translate").model.predict(["blue", "red ☂", "☂"]))
     with pytest.warns(Remark, match="'red ☂' has characters that the vocabulary lacks"):
-        Stream(TextTranslator(trained_translator(), WaitK(1))).push("red ☂")
+        Stream(TextTranslator(trained("translate").model, WaitK(1))).push("red ☂")
 
 
 @pytest.mark.parametrize("streams", [0, -1, 1.5, "2"])
