@@ -51,7 +51,8 @@ def test_kernels_equal_plain_loops_and_stay_in_bounds_with_any_number_of_threads
     assert outputs[0] == outputs[1] == outputs[2]  # the same bits
 
 
-@pytest.mark.parametrize("variant", [*VARIANTS[-1:], *(pytest.param(v, marks=pytest.mark.slow) for v in VARIANTS[:-1])])
+@pytest.mark.slow  # compiles for a minute each
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_address_and_undefined_behavior_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
     library = build(variant, tmp_path / f"{variant}.so", (*SANITIZERS, "-O1"))
     output(compiled(tmp_path / "kernels_test", "-DHEAP", *SANITIZERS), library, threads=2)

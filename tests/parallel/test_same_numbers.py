@@ -189,11 +189,12 @@ def test_a_checkpoint_of_one_layout_resumes_under_another(
     _check_weights(found, single)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         ({"tensor": 2}, {"sharding": 2, "sharding_stage": 3}),
-        pytest.param({"sharding": 2}, {"pipeline": 2}, marks=pytest.mark.slow),
+        ({"sharding": 2}, {"pipeline": 2}),
     ],
     ids=str,
 )

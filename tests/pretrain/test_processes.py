@@ -184,6 +184,7 @@ def test_a_run_resumes_under_other_layouts(parallel_config: Path, single_run: Pa
     assert main(["verify", str(output), "--quiet"]) == 0
 
 
+@pytest.mark.slow
 def test_processes_that_make_only_their_own_lanes_get_the_results_of_one_process(
     parallel_config: Path, single_run: Path, tmp_path: Path
 ) -> None:
@@ -432,6 +433,7 @@ def test_if_the_command_is_killed_its_processes_save_and_end(parallel_config: Pa
     check_saved(output)
 
 
+@pytest.mark.slow
 def test_a_hangup_asks_the_processes_to_end_and_a_second_signal_kills_them(stumbling: Path, tmp_path: Path) -> None:
     output, mark = tmp_path / "run", tmp_path / "stumbled"
     options = [str(stumbling), "--output", str(output), "--processes", "2", "--set", "parallel.timeout=100"]

@@ -153,6 +153,7 @@ def test_a_signal_saves_the_step_and_the_run_resumes_from_it(
     assert outcome(tmp_path / "run")[0] == outcome(uninterrupted)[0]
 
 
+@pytest.mark.slow
 def test_a_killed_run_with_moments_per_task_resumes_bit_for_bit(finished: tuple[Path, Path], tmp_path: Path) -> None:
     config, options = finished[0], ("--set", "train.moments=each_task")
     assert pretrain(config, tmp_path / "whole", *options) == 0
