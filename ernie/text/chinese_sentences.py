@@ -151,6 +151,9 @@ def _around(pairs: list[_Pair], at: int) -> _Pair | None:
     return pairs[index] if index >= 0 and pairs[index].stop > at else None
 
 
+_NONE = _Brackets("")
+
+
 def chinese_ends(text: str) -> Iterator[int]:
     """Yield where the sentences of a text end, after the white space that follows them."""
     brackets: _Brackets | None = None
@@ -159,7 +162,7 @@ def chinese_ends(text: str) -> Iterator[int]:
         start, stop = match.span()
         if stop == size or start < last:
             continue
-        brackets = brackets or _Brackets(text)
+        brackets = brackets or (_Brackets(text) if _BRACKET.search(text) else _NONE)
         if match.lastindex:
             if not brackets.any_whole or not _inside(text, brackets, last, start, stop):
                 yield stop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,8 +14,8 @@ from ernie.text.wordpiece import WordPiece
 # Scripts whose accents BERT was meant to strip, generic accents, and marks that belong to no letter: Latin, Greek and
 # Cyrillic, the marks of symbols, variation selectors.
 _ACCENTED = ((0, 0x52F), (0x1AB0, 0x1FFF), (0x20D0, 0x20FF), (0x2C60, 0x2C7F), (0xFE00, 0xFE2F), (0xE0100, 0xE01EF))
-
-
+# Latin, Greek and Cyrillic letters, Chinese characters and usual marks, which have no mark of their own.
+_OTHERS = re.compile("[^\0-\u052f\u2000-\u206f\u3000-\u3029\u4e00-\u9fff\uff01-\uff60]")
 MANY_STRIPPED = 0.01  # of the characters: more than a few words of another language have
 
 
@@ -51,7 +52,7 @@ def coverage(tokenizer: Tokenizer, texts: Iterable[str]) -> Coverage:
 
 def count_stripped(tokenizer: Tokenizer, text: str) -> int:
     """Return how many characters of a text lose a mark that is part of a letter."""
-    if text.isascii() or not (isinstance(tokenizer, WordPiece) and tokenizer.strips_accents):
+    if not (isinstance(tokenizer, WordPiece) and tokenizer.strips_accents and _OTHERS.search(text)):
         return 0
     return sum(text.count(letter) for letter in set(text) if has_own_mark(letter))
 
