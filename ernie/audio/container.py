@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 # The first bytes of sound files: WAV in four forms, W64, FLAC, OGG, MP3 with a tag, AIFF, AU, CAF and NIST SPHERE.
-SOUND_FILES = (
-    *(b"RIFF", b"RIFX", b"RF64", b"BW64", b"riff", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"caff", b"NIST_1A"),
-)
+SOUND_FILES = tuple(b"RIFF RIFX RF64 BW64 riff fLaC OggS ID3 FORM .snd caff NIST_1A".split())
 _MOST_CHUNKS = 10_000  # in a file: more are no header but an attack
 _TAIL = 1 << 16  # bytes at the end of a file in which tags after samples of unknown size are looked for
 _PADDING = 4096  # bytes of zeros, or less than a chunk's header, that may follow a sound without being part of it

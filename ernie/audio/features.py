@@ -262,9 +262,8 @@ class FeatureStream:
         hop = self._config.hop_samples / self._config.rate
         lowest, steady, counts = state.lowest, state.steady, []
         for row in (features_FM - mean) / deviation:
-            level = float(
-                row.mean()
-            )  # row by row, so that the order of the sum does not depend on the number of frames
+            # Row by row, so that the order of the sum does not depend on the number of frames.
+            level = float(row.mean())
             lowest = min(level, lowest + _RISE * hop)
             steady = steady + 1 if level < lowest + _STEADY else 0
             counts.append(level > _SILENCE and steady * hop <= _PAUSE)
