@@ -404,7 +404,9 @@ def has_ended(output: Path) -> bool:
 
 def check_saved(output: Path) -> None:
     """Check that the last checkpoint contains every step that was done."""
-    last = max((output / "checkpoints").glob("step-????????"))
+    saved = sorted((output / "checkpoints").glob("step-????????"))
+    assert saved, "\n".join(log.read_text(encoding="utf-8") for log in (output / "processes").iterdir())
+    last = saved[-1]
     assert json.loads((last / "state.json").read_text())["step"] == len(read_records(output, "step"))
 
 

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "signals.h"
+
 namespace ernie {
 
 void check(int status, const char* what) {
@@ -47,8 +49,10 @@ GrantedThreads::GrantedThreads() : threads_before_(omp_get_max_threads()), dynam
     if (asked != threads_before_ || limited() || omp_in_parallel()) {
 #pragma omp parallel
         {
-#pragma omp master
-            count_ = omp_get_num_threads();
+            if (omp_get_thread_num())
+                NoSignals::from_now_on();
+            else
+                count_ = omp_get_num_threads();
         }
         asked = omp_in_parallel() ? 1 : threads_before_, granted = count_;
     }
@@ -121,6 +125,7 @@ void Multiplication::run(const GrantedThreads& threads, const void* A, dnnl_memo
     dnnl_memory_set_data_handle(c_, C);
     dnnl_memory_set_data_handle(bias_, const_cast<float*>(bias));
     dnnl_exec_arg_t arguments[4] = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, B}, {DNNL_ARG_DST, c_}, {DNNL_ARG_BIAS, bias_}};
+    const NoSignals none;
     check(dnnl_primitive_execute(primitive_, device().stream, bias ? 4 : 3, arguments), "a product");
     check(dnnl_stream_wait(device().stream), "a product");
 }
