@@ -24,7 +24,6 @@ from finetune.prepare import Prepared, describe, prepare_all
 from finetune.run import check_segments
 from finetune.start import kept_head, load_encoder, remark_on_head, starting_task
 from tasks.downstream.base import FinetuneTask
-from tasks.downstream.tag import Tag
 
 _ROWS = {"train": 16, "dev": 4}  # of the trial step and of the scoring, where a voice takes long for each row
 _SHOWN = 60  # tokens of the example that are shown
@@ -65,9 +64,8 @@ def _label_lines(task: FinetuneTask, train: Prepared) -> Iterator[str]:
         return
     yield f"ok: labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
     counts = dict.fromkeys(labels, 0) | label_counts(task, train.rows)
-    is_tag = isinstance(task, Tag)
-    total = sum(counts.values()) if is_tag else len(train)
-    yield f"ok: of train: {listed_counts(counts, total, 'word' if is_tag else 'row')}"
+    total = len(train) if task.labels_belong_to == "row" else sum(counts.values())
+    yield f"ok: of train: {listed_counts(counts, total, task.labels_belong_to)}"
 
 
 def _rate_remarks(config: FinetuneConfig, train: Prepared) -> list[str]:

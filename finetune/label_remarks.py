@@ -15,7 +15,6 @@ from tasks.downstream.base import FinetuneTask
 from tasks.downstream.classify import Classify
 from tasks.downstream.labels import is_placeholder
 from tasks.downstream.multilabel import MultiLabel
-from tasks.downstream.tag import Tag
 
 _SHOWN = 20  # labels listed with their counts
 _MANY = 20  # labels from which on few rows for each are remarked on
@@ -101,14 +100,13 @@ def _too_many(task: FinetuneTask, counts: Counter[str], rows: int) -> Iterator[s
 
 
 def _placeholders(task: FinetuneTask, counts: Counter[str]) -> Iterator[str]:
-    what, way = "rows", "data.skip can leave such rows out"
-    if isinstance(task, Tag):
-        what, way = "words", "data.values can make it another"
+    whole_rows = task.labels_belong_to == "row"
+    way = "data.skip can leave such rows out" if whole_rows else "data.values can make it another"
     for label in sorted(counts):
         if is_placeholder(label, counts):
             yield (
-                f"label '{label}' ({counts[label]:,} of {counts.total():,}) looks like a mark of {what} without a "
-                f"label, and is learned as a label; {way}"
+                f"label '{label}' ({counts[label]:,} of {counts.total():,}) looks like a mark of "
+                f"{task.labels_belong_to}s without a label, and is learned as a label; {way}"
             )
 
 

@@ -67,9 +67,9 @@ class KeyValueCache:
         extended = self.extension(more)
         return KeyValueCache(extended.layout, tuple(extended(index, pair) for index, pair in enumerate(layers)))
 
-    def extension(self, more: Layout, within_chunk: bool = False, window: int | None = None) -> ExtendedCache:
+    def extension(self, more: Layout, window: int | None = None) -> ExtendedCache:
         """Prepare to append more tokens to each sequence, layer by layer, see `ExtendedCache`."""
-        return ExtendedCache(self, more, within_chunk, window)
+        return ExtendedCache(self, more, window)
 
     def windows(self, more: Layout, chunk: int, before: int) -> ChunkWindows:
         """Prepare to append chunks of `chunk` tokens to each sequence, layer by layer, see `ChunkWindows`."""
@@ -101,15 +101,13 @@ class ExtendedCache:
     """A cache to which new tokens are appended, layer by layer.
 
     `layout` is that of old and new tokens together.  Under `mask` each new token attends to itself and to all earlier
-    tokens of its sequence, and with `within_chunk` to all new ones too.  With a `window` it attends to at most that
-    many tokens, itself included.
+    tokens of its sequence; with a `window` to at most that many tokens, itself included.
     """
 
-    def __init__(self, cache: KeyValueCache, more: Layout, within_chunk: bool = False, window: int | None = None):
+    def __init__(self, cache: KeyValueCache, more: Layout, window: int | None = None):
         self._cache = cache
         self.layout = cache.layout.followed_by(more)
-        seen_of_new = np.repeat(more.lengths, more.lengths) if within_chunk else more.positions + 1
-        end = seen_of_new + np.repeat(cache.layout.lengths, more.lengths)
+        end = more.positions + 1 + np.repeat(cache.layout.lengths, more.lengths)
         self.mask = Mask.until(end) if window is None else Mask(end - window, end)
         # Sort keys: by sequence, old tokens before new ones.
         old, new = (2 * np.repeat(np.arange(part.sequences), part.lengths) for part in (cache.layout, more))

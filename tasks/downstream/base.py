@@ -79,6 +79,7 @@ class FinetuneTask(ABC):
     measures: ClassVar[Mapping[str, Measure]] = {}  # of the kind, the usual ones first
     usual: ClassVar[int] = 1  # how many of them are used by default
     answer_field: ClassVar[str] = "label"  # the field that names the column of targets
+    labels_belong_to: ClassVar[str] = "row"  # what has a label of its own, for kinds with `labels`
     files: ClassVar[tuple[str, ...]] = ()  # fields naming files needed for inference, which are saved with the model
     # Fields that mean something to the head's weights, such as labels: a run that keeps a head takes them from there.
     head_fields: ClassVar[tuple[str, ...]] = ()

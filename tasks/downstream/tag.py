@@ -106,6 +106,7 @@ class Tag(LogitsTask):
     usual: ClassVar = 3
     per_token: ClassVar = True
     answer_field: ClassVar = "tags"
+    labels_belong_to: ClassVar = "word"
     head_fields: ClassVar = ("labels", "splitting", "attached")
 
     def __post_init__(self) -> None:
