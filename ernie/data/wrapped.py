@@ -52,13 +52,13 @@ def wrap_width(lines: Sequence[str]) -> int:
     In wrapped prose the first word of a line does not fit on the line before, and most lines begin within a sentence.
     Verse, lists, tables and a paragraph a line lack the one or the other.  Blank lines separate paragraphs.
     """
-    breaks = [(line, after) for line, after in pairwise(lines) if line.strip() and after.strip()]
-    if len(breaks) < _LEAST:
-        return 0
-    written = [line for line in lines if line.strip()]
+    written = list(filter(str.strip, lines))
     longer = len(written) - 1 - int(_NOT_LONGER * (len(written) - 1))
     # Most texts with a paragraph a line show that by their longest lines.
     if all(_columns(line) > _WIDEST for line in nlargest(longer + 1, written, key=len)):
+        return 0
+    breaks = [(line, after) for line, after in pairwise(lines) if line.strip() and after.strip()]
+    if len(breaks) < _LEAST:
         return 0
     width = sorted(map(_columns, written))[-1 - longer]
     if not _NARROWEST <= width <= _WIDEST:

@@ -18,11 +18,11 @@ def document_language(text: str, otherwise: str) -> str:
     sampled = text[:: len(text) // _SAMPLED + 1]
     if not _LETTER.search(sampled):
         return otherwise
-    return "en" if sampled.isascii() else detect_language(sampled)
+    return detect_language(sampled)
 
 
 def paragraph_language(paragraph: str, document: str) -> str:
     """Return the language whose rules split a paragraph: that of its document, unless it is all in the other one."""
     if document == "en":
-        return "en" if paragraph.isascii() else detect_language(paragraph)
+        return detect_language(paragraph)
     return "zh" if _SPACELESS.search(paragraph) else "en"
