@@ -20,6 +20,9 @@ if "ERNIE_TESTS_SHARED" not in os.environ:
     os.environ["ERNIE_TESTS_SHARED"] = tempfile.mkdtemp(prefix="ernie-tests-")
     atexit.register(shutil.rmtree, os.environ["ERNIE_TESTS_SHARED"], ignore_errors=True)
 
+# Idle threads sleep at once: tests run in one process for each core, and would wait for each other's idle threads.
+os.environ.setdefault("KMP_BLOCKTIME", "0")
+
 # No deadlines: an example may take any time on a busy machine.
 settings.register_profile("ernie", deadline=None)
 settings.load_profile("ernie")

@@ -129,6 +129,7 @@ def _execute(words: list[str]) -> None:
     random.seed()
     if words[0] == "-m":
         sys.argv, sys.path[:0] = words[1:], [""]
+        sys.modules.pop(words[1], None)  # of which a new interpreter knows nothing either
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv, sys.path[:0] = words, [str(Path(words[0]).resolve().parent)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ def run_ernie(words: list[str], folder: Path, **environment: str) -> subprocess.
 def start_ernie(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start `ernie` with these words and pipes of bytes for its three streams; it is killed after a minute."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "ernie.cli", *words],
+        [*forked.python(), "-m", "ernie.cli", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,

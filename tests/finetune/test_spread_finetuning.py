@@ -93,7 +93,7 @@ def single_process(work: Path) -> Callable[[str], dict[str, object]]:
         pytest.param("classify", 4, "{pipeline: 2, tensor: 2}", marks=SLOW),
         pytest.param("translate", 2, "{}", marks=SLOW),
         pytest.param("translate", 2, "{pipeline: 2}", marks=SLOW),
-        ("translate", 2, "{tensor: 2, sequence: true}"),
+        pytest.param("translate", 2, "{tensor: 2, sequence: true}", marks=SLOW),
         pytest.param("translate", 2, "{sharding: 2, sharding_stage: 3}", marks=SLOW),
         pytest.param("transcribe", 2, "{}", marks=SLOW),
         pytest.param("transcribe", 2, "{tensor: 2}", marks=SLOW),

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import forked
 import numpy as np
 import paddle
 import pytest
@@ -55,8 +56,19 @@ def pretrain(config: Path, output: Path, *more: str) -> int:
     return main(["pretrain", str(config), "--output", str(output), "--quiet", *more])
 
 
-def start_process(config: Path, output: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--output", str(output), "--quiet", *more]
+def start_process(config: Path, output: Path, *more: str, fresh: bool = False) -> subprocess.Popen[str]:
+    """Start a run in a fork, or in an interpreter that reads the number of threads."""
+    command = [
+        *([sys.executable] if fresh else forked.python()),
+        "-m",
+        "ernie.cli",
+        "pretrain",
+        str(config),
+        "--output",
+        str(output),
+        "--quiet",
+        *more,
+    ]
     return subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
 
 
@@ -173,7 +185,7 @@ def test_the_number_of_threads_changes_nothing(
     config, uninterrupted = finished
     for threads in ("1", "3"):
         monkeypatch.setenv("MKL_NUM_THREADS", threads)
-        assert start_process(config, tmp_path / threads).wait() == 0
+        assert start_process(config, tmp_path / threads, fresh=True).wait() == 0
         assert outcome(tmp_path / threads) == outcome(uninterrupted)
 
 
