@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,7 +13,7 @@ import numpy as np
 from ernie.data.batch import Layout, Packed
 from ernie.data.document import IGNORE, Sample
 from ernie.data.labeled.row import Row, as_list
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.text.scripts import HAN_CHARACTER, NO_SPACES
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 OUTSIDE = "O"
 _MARKS = ("B", "I", "E", "S", "M", "L", "U")
+# How schemes mark a word of an entity, by whether it is its first and its last one.
+_MARKS_OF = {(True, True): "SUBI", (True, False): "BI", (False, True): "ELIM", (False, False): "IM"}
 _NO_SPACE = re.compile(f"[{NO_SPACES}]")
 
 
@@ -85,8 +87,9 @@ class Tag(LogitsTask):
     (`splitting`, with `attached` words that keep a mark at an edge; both are learned from lists of words); `tags` a
     column with a list of as many tags: O, and B-X and I-X for entities of type X, as in BIO, in IOB1, where B-X is used
     only right after another entity of the type, or in BIOES, BMES and BILOU, which mark last and single words too; or,
-    with `entities: false`, any names, such as parts of speech.  `labels` are the tags to learn, in BIO; by default
-    those of the rows.  A sentence longer than `max_len` is split into several samples, so that every word gets its tag.
+    with `entities: false`, any names, such as parts of speech.  `labels` are the tags to learn, in any of these
+    schemes; by default those of the rows, in BIO, as the tags of answers are.  A sentence longer than `max_len` is
+    split into several samples, so that every word gets its tag.
     """
 
     tokens: str = "token"
@@ -112,12 +115,9 @@ class Tag(LogitsTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_labels(self.labels)
-        other = [label for label in self.labels if self.entities and label != OUTSIDE and label[:2] not in ("B-", "I-")]
-        if other:
-            raise UserError(
-                f"labels: '{other[0]}': write tags of entities as {OUTSIDE}, B-TYPE and I-TYPE; those of other schemes "
-                "in the data are converted to these. For tags that spell no entities, set entities: false"
-            )
+        if self.entities:
+            with about("labels"):
+                as_bio(self.labels)
         if not self.entities and set(self.metrics) - {"accuracy"}:
             raise UserError("metrics: tags that spell no entities have only the metric accuracy")
 
@@ -149,9 +149,13 @@ class Tag(LogitsTask):
         given = row.texts(self.tags, "tags")
         tags = as_bio(given) if self.entities else given
         if self.labels:
-            for tag in tags:
+            for tag in self._as_learned(tags):
                 index_of(tag, self.labels)
         return tags
+
+    def _as_learned(self, tags: Sequence[str]) -> Sequence[str]:
+        """Return tags in the scheme of the labels."""
+        return in_scheme(tags, self.labels) if self.entities else tags
 
     def prediction(self, answer: Answer) -> list[str]:
         return answer["tags"]
@@ -165,7 +169,7 @@ class Tag(LogitsTask):
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         words, tags = self._tagged(row, tokenizer)
-        return self._example(words, [self.labels.index(tag) for tag in tags], tokenizer)
+        return self._example(words, [self.labels.index(tag) for tag in self._as_learned(tags)], tokenizer)
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(self._tagged(row, tokenizer)[0], None, tokenizer)
@@ -288,6 +292,19 @@ def as_bio(tags: Sequence[str]) -> list[str]:
         begins = mark in "BSU" or inside != type_name
         result.append(f"{'B' if begins else 'I'}-{type_name}")
         inside = "" if mark in "ESLU" else type_name
+    return result
+
+
+def in_scheme(tags: Sequence[str], labels: Collection[str]) -> list[str]:
+    """Convert BIO tags to the scheme of `labels`, of those that `as_bio` converts; it may be BIO.
+
+    A tag that is none of them in any scheme stays as it is.
+    """
+    result = []
+    for tag, following in zip(tags, [*tags[1:], OUTSIDE], strict=True):
+        mark, _, type_name = tag.partition("-")
+        marks = _MARKS_OF[mark == "B", not following.startswith("I-")] if type_name else ""
+        result.append(next((found for mark in marks if (found := f"{mark}-{type_name}") in labels), tag))
     return result
 
 

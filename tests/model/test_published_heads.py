@@ -31,7 +31,7 @@ from tasks.downstream.multilabel import MultiLabel
 from tasks.downstream.rank import Rank
 from tasks.downstream.regress import Regress
 from tasks.downstream.saved import find_model
-from tasks.downstream.tag import Tag
+from tasks.downstream.tag import Tag, as_bio
 
 SHAPE = EncoderConfig(40, 16, 2, 4, 24, max_positions=21, segments=3, task_vocab_size=5, layer_norm_epsilon=1e-5)
 LABELS = ("good", "bad", "odd")
@@ -272,13 +272,14 @@ def test_a_published_tagger_predicts_bio_tags_and_entities(tmp_path: Path) -> No
     assert [tag[2:] for tag in answer["tags"]] == kinds_found
 
 
-def test_tags_of_another_scheme_are_given_as_they_are_with_a_note(tmp_path: Path) -> None:
-    named = {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "S-LOC", "2": "E-LOC"}}
-    folder = published(tmp_path, random_head("classifier", 3), **named)
-    with pytest.warns(Remark, match="its tags are of another scheme than BIO"):
-        model = FinetunedModel.load(folder)
-    (answer,) = model.predict([{"token": ["w7", "w8"]}])
-    assert set(answer["tags"]) <= {"O", "S-LOC", "E-LOC"}
+def test_a_published_tagger_of_another_scheme_predicts_entities_too(tmp_path: Path) -> None:
+    names = {"0": "S-LOC", "1": "B-LOC", "2": "E-LOC", "3": "M-LOC"}
+    head = random_head("classifier", 4)
+    folder = published(tmp_path, head, architectures=["BertForTokenClassification"], id2label=names)
+    (answer,) = FinetunedModel.load(folder).predict([{"token": ["w7", "w8", "w9", "w10"]}])
+    best = numpy_logits([7, 8, 9, 10], head, pooled=False)[1:-1].argmax(-1)
+    assert answer["tags"] == as_bio([names[str(i)] for i in best])
+    assert answer["entities"]
 
 
 def test_a_published_reader_answers_questions(tmp_path: Path) -> None:

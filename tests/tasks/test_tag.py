@@ -298,7 +298,27 @@ def test_evaluation_rows_need_a_tag_for_each_word() -> None:
         task.evaluation_example(Row(row | {"token": ["a", "b", "c"]}), TOKENIZER)
 
 
-def test_labels_of_other_schemes_are_refused_and_those_of_parts_of_speech_are_not() -> None:
-    with pytest.raises(UserError, match="labels: 'E-X': write tags of entities as O, B-TYPE and I-TYPE"):
-        Tag(labels=("O", "B-X", "E-X", "S-X"))
+@pytest.mark.parametrize(
+    ("marks", "learned"),
+    [
+        ("BI", "B I I O B I O B"),
+        ("I", "I I I O I I O I"),
+        ("BIES", "B I E O B E O S"),
+        ("BMES", "B M E O B E O S"),
+        ("BILU", "B I L O B L O U"),
+    ],
+)
+def test_rows_of_any_scheme_are_learned_in_that_of_the_labels_and_scored_in_bio(marks: str, learned: str) -> None:
+    task = Tag(labels=("O", *(f"{mark}-X" for mark in marks)), max_len=16)
+    for tags in ("B-X I-X I-X O B-X I-X O B-X", "B-X I-X E-X O B-X E-X O S-X"):
+        row = Row({"token": list("abcdefgh"), "tag": tags.split()})
+        example = task.training_example(row, TOKENIZER)
+        targets = np.concatenate([sample.labels["tag"] for sample in example.samples])
+        assert [task.labels[i].partition("-")[0] for i in targets[targets != IGNORE]] == learned.split()
+        assert task.truth(row) == "B-X I-X I-X O B-X I-X O B-X".split()
+
+
+def test_labels_of_no_scheme_are_refused_and_those_of_parts_of_speech_are_not() -> None:
+    with pytest.raises(UserError, match="labels: tag 'NN' is not O, B-TYPE or I-TYPE"):
+        Tag(labels=("O", "B-X", "NN"))
     assert Tag(labels=("NN", "VB"), entities=False).labels == ("NN", "VB")

@@ -30,8 +30,7 @@ from ernie.text.tokenizer import SETTINGS_FILE
 OWN_KEY = "finetune_task"  # in config.json: the fields of our task, which other libraries keep and ignore
 WEIGHT, BIAS = "out.weight", "out.bias"  # as this library calls a head's parameters
 _CLASS = re.compile(r"(?:Bert|Ernie)(For\w+)")
-_ENTITY_TAG = re.compile(r"O|[BI]-.+")
-_OTHER_MARKS = re.compile(r"[ESMLU]-.+")
+_ENTITY_TAG = re.compile(r"O|[BIESMLU]-.+")
 
 
 @dataclass(frozen=True)
@@ -209,8 +208,6 @@ def published_task(folder: Path, positions: int | None = None) -> tuple[dict[str
         fields = {**fields, "labels": labels}
     if kind == "tag" and not all(map(_ENTITY_TAG.fullmatch, labels)):
         fields = {**fields, "entities": False}
-        if any(map(_OTHER_MARKS.fullmatch, labels)):
-            notes.append("its tags are of another scheme than BIO: they are given as they are, without entities")
     data = {"task": {"kind": kind, **fields}, "module": f"tasks.downstream.{kind}", "task_id": 0}
     return data, notes
 
