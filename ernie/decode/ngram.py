@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
+from ernie.data.compressed import Damaged, compression_of, unpacked
 from ernie.errors import UserError
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
@@ -22,7 +23,6 @@ _UNKNOWN = "<UNK>"  # the spelling of some tools
 Gram = tuple[str, ...]
 _SPACE = re.compile(r"[ \t\r\n]+")
 _LINE = re.compile(r"\r\n?|\n")
-_GZIP = b"\x1f\x8b"
 _LOG_ZERO = -99.0  # the logarithm of zero in ARPA files
 _TOLERANCE = 1e-3  # how far above zero a tool may have rounded a logarithm
 _LOG10 = math.log(10)
@@ -135,16 +135,18 @@ class NgramModel:
 
     @classmethod
     def load(cls, path: str | Path) -> NgramModel:
-        """Read an ARPA file.  Raises UserError with the first line that cannot be parsed."""
+        """Read an ARPA file, plain or compressed.  Raises UserError with the first line that cannot be parsed."""
         try:
-            content = Path(path).read_bytes()
-            if content.startswith(_GZIP):
-                raise UserError(f"{path}: is compressed; unpack it, as gunzip does")
-            text = content.decode("utf-8")
+            with Path(path).open("rb") as file:
+                suffix = compression_of(file.read(8))
+                file.seek(0)
+                text = unpacked(Path(path), file, suffix).read().decode("utf-8")
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: is not UTF-8 text: {error}") from None
+        except Damaged as error:
+            raise UserError(f"{path}: {error.args[0]}; fetch it again") from None
         grams: dict[Gram, tuple[float, float]] = {}
         expected: dict[int, int] = {}
         in_data, n = False, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import math
 from pathlib import Path
@@ -127,9 +128,18 @@ def test_unicode_spaces_are_part_of_a_token(tmp_path: Path, space: str) -> None:
     assert loaded.score(["a"], f"b{space}c") == pytest.approx(model.score(["a"], f"b{space}c"), rel=1e-5)
 
 
-def test_a_compressed_file_raises_a_user_error(tmp_path: Path) -> None:
-    (tmp_path / "x.arpa.gz").write_bytes(gzip.compress(b"\\data\\\n"))
-    with pytest.raises(UserError, match=r"x\.arpa\.gz: is compressed; unpack it"):
+@pytest.mark.parametrize("name", ["x.arpa.gz", "x.arpa", "x.bz2"])
+def test_a_compressed_file_is_read_whatever_its_name(tmp_path: Path, name: str) -> None:
+    model = NgramModel.learn(["ab"] * 2, 2)
+    model.save(tmp_path / "plain")
+    compress = bz2.compress if name == "x.bz2" else gzip.compress
+    (tmp_path / name).write_bytes(compress((tmp_path / "plain").read_bytes()))
+    assert NgramModel.load(tmp_path / name).grams == NgramModel.load(tmp_path / "plain").grams
+
+
+def test_a_compressed_file_that_breaks_off_raises_a_user_error(tmp_path: Path) -> None:
+    (tmp_path / "x.arpa.gz").write_bytes(gzip.compress(b"\\data\\\n" * 100)[:-12])
+    with pytest.raises(UserError, match=r"x\.arpa\.gz: the gzip file breaks off; fetch it again"):
         NgramModel.load(tmp_path / "x.arpa.gz")
 
 
