@@ -43,11 +43,11 @@ Write = Callable[[np.random.Generator], dict[str, Any]]
 class Toy:
     """A task with a generator of its rows and what the tests need to know about them.
 
-    `write` returns the cells of a random row, `perfect` the correct answer for a row.  `invalid` is a cell that the
-    answer column must reject with a message that quotes `quoted`.  `needs` are the input columns, `empty` cells without
+    `write` returns the cells of a random row, `perfect` the correct answer for a row. `invalid` is a cell that the
+    answer column must reject with a message that quotes `quoted`. `needs` are the input columns, `empty` cells without
     a token, `unadapted` the task's fields before it adapts to its rows, `train_rows` how many rows suffice to learn it,
-    `trained_weight` the embedding matrix that it trains, and `good_score` the score to reach where that is not
-    0.15 from the best.
+    `dev_rows` how many it is scored on after each epoch, `trained_weight` the embedding matrix that it trains, and
+    `good_score` the score to reach where that is not 0.15 from the best.
     """
 
     task: FinetuneTask
@@ -59,6 +59,7 @@ class Toy:
     empty: dict[str, Any] = field(default_factory=lambda: {"text": " \u200b"})
     unadapted: dict[str, Any] = field(default_factory=dict)
     train_rows: int = 160
+    dev_rows: int = 40
     trained_weight: str = "ernie.embedding.token.weight"
     good_score: float | None = None
 
@@ -214,6 +215,7 @@ TOYS = {
         quoted="audio",
         unadapted={"mean": (), "deviation": (), "pace": 0.0, "loudness": 0.0},
         train_rows=240,
+        dev_rows=8,  # which are spoken after each epoch
         good_score=28.0,  # decibels: different words score 46, noise 33, another rendition of the same words 10
     ),
     "tag": Toy(

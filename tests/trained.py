@@ -32,7 +32,7 @@ def train(toy: Toy) -> Trained:
     """Fine-tune a tiny encoder on a toy."""
     train, dev = (
         prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)
-        for name, count, seed in (("train", toy.train_rows, 0), ("dev", 40, 1))
+        for name, count, seed in (("train", toy.train_rows, 0), ("dev", toy.dev_rows, 1))
     )
     settings = TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3))
     return Trained(*finetune(tiny_encoder(), toy.task, train, dev, settings))
