@@ -18,6 +18,7 @@ HEAD_FILE = "head.safetensors"  # of a fine-tuned model
 TASK_FILE = "task.json"  # marks the folder of a fine-tuned model, which has a head besides its encoder
 # Any of them marks a model folder: ours and Hugging Face's, older PaddleNLP's, official ERNIE's, original BERT's.
 _CONFIG_FILES = (CONFIG_FILE, "model_config.json", "ernie_config.json", "bert_config.json")
+_SHOWN = 3  # folders that a message names
 
 
 class ErnieTokenizer:
@@ -61,4 +62,13 @@ def model_folder(path: Path) -> Path:
     hint = f"; the run in it is not done, and its newest checkpoint is {checkpoints[-1]}" if checkpoints else ""
     for finished in sorted(path.glob("model-step-*"))[-1:]:  # set aside while the run is extended
         hint += f"; the encoder of its finished part is {finished}"
+    hint = hint or models_inside(path)
     raise UserError(f"{path}: holds no model: there is neither {CONFIG_FILE} nor model/{CONFIG_FILE} in it{hint}")
+
+
+def models_inside(path: Path) -> str:
+    """Say which folders of a folder hold models, as the end of a sentence; "" if none does."""
+    files = (file for name in _CONFIG_FILES for place in ("*", "*/model") for file in path.glob(f"{place}/{name}"))
+    names = sorted({file.relative_to(path).parts[0] for file in files}, key=lambda name: (len(name), name))
+    more = ", ..." if len(names) > _SHOWN else ""
+    return f"; did you mean a folder in it: {', '.join(names[-_SHOWN:])}{more}?" if names else ""

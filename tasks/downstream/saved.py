@@ -13,8 +13,8 @@ import numpy as np
 
 from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_exists
-from ernie.model.pretrained import CONFIG_FILE, HEAD_FILE, TASK_FILE
-from ernie.model.published.folder import weights_file
+from ernie.model.pretrained import CONFIG_FILE, HEAD_FILE, TASK_FILE, models_inside
+from ernie.model.published.folder import detect_format, weights_file
 from ernie.model.published.task_head import foreign_head, published_task, read_task_head
 from ernie.registry import import_asked
 from ernie.saved import read_json
@@ -46,7 +46,13 @@ def model_of(path: Path) -> Path:
                 "here; such are For-SequenceClassification, -TokenClassification, -QuestionAnswering and "
                 "-MultipleChoice of BERT and ERNIE"
             )
-        raise UserError(f"{path}: holds no fine-tuned model: there is no {TASK_FILE} or model/{TASK_FILE} in it")
+        if detect_format(path) in ("hf", "paddlenlp"):
+            raise UserError(
+                f"{path}: its settings name no class of a model with a head; if it has one, name it there, as in "
+                '"architectures": ["BertForSequenceClassification"]'
+            )
+        hint = models_inside(path)
+        raise UserError(f"{path}: holds no fine-tuned model: there is no {TASK_FILE} or model/{TASK_FILE} in it{hint}")
     return folder
 
 

@@ -164,6 +164,8 @@ def test_a_finetuned_model_is_written_for_its_own_task_only(tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"--task 1: .*run is a fine-tuned model, which has learned with task 3"):
         convert(tmp_path / "run", tmp_path / "hf", "hf", ErnieModel, task=1)
     assert convert(tmp_path / "run", tmp_path / "hf", "hf", ErnieModel, task=3).passed
+    with pytest.raises(UserError, match="--task 3: the model has no task embeddings"):
+        convert(tmp_path / "hf", tmp_path / "again", "ernie", ErnieModel, task=3)
 
 
 # ------------------------------------------------------------------------------- heads that other libraries trained
@@ -218,6 +220,22 @@ def test_older_settings_of_paddlenlp_name_the_class_around_the_encoder(tmp_path:
     write_json(tmp_path / "model_config.json", {**settings, **outer})
     (answer,) = FinetunedModel.load(tmp_path).predict(["w7 w8 w9"])
     assert answer["label"] == f"LABEL_{int(numpy_logits([7, 8, 9], head, pooled=True).argmax())}"
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"id2label": ["good", "bad", "odd"]},
+        {"label2id": {"odd": 2, "good": 0, "bad": 1}},
+        {"label2id": {"odd": "2", "good": "0", "bad": "1"}, "id2label": {}},
+        {"id2label": {"2": "odd", "0": "good", "1": "bad"}, "label2id": {"x": 0, "y": 1, "z": 2}},
+    ],
+)
+def test_labels_are_read_in_every_form_of_the_settings(named: dict[str, Any], tmp_path: Path) -> None:
+    head = random_head("classifier", 3)
+    settings = {"architectures": ["BertForSequenceClassification"], "num_labels": 3, **named}
+    (answer,) = FinetunedModel.load(published(tmp_path, head, **settings)).predict(["w7 w8"])
+    assert answer["label"] == LABELS[int(numpy_logits([7, 8], head, pooled=True).argmax())]
 
 
 @pytest.mark.parametrize(
@@ -318,6 +336,20 @@ def test_a_head_that_cannot_be_read_is_reported_as_unused(tmp_path: Path) -> Non
         ErnieModel.from_pretrained(folder)
     with pytest.raises(UserError, match="is a model of the class BertForNextSentencePrediction, which has no head of"):
         FinetunedModel.load(folder)
+
+
+def test_settings_without_a_class_say_how_to_name_it(tmp_path: Path) -> None:
+    folder = published(tmp_path, random_head("classifier", 2))
+    with pytest.raises(UserError, match=r"name no class .* as in \"architectures\": \[\"BertForSequenceClass"):
+        FinetunedModel.load(folder)
+
+
+def test_a_folder_of_models_names_them(tmp_path: Path) -> None:
+    for name in ("checkpoint-500", "checkpoint-1000"):
+        published(tmp_path / name, random_head("classifier", 2), architectures=["BertForSequenceClassification"])
+    for load in (FinetunedModel.load, ErnieModel.from_pretrained):
+        with pytest.raises(UserError, match=r"did you mean a folder in it: checkpoint-500, checkpoint-1000\?"):
+            load(tmp_path)
 
 
 @pytest.mark.parametrize(

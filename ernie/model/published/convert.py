@@ -13,7 +13,7 @@ import numpy as np
 from ernie.atomic import check_absent, disk_guard, partial_folder, put
 from ernie.errors import UserError, about
 from ernie.model.published.certificate import TOLERANCE, Certificate, Check
-from ernie.model.published.fold import fold_task
+from ernie.model.published.fold import check_task, fold_task
 from ernie.model.published.folder import Kind
 from ernie.model.published.frameworks import framework, framework_states
 from ernie.model.published.load import LoadedCheckpoint, read, without_pooler
@@ -77,6 +77,8 @@ def _plan(source: Path, loaded: LoadedCheckpoint, to: Target, task: int | None) 
     model = loaded.model
     head, notes = read_task_head(source, model.config.max_positions), [*loaded.notes, *head_notes(source)]
     learned = head.data["task_id"] if head is not None and model.config.task_vocab_size else None
+    if task is not None:
+        check_task(model.config, task)
     if head is not None and task not in (None, learned):
         raise UserError(f"--task {task}: {source} is a fine-tuned model, which has learned with task {learned}")
     if head is not None and (obstacle := _obstacle(head, to, loaded.pooler)):

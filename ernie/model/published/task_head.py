@@ -264,9 +264,8 @@ def _kind(suffix: str, settings: Mapping[str, Any], outputs: int) -> str:
 
 def _labels(settings: Mapping[str, Any], path: Path) -> list[str]:
     """Return the labels in the order of the outputs; those of the frameworks if the settings name none."""
-    given = settings.get("id2label")
-    if isinstance(given, dict) and given:
-        by_id = {str(key): label for key, label in given.items()}
+    by_id = _by_id(settings)
+    if by_id:
         labels = [by_id.get(str(i)) for i in range(len(by_id))]
         if not all(isinstance(label, str | int) for label in labels):
             raise UserError(f"{path}: id2label: expected a label for each of the numbers 0 to {len(by_id) - 1}")
@@ -275,6 +274,16 @@ def _labels(settings: Mapping[str, Any], path: Path) -> list[str]:
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= 1_000_000:
         raise UserError(f"{path}: num_labels: expected the number of labels, found {count!r:.60}")
     return [f"LABEL_{i}" for i in range(count)]
+
+
+def _by_id(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the labels by number, from id2label, which may be a list, or else from label2id."""
+    given, numbers = settings.get("id2label"), settings.get("label2id")
+    if isinstance(given, list):
+        given = dict(enumerate(given))
+    if not given and isinstance(numbers, dict):
+        given = {str(number): label for label, number in numbers.items()}
+    return {str(number): label for number, label in given.items()} if isinstance(given, dict) else {}
 
 
 def _fields(kind: str, longest: int) -> dict[str, Any]:
