@@ -28,7 +28,8 @@ def make_folder(folder: str | Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise UserError(f"{folder}: there is a file of that name, or of its parent's; give another folder") from None
+        name = final_name(str(folder))
+        raise UserError(f"{name}: there is a file of that name, or of its parent's; give another folder") from None
     except OSError as error:
         if no_room(error):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ernie.model.published.probe import Probe
 from ernie.model.published.write import Target, write
 from ernie.model.weights import arrays
 from ernie.text.added import Added
+from ernie.text.train import train_sentencepiece
 from ernie.text.wordpiece import WordPiece
 
 SHAPE = EncoderConfig(40, 16, 2, 4, 24, max_positions=21, segments=3, task_vocab_size=5, layer_norm_epsilon=1e-12)
@@ -153,6 +155,34 @@ def test_a_task_that_the_model_does_not_have_raises_a_user_error(tasks: int, mes
     make(replace(SHAPE, task_vocab_size=tasks)).save_pretrained(tmp_path / "ours")
     with pytest.raises(UserError, match=f"--task 5: .*{message}"):
         convert(tmp_path / "ours", tmp_path / "there", "hf", ErnieModel, task=5)
+
+
+@pytest.mark.parametrize("to", ["hf", "paddlenlp"])
+def test_a_sentencepiece_tokenizer_comes_back_from_another_format(to: Any, tmp_path: Path) -> None:
+    tokenizer = train_sentencepiece(["the cat sees a dog"] * 9, vocab_size=16, lowercase=True, folder=tmp_path)
+    model = make(replace(SHAPE, vocab_size=tokenizer.vocab_size))
+    model.tokenizer = tokenizer
+    model.save_pretrained(tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "there", to, ErnieModel)
+    back = read(tmp_path / "there", ErnieModel)
+    assert back.notes == ()
+    assert back.model.tokenizer.tokens == tokenizer.tokens
+
+
+def test_a_weight_beyond_float32_is_named_without_a_warning_of_numpy(tmp_path: Path) -> None:
+    made = {name: value.astype(np.float64) for name, value in weights().items()}
+    made["ernie.pooler.dense.bias"] *= 1e300
+    checkpoints.hugging_face(tmp_path, made, SETTINGS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(UserError, match=r"pooler\.dense\.bias' holds values that are not finite"):
+            convert(tmp_path, tmp_path / "there", "hf", ErnieModel)
+
+
+def test_a_destination_below_a_file_is_named_as_it_was_given(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path / "ours")
+    with pytest.raises(UserError, match=r"config\.json/there: there is a file of that name, or of its parent's"):
+        convert(tmp_path / "ours", tmp_path / "ours" / "config.json" / "there", "hf", ErnieModel)
 
 
 def convert_with_head_of_task_2(to: str, task: int | None, folder: Path) -> tuple[ErnieModel, Certificate]:

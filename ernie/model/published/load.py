@@ -176,7 +176,8 @@ def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str, dict[s
 
 
 def _convert(values: np.ndarray, transposed: bool) -> np.ndarray:
-    return np.ascontiguousarray(values.T if transposed else values, dtype=np.float32)
+    with np.errstate(over="ignore"):  # infinity, which whoever writes the weights names
+        return np.ascontiguousarray(values.T if transposed else values, dtype=np.float32)
 
 
 def _check_types(weights: Weights, file: Path) -> None:

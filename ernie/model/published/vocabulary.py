@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.errors import UserError
+from ernie.model.pretrained import TOKENIZER_FOLDER
 from ernie.model.published.folder import read_object
 from ernie.saved import check_regular
 from ernie.text.engine_file import ENGINE_FILE
@@ -24,6 +25,8 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, lis
     One that this library does not have is noted, too: the weights are of use without it.  Raises UserError when it has
     more tokens than the model's `vocab_size`, or its file was not downloaded.
     """
+    if (own := folder / TOKENIZER_FOLDER).is_dir() and not check_tokenizer_files(folder, vocab_size):
+        folder = own  # where a tokenizer that the format does not have is written
     if not check_tokenizer_files(folder, vocab_size):
         return None, [f"holds no vocabulary (neither {VOCABULARY_FILE} nor {ENGINE_FILE}); the model has no tokenizer"]
     try:
