@@ -114,7 +114,7 @@ def read_json_list(path: Path, remedy: str) -> list[Any]:
 def _load(path: Path, remedy: str) -> Any:
     content = read_limited(path, remedy)
     try:
-        return json.loads(content.decode())
+        return json.loads(content.decode("utf-8-sig"))  # some editors begin a file with a byte order mark
     except (ValueError, RecursionError):  # a number of more than 4,300 digits raises a plain ValueError
         raise UserError(f"{path}: is not JSON. {remedy}") from None
 

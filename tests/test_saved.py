@@ -22,6 +22,11 @@ def test_a_written_file_is_read_back_with_keys_of_other_versions(tmp_path: Path)
     assert read_json(tmp_path / "a.json", KEYS, "") == content
 
 
+def test_a_file_that_an_editor_began_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"step": 3}', encoding="utf-8-sig")
+    assert read_json(tmp_path / "a.json", {"step": (int,)}, "") == {"step": 3}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
