@@ -301,7 +301,7 @@ def in_scheme(tags: Sequence[str], labels: Collection[str]) -> list[str]:
     A tag that is none of them in any scheme stays as it is.
     """
     result = []
-    for tag, following in zip(tags, [*tags[1:], OUTSIDE], strict=True):
+    for tag, following in zip(tags, [*tags, OUTSIDE][1:], strict=True):
         mark, _, type_name = tag.partition("-")
         marks = _MARKS_OF[mark == "B", not following.startswith("I-")] if type_name else ""
         result.append(next((found for mark in marks if (found := f"{mark}-{type_name}") in labels), tag))
