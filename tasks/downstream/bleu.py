@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, Literal
 
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.text.scripts import HAN_CHARACTER
 
 # Names of sacreBLEU's tokenizers that need no download; `auto` chooses one by the script of the references.
@@ -25,10 +26,20 @@ def bleu(targets: Sequence[Reference], predictions: Sequence[str], tokenizer: Bl
     """Return corpus BLEU as a share of one.  Several references for a text are used together.
 
     With `auto` the tokenizer is 13a; zh for Chinese; char for scripts without spaces between words, such as Japanese
-    and Thai.  Raises UserError when sacreBLEU, or what the tokenizer needs, is not installed.
+    and Thai.  Warns where no reference has four tokens, which makes it 0.  Raises UserError when sacreBLEU, or what the
+    tokenizer needs, is not installed.
     """
-    scorer, references = _scorer("bleu", _chosen(tokenizer, targets)), _streams(targets)
-    return float(scorer.corpus_score(predictions, references).score / 100)
+    name = _chosen(tokenizer, targets)
+    scorer, references = _scorer("bleu", name), _streams(targets)
+    score = min(1.0, float(scorer.corpus_score(predictions, references).score / 100))  # 1 + 4e-16 for equal texts
+    if not score and not _have_four_tokens(scorer, [text for target in targets for text in _several(target)]):
+        warnings.warn(
+            "bleu is 0 whatever is written: it counts runs of four tokens, and no reference has four (tokenizer "
+            f"{name}); metrics: [chrf, bleu] also scores short texts, and chooses the checkpoint by chrf",
+            Remark,
+            stacklevel=2,
+        )
+    return score
 
 
 def chrf(targets: Sequence[Reference], predictions: Sequence[str]) -> float:
@@ -55,6 +66,10 @@ def tokenizer_for(texts: Sequence[str]) -> BleuTokenizer:
     if han + kana + unspaced <= _LEAST * len(joined):
         return "13a"
     return "zh" if han > unspaced and kana <= _LEAST_KANA * (han + kana) else "char"
+
+
+def _have_four_tokens(scorer: Any, texts: Sequence[str]) -> bool:
+    return bool(scorer.corpus_score(texts, [texts]).totals[3])
 
 
 def _chosen(tokenizer: BleuTokenizer, targets: Sequence[Reference]) -> BleuTokenizer:

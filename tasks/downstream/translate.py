@@ -68,7 +68,7 @@ class Translate(FinetuneTask):
     measures: ClassVar = {"bleu": bleu, "chrf": chrf}
     usual: ClassVar = 2
     head_fields: ClassVar = ("layers",)
-    decoding_fields: ClassVar = ("wait_k", "catch_up", "beam")
+    decoding_fields: ClassVar = ("wait_k", "catch_up", "beam", "bleu_tokenizer")
     column_fields: ClassVar = ("text", "label", "references")
 
     def __post_init__(self) -> None:
@@ -93,6 +93,7 @@ class Translate(FinetuneTask):
             raise UserError(f"wait_k: expected a number; with {self.max_len} or more whole sentences are read")
         if given.get("wait_k") is not None and self.paths == (None,):
             task = replace(self, wait_k=given["wait_k"], encoder="prefixes")  # as it was trained: in both directions
+        require_tokenizer(given.get("bleu_tokenizer", "auto"))
         return super(Translate, task).decoding_with(given, tokenizer)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from toys import TOKENIZER
 
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from tasks.downstream.bleu import bleu, chrf, signature, tokenizer_for
 from tasks.downstream.translate import Translate
 
@@ -41,6 +42,15 @@ def test_bleu_is_the_geometric_mean_of_the_n_gram_precisions() -> None:
 
 def test_bleu_penalizes_short_hypotheses() -> None:
     assert bleu(["a b c d e f"], ["a b c d e"]) == pytest.approx(np.exp(1 - 6 / 5))
+
+
+def test_references_that_are_too_short_for_bleu_are_said_and_others_are_not() -> None:
+    with pytest.warns(Remark, match=r"bleu is 0 whatever is written: .* no reference has four \(tokenizer 13a\)"):
+        assert bleu(["rot blau", ("rot", "ein Rot")], ["rot blau", "rot"]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bleu(["rot blau", "rot blau rot blau"], ["rot blau", "gelb"]) == 0
+        assert bleu(["我们工作"], ["我们工作"]) == 1
 
 
 def test_bleu_of_chinese_counts_characters() -> None:
@@ -143,3 +153,11 @@ class TestReferencesOfRows:
 def test_a_tokenizer_whose_package_is_missing_is_named_before_training() -> None:
     with pytest.raises(UserError, match=r"pip install 'sacrebleu\[ja\]'"):
         Translate(bleu_tokenizer="ja-mecab").check_examples([], TOKENIZER)
+    with pytest.raises(UserError, match=r"pip install 'sacrebleu\[ja\]'"):
+        Translate().decoding_with({"bleu_tokenizer": "ja-mecab"}, TOKENIZER)
+
+
+def test_a_finished_model_can_be_scored_with_another_tokenizer() -> None:
+    task = Translate().decoding_with({"bleu_tokenizer": "char"}, TOKENIZER)
+    assert "tok:char" in task.signatures([Row({"target": "a cat"})])["bleu"]
+    assert task.measure("bleu")(["rote"], ["rote"]) == 1
