@@ -38,6 +38,12 @@ def test_a_composed_column_with_a_brace_too_many_is_refused(pattern: str) -> Non
         RowOptions(compose={"asked": pattern})
 
 
+def test_a_part_of_a_cell_that_is_named_as_a_column_says_how_to_make_it_one() -> None:
+    row = Row({"translation": {"de": "rot", "en": "red"}})
+    with pytest.raises(UserError, match=r"no column 'translation\.en'; compose: \{NAME: '\{translation\.en\}'\} under"):
+        row.text("translation.en")
+
+
 def test_lists_are_joined_and_columns_composed_from_parts() -> None:
     options = RowOptions(join={"words": "-"}, compose={"asked": "{who.name}: {words}, {count}"})
     row = options.adapt(Row({"who": {"name": "Anna"}, "words": ["a", "b"], "count": 3}))

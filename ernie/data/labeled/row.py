@@ -28,6 +28,10 @@ class Row(dict[str, Any]):
     def cell(self, column: str) -> Any:
         """Return the cell of a column.  Raises UserError when there is no such column."""
         if column not in self:
+            outer, dot, _ = column.partition(".")
+            if dot and isinstance(self.get(outer), Mapping):
+                way = f"compose: {{NAME: '{{{column}}}'}} under `data` makes a column NAME of a part of '{outer}'"
+                raise UserError(f"there is no column '{column}'; {way}")
             raise UserError(f"there is no column '{column}'.{nearest(column, self)}")
         return self[column]
 
