@@ -13,6 +13,7 @@ import numpy as np
 
 from ernie.errors import UserError, check_count
 
+_MOST = 1 << 40  # tokens, more than any source has
 _TINY = 1e-9  # rounding error of a product that should be whole: 1 - 1 / 1.25 is not quite 0.2
 
 
@@ -48,5 +49,5 @@ class WaitK:
         if self.k is None:
             return np.asarray(lengths)
         steps = np.asarray(steps)
-        saved = np.floor(self.catch_up * (steps + 1) + _TINY).astype(np.int64)
-        return np.clip(self.k + steps - saved, 1, lengths)
+        saved = np.clip(np.floor(self.catch_up * (steps + 1) + _TINY), -_MOST, _MOST).astype(np.int64)
+        return np.clip(min(self.k, _MOST) + steps - saved, 1, lengths)

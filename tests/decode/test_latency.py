@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,6 +60,14 @@ def test_the_average_proportion_is_at_most_one_for_all_lengths(
     found = latency.Latency.of(delays_of(WaitK(k), source, written), source, reference).proportion
     assert 0 < found <= 1
     assert latency.Latency.of([source] * written, source, reference).proportion == 1
+
+
+def test_a_wait_or_a_catch_up_beyond_all_numbers_reads_all_or_writes_last() -> None:
+    steps, lengths = np.arange(3), np.full(3, 7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert WaitK(10**20).reads(steps, lengths).tolist() == [7, 7, 7]
+        assert WaitK(1, -1e300).reads(steps, lengths).tolist() == [7, 7, 7]
 
 
 def test_invalid_policies_and_empty_delays_are_refused() -> None:
