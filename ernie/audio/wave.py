@@ -24,20 +24,8 @@ from ernie.errors import UserError, about
 _MAX_BYTES = 4  # in an integer sample: NumPy makes wider ones of a list
 _CLIPPED_IN = {"PCM_S8": 0.992, "PCM_U8": 0.992, "ALAW": 0.984, "ULAW": 0.980}  # formats with a lower full scale
 _UNKNOWN_FRAMES = (1 << 63) - 1  # reported by libsndfile for a FLAC file whose header names no length
-# Formats whose headers are not compared with their files, bytes that these take at most, and those of a sample.
-_UNMEASURED = ("NIST", "VOC", "SVX", "HTK", "AVR", "MAT4", "MAT5", "MPC2K", "WVE")
-_HEADER = 4096
-_WIDTHS = {
-    "PCM_S8": 1,
-    "PCM_U8": 1,
-    "ALAW": 1,
-    "ULAW": 1,
-    "PCM_16": 2,
-    "PCM_24": 3,
-    "PCM_32": 4,
-    "FLOAT": 4,
-    "DOUBLE": 8,
-}
+# Formats whose files show whether they are whole (see container.py), as libsndfile names them.
+_MEASURED = frozenset("WAV WAVEX RF64 W64 FLAC OGG MP3 AIFF AU CAF NIST".split())
 _BLOCK = 4096  # samples read at a time: the maximum loss before a damaged position
 _MOST_FLAC = 1 << 17  # samples that a decoder of FLAC may have read ahead when it fails: a few blocks of 65,535
 _MOST_SAMPLES = 1 << 28  # held at once, a gigabyte: 9 hours at 8,000 a second
@@ -322,10 +310,8 @@ class _Sound:
             self.remarks.append("is longer than its header says, and was read to the end of its file")
         elif (self._part.is_cut or self._frames < named) and not self.remarks:
             self.remarks.append("is cut off: its file ends too early")
-        elif sound.format in _UNMEASURED and sound.subtype in _WIDTHS:
-            read = self._frames * sound.channels * _WIDTHS[sound.subtype]
-            if self._part.end - self._part.begin > 1.05 * read + _HEADER:
-                self.remarks.append("may be longer than its header says: its file holds more than was read")
+        elif sound.format not in _MEASURED:
+            self.remarks.append(f"has a format, {sound.format}, whose files do not show whether they are whole")
 
 
 def as_wave(cell: Mapping[str, Any], rate: int, name: str, selection: Selection | None = None) -> Wave:
