@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
+import sys
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -251,7 +251,8 @@ def _build_scalar(kind: Any, value: Value, path: str, mistakes: list[str]) -> An
     if kind is int and isinstance(data, float) and data.is_integer() and abs(data) < 2**53:
         return int(data)  # 1e5, as rates are written
     if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool):
-        return float(data) if math.isfinite(data) else _mistake(value, path, "expected a finite number", mistakes)
+        finite = abs(data) <= sys.float_info.max  # of whole numbers, too, which may be larger
+        return float(data) if finite else _mistake(value, path, "expected a finite number", mistakes)
     if kind is str and isinstance(data, str):
         return data
     return _mistake(value, path, f"expected {_NAMES.get(kind, kind)}", mistakes)

@@ -182,6 +182,7 @@ def test_a_whole_number_may_be_written_as_rates_are(written: str, meant: int, tm
         ("corpus:", "run.yaml:1: corpus: expected a path, found nothing"),
         ("corpus: c\nrate: {peak: fast}", "run.yaml:2: rate.peak: expected a number, found 'fast'"),
         ("corpus: c\nrate: {peak: .inf}", "run.yaml:2: rate.peak: expected a finite number, found inf"),
+        (f"corpus: c\nrate: {{peak: 1{'0' * 400}}}", "run.yaml:2: rate.peak: expected a finite number, found 1000"),
         ("corpus: c\nrate: {peak: 1e999}", "run.yaml:2: rate.peak: expected a finite number, found inf"),
         ("corpus: c\nrate: {decay: step}", "run.yaml:2: rate.decay: expected one of linear, cosine, found 'step'"),
         ("corpus: c\nrate: fast", "run.yaml:2: rate: expected a mapping of keys, found 'fast'"),

@@ -172,6 +172,7 @@ def plan_by_length(lengths: Sequence[int], budget: int) -> list[np.ndarray]:
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")
+    budget = min(budget, int(sizes.sum()))  # which NumPy can hold
     return _fill(order, np.minimum(sizes[order], budget), budget)
 
 

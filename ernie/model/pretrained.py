@@ -18,6 +18,7 @@ HEAD_FILE = "head.safetensors"  # of a fine-tuned model
 TASK_FILE = "task.json"  # marks the folder of a fine-tuned model, which has a head besides its encoder
 # Any of them marks a model folder: ours and Hugging Face's, older PaddleNLP's, official ERNIE's, original BERT's.
 _CONFIG_FILES = (CONFIG_FILE, "model_config.json", "ernie_config.json", "bert_config.json")
+_WEIGHTS = (".safetensors", ".bin", ".pdparams", ".index")  # how files with weights are called
 _SHOWN = 3  # folders that a message names
 
 
@@ -69,6 +70,7 @@ def model_folder(path: Path) -> Path:
 def models_inside(path: Path) -> str:
     """Say which folders of a folder hold models, as the end of a sentence; "" if none does."""
     files = (file for name in _CONFIG_FILES for place in ("*", "*/model") for file in path.glob(f"{place}/{name}"))
-    names = sorted({file.relative_to(path).parts[0] for file in files}, key=lambda name: (len(name), name))
+    whole = (file for file in files if any(each.suffix in _WEIGHTS for each in file.parent.iterdir()))
+    names = sorted({file.relative_to(path).parts[0] for file in whole}, key=lambda name: (len(name), name))
     more = ", ..." if len(names) > _SHOWN else ""
     return f"; did you mean a folder in it: {', '.join(names[-_SHOWN:])}{more}?" if names else ""

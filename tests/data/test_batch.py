@@ -105,6 +105,10 @@ def test_no_samples_make_no_batches() -> None:
     assert plan_by_length([], 100) == []
 
 
+def test_a_budget_beyond_all_integers_takes_everything_at_once() -> None:
+    assert [batch.tolist() for batch in plan_by_length([2, 3], 10**400)] == [[1, 0]]
+
+
 # -------------------------------------------------------------------------------------------------- layout
 
 

@@ -347,6 +347,8 @@ def test_settings_without_a_class_say_how_to_name_it(tmp_path: Path) -> None:
 def test_a_folder_of_models_names_them(tmp_path: Path) -> None:
     for name in ("checkpoint-500", "checkpoint-1000"):
         published(tmp_path / name, random_head("classifier", 2), architectures=["BertForSequenceClassification"])
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("{}")
     for load in (FinetunedModel.load, ErnieModel.from_pretrained):
         with pytest.raises(UserError, match=r"did you mean a folder in it: checkpoint-500, checkpoint-1000\?"):
             load(tmp_path)

@@ -374,6 +374,7 @@ def test_classes_of_bert_and_ernie_and_a_users_own_are_read(model_type: Any, nam
         ("num_hidden_layers", None, "num_hidden_layers: expected a whole number above 0, found nothing"),
         ("num_attention_heads", "4", "num_attention_heads: expected a whole number above 0, found '4'"),
         ("layer_norm_eps", float("nan"), "layer_norm_eps: expected a finite number, found nan"),
+        ("layer_norm_eps", 10**400, "layer_norm_eps: expected a finite number, found 1000"),
         ("num_attention_heads", 5, "config.json: hidden_size 16 is not divisible by heads 5"),
     ],
 )

@@ -6,8 +6,8 @@ model, and omit values for which their framework has a default.
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -94,15 +94,16 @@ def wants_tasks(settings: Mapping[str, Any], kind: Kind) -> bool:
 def _positive_int(settings: Mapping[str, Any], key: str, path: Path) -> int:
     value = settings.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        found = "nothing" if value is None else repr(value)
+        found = "nothing" if value is None else f"{value!r:.60}"
         raise UserError(f"{path}: {key}: expected a whole number above 0, found {found}")
     return value
 
 
 def _float(settings: Mapping[str, Any], key: str, default: float, path: Path) -> float:
     value = settings.get(key, default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise UserError(f"{path}: {key}: expected a finite number, found {value!r}")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not abs(value) <= sys.float_info.max:
+        raise UserError(f"{path}: {key}: expected a finite number, found {value!r:.60}")
     return float(value)
 
 
