@@ -48,4 +48,8 @@ void test_adamw(const Library&);
 template <class E>
 void test_dilated(const Library&);
 template <class E>
+void test_recurrent(const Library&);
+template <class E>
+void test_sampling(const Library&);
+template <class E>
 void test_stack(const Library&);

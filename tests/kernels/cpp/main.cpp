@@ -24,6 +24,8 @@ void test_all(const Library& library, const char* path) {
     test_tables<E>(library);
     test_adamw<E>(library);
     test_dilated<E>(library);
+    test_recurrent<E>(library);
+    test_sampling<E>(library);
     if (!std::strstr(path, "avx2")) test_stack<E>(library);  // which uses oneDNN there
 }
 
