@@ -73,6 +73,9 @@ def build_fields(schema: type[Any], tree: Value, path: str) -> dict[str, Any]:
     return found
 
 
+MOST_LAYERS = 1000  # of any network, several times those of the deepest published ones
+
+
 def check_least(config: object, **least: float) -> None:
     """Raise UserError for the first field of a configuration that is below its minimum."""
     for name, value in least.items():

@@ -29,6 +29,8 @@ from ernie.model.heads import SequenceHead
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.initialization import initialize
 from ernie.model.losses import Loss, checked
+from ernie.model.pretrained import TASK_FILE
+from ernie.model.published.arrays import GROWTH
 from ernie.model.published.load import NO_POOLER, LoadedCheckpoint, read
 from ernie.model.published.task_head import head_notes
 from ernie.model.save import save
@@ -185,13 +187,21 @@ class FinetunedModel(nn.Layer):
         reading, weights = read(folder, ErnieModel), head_file(folder)
         if weights.name != HEAD_FILE:  # of another library, whose settings may say more positions than there are
             task, task_id = read_task(folder, positions=reading.model.config.max_positions)
+        found = read_head(weights)
+        _check_size(task, reading.model.config.hidden_size, sum(values.size for values in found.values()), weights)
         model = cls(reading.model, task, task_id)
         _warn_of_parts(reading, model, folder)
-        set_weights(model.head, read_head(weights), str(weights))
+        set_weights(model.head, found, str(weights))
         model.precision = precision_of(Path(path), precision)
         computing(model.precision)  # raises for one that the machine does not have
         model.eval()
         return model
+
+
+def _check_size(task: FinetuneTask, width: int, found: int, file: Path) -> None:
+    """Raise UserError if a task's head would be far larger than the weights in its file, before it is made."""
+    if (least := task.least_weights(width)) > GROWTH * found + (1 << 20):
+        raise UserError(f"{file}: has {found:,} weights, and the sizes in {TASK_FILE} are for {least:,} or more")
 
 
 def _warn_of_parts(reading: LoadedCheckpoint, model: FinetunedModel, folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ernie.config import check_least
+from ernie.config import MOST_LAYERS, check_least, check_most
 
 
 @dataclass(frozen=True)
@@ -17,3 +17,9 @@ class RecurrentConfig:
 
     def __post_init__(self) -> None:
         check_least(self, layers=1, units=1, ahead=0)
+        check_most(self, layers=MOST_LAYERS)
+
+    @property
+    def least_weights(self) -> int:
+        """How many weights the layers have at least: three gates' of each, from the state."""
+        return 3 * self.layers * self.units**2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ernie.config import check_least
+from ernie.config import MOST_LAYERS, check_least, check_most
 from ernie.errors import UserError
 
 _MAX_DEPTH = 16
@@ -24,8 +24,14 @@ class WaveNetConfig:
 
     def __post_init__(self) -> None:
         check_least(self, channels=1, stacks=1, depth=1, taps=2)
+        check_most(self, stacks=MOST_LAYERS)
         if self.depth > _MAX_DEPTH:
             raise UserError(f"depth: expected at most {_MAX_DEPTH}, dilations of {2 ** (_MAX_DEPTH - 1):,} samples")
+
+    @property
+    def least_weights(self) -> int:
+        """How many weights the layers have at least: one matrix of each."""
+        return self.stacks * self.depth * self.channels**2
 
     @property
     def dilations(self) -> tuple[int, ...]:
@@ -54,3 +60,4 @@ class VoiceConfig:
 
     def __post_init__(self) -> None:
         check_least(self, reduction=1, conditioner=1, flows=1)
+        check_most(self, flows=MOST_LAYERS)

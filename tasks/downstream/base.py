@@ -245,6 +245,10 @@ class FinetuneTask(ABC):
     def prediction(self, answer: Answer) -> Any:
         """Return the prediction in an answer, as the measures take it."""
 
+    def least_weights(self, width: int) -> int:
+        """Return how many weights the head has at least on an encoder of this width, by the sizes among the fields."""
+        return 0
+
     @abstractmethod
     def head(self, model: ErnieModel) -> nn.Layer:
         """Build the head, which maps the encoder's output to the task's output."""

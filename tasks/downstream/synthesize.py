@@ -332,6 +332,10 @@ class Synthesize(SoundTask):
     def prediction(self, answer: Answer) -> Wave:
         return as_wave(answer["audio"], self.features.rate, "the answer")
 
+    def least_weights(self, width: int) -> int:
+        flows = self.voice.flows * self.voice.flow.least_weights if self.vocoder == "flow" else 0
+        return self.voice.wavenet.least_weights + flows
+
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.inference import tokenizer_of
         from ernie.model.voice import VoiceHead, letters_of

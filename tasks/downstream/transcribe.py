@@ -18,7 +18,7 @@ from ernie.audio.augment import AugmentConfig, change_volume, mask_spectrum, per
 from ernie.audio.features import FeatureStream, features
 from ernie.audio.lengths import STRIDE, min_vectors, vector_count
 from ernie.audio.recurrent import RecurrentConfig
-from ernie.config import check_least
+from ernie.config import MOST_LAYERS, check_least, check_most
 from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
@@ -109,6 +109,7 @@ class Transcribe(SoundTask, RankedDecoding):
         self.check_ranking()
         check_least(self, chunk=1, before=0, layers=1, look_back=0, look_ahead=0, longest=1, history=1)
         check_least(self, abstractions=0)
+        check_most(self, layers=MOST_LAYERS)
         if self.encoder == "chunks" and self.features.normalize == "utterance":
             raise UserError(
                 "features.normalize: an utterance's mean is known at its end only, and chunks are processed before it; "
@@ -263,6 +264,10 @@ class Transcribe(SoundTask, RankedDecoding):
 
     def prediction(self, answer: Answer) -> str:
         return answer["transcript"]
+
+    def least_weights(self, width: int) -> int:
+        written = 0 if self.decoder == "ctc" else 8 * width**2 * self.layers
+        return written + (0 if self.recurrent is None else self.recurrent.least_weights)
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.inference import tokenizer_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ernie.config import check_least
+from ernie.config import MOST_LAYERS, check_least, check_most
 from ernie.data import order
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
@@ -84,6 +84,7 @@ class Translate(FinetuneTask):
         check_least(self, beam=1)
         if self.layers is not None:
             check_least(self, layers=1)
+            check_most(self, layers=MOST_LAYERS)
         if not 0 <= self.smoothing < 1:
             raise UserError(f"smoothing: expected a share below 1, found {self.smoothing:g}")
 
@@ -180,6 +181,9 @@ class Translate(FinetuneTask):
 
     def prediction(self, answer: Answer) -> str:
         return answer["translation"]
+
+    def least_weights(self, width: int) -> int:
+        return 8 * width**2 * (self.layers or 1)  # two attentions a layer
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.translation import TranslationHead

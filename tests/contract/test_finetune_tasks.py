@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from trained import Trained, train
 from trained import trained as trained_toy
 
 import tasks.downstream
+from ernie.audio.recurrent import RecurrentConfig
+from ernie.audio.voice import WaveNetConfig
 from ernie.config import build, from_dict, to_dict
 from ernie.data.batch import pack
 from ernie.data.document import Sample
@@ -36,6 +38,8 @@ from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from tasks.downstream.base import Example, FinetuneTask, LogitsTask, finetune_tasks
 from tasks.downstream.saved import HEAD_FILE
+from tasks.downstream.transcribe import Transcribe
+from tasks.downstream.translate import Translate
 
 assert tasks.downstream
 OURS = [name for name in finetune_tasks if finetune_tasks[name].__module__.startswith("tasks.")]
@@ -334,6 +338,37 @@ def test_a_head_of_weights_that_are_not_finite_raises_an_error(toy: Toy, trained
         weight.set_value(np.full(weight.shape, np.nan, np.float32))
     with pytest.raises(NotFinite, match="the model's outputs are not finite"):
         list(model.predict([unlabeled(toy, toy.rows(1, seed=2)[0])]))
+
+
+SIZES: dict[str, tuple[str, dict[str, Any]]] = {
+    "translate": ("translate", {"layers": 900}),
+    "transcribe": ("transcribe", {"decoder": "global", "layers": 900}),
+    "recurrent": ("transcribe", {"recurrent": {"layers": 900, "units": 9000}}),
+    "synthesize": ("synthesize", {"voice": {"wavenet": {"stacks": 900, "channels": 9000}}}),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_head_far_larger_than_its_file_is_refused_before_it_is_made(name: str, tmp_path: Path) -> None:
+    kind, sizes = SIZES[name]
+    toy = TOYS[kind]
+    model = FinetunedModel(tiny_encoder(), toy.task)
+    assert toy.task.least_weights(32) <= sum(int(each.size) for each in model.head.parameters())
+    model.save(tmp_path)
+    (tmp_path / "sha256.json").unlink()
+    data = json.loads((tmp_path / "task.json").read_text())
+    (tmp_path / "task.json").write_text(json.dumps({**data, "task": {**data["task"], **sizes}}))
+    with pytest.raises(UserError, match=r"head\.safetensors: has [\d,]+ weights, and the sizes in task\.json are for"):
+        FinetunedModel.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [(Translate, "layers"), (Transcribe, "layers"), (RecurrentConfig, "layers"), (WaveNetConfig, "stacks")],
+)
+def test_a_million_layers_are_refused(config: Callable[..., Any], key: str) -> None:
+    with pytest.raises(UserError, match=f"{key}: expected at most 1,000, found 1,000,000"):
+        config(**{key: 10**6})
 
 
 def test_predictions_are_the_same_after_saving_and_loading(toy: Toy, trained: Trained, tmp_path: Path) -> None:
