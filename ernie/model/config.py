@@ -53,7 +53,7 @@ class EncoderConfig:
         if self.weights > _MOST_WEIGHTS:
             raise UserError(
                 f"layers: {self.layers:,} of width {self.hidden_size:,}, with {self.vocab_size:,} tokens, are "
-                f"{4 * self.weights / 1e12:,.0f} TB of weights; expected at most {4 * _MOST_WEIGHTS / 1e12:,.0f} TB"
+                f"{4 * self.weights // 10**12:,} TB of weights; expected at most {4 * _MOST_WEIGHTS // 10**12:,} TB"
             )
         if self.activation not in get_args(Activation):
             raise UserError(

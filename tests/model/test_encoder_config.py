@@ -43,6 +43,12 @@ def test_a_model_has_the_weights_of_its_configuration() -> None:
     assert sum(int(np.prod(shape)) for shape in found.values()) == embeddings + c.layers * layer + D * D + D
 
 
+@pytest.mark.parametrize("layers", [10**9, 10**400], ids=["many", "beyond-floats"])
+def test_more_layers_than_any_memory_holds_are_refused_with_the_arithmetic(layers: int) -> None:
+    with pytest.raises(UserError, match=r"^layers: 1[\d,]* of width 64, with 500 tokens, are \d[\d,]* TB of weights"):
+        EncoderConfig(500, 64, layers, 2, 128)
+
+
 @pytest.mark.parametrize("name", ["vocab_size", "max_positions", "task_vocab_size"])
 def test_sizes_beyond_the_limit_raise_a_user_error(name: str) -> None:
     with pytest.raises(UserError, match=f"{name}: expected at most 2147483647, found 10000000000000"):
