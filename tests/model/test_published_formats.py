@@ -81,6 +81,14 @@ def test_an_empty_folder_raises_an_error_that_names_the_expected_files(tmp_path:
         read(tmp_path, ErnieModel)
 
 
+@pytest.mark.parametrize("name", ["tf_model.h5", "model.fp16.safetensors", "model-00001-of-00002.safetensors"])
+def test_weights_under_a_name_that_is_not_read_are_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(UserError, match=rf"holds no checkpoint under a name that is read, but {name}\. Expected "):
+        read(tmp_path, ErnieModel)
+
+
 @pytest.mark.parametrize("name", list(checkpoints.FORMATS))
 def test_a_missing_weight_raises_an_error_that_names_weight_and_folder(name: str, tmp_path: Path) -> None:
     made = weights()

@@ -42,6 +42,7 @@ _POOLER = ("pooler.dense.weight", "pooler.dense.bias")
 NO_POOLER = "has no pooler; the model's own is untrained"
 _OPTIONAL = ("embedding.task.weight", *_POOLER)
 _MAX_LISTED = 12
+_OTHER_WEIGHTS = frozenset(".bin .ckpt .gguf .h5 .msgpack .onnx .pdparams .pt .pth .safetensors".split())
 _LAYER = re.compile(r"layers?[._](\d+)[._/]")  # the number of a layer in all formats
 
 
@@ -75,7 +76,7 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     """Read a checkpoint of any known format, including this library's; raises as `load` does."""
     kind = detect_format(folder)
     if kind is None:
-        raise UserError(f"{folder}: holds no checkpoint. Expected {expected_files()}")
+        raise UserError(f"{folder}: holds no checkpoint{_other_weights(folder)}. Expected {expected_files()}")
     if kind == "ernie":
         return _read_own(folder, model_class)
     path, settings = read_settings(folder, kind)
@@ -119,6 +120,12 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
         "" if head is None else f"its head ({', '.join(head)}) is no part of the encoder; FinetunedModel.load reads it"
     )
     return LoadedCheckpoint(model, kind, (*notes, *tokenizer_notes, *sentence_notes), pooler, head_note)
+
+
+def _other_weights(folder: Path) -> str:
+    """Name the files of a folder that seem to hold weights under a name that is not read, "" if there is none."""
+    found = sorted(path.name for path in folder.glob("*") if path.suffix in _OTHER_WEIGHTS)
+    return f" under a name that is read, but {summarize_names(found)}" if found else ""
 
 
 def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
