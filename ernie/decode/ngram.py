@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -137,10 +138,8 @@ class NgramModel:
     def load(cls, path: str | Path) -> NgramModel:
         """Read an ARPA file, plain or compressed.  Raises UserError with the first line that cannot be parsed."""
         try:
-            with Path(path).open("rb") as file:
-                suffix = compression_of(file.read(8))
-                file.seek(0)
-                text = unpacked(Path(path), file, suffix).read().decode("utf-8")
+            content = Path(path).read_bytes()  # of a pipe, too, which cannot seek
+            text = unpacked(Path(path), BytesIO(content), compression_of(content)).read().decode("utf-8")
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,15 @@ def test_a_compressed_file_is_read_whatever_its_name(tmp_path: Path, name: str) 
     compress = bz2.compress if name == "x.bz2" else gzip.compress
     (tmp_path / name).write_bytes(compress((tmp_path / "plain").read_bytes()))
     assert NgramModel.load(tmp_path / name).grams == NgramModel.load(tmp_path / "plain").grams
+
+
+def test_a_model_is_read_from_a_pipe(tmp_path: Path) -> None:
+    NgramModel.learn(["ab"] * 2, 2).save(tmp_path / "plain")
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(gzip.compress((tmp_path / "plain").read_bytes()))
+    assert NgramModel.load(f"/dev/fd/{reading}").grams == NgramModel.load(tmp_path / "plain").grams
+    os.close(reading)
 
 
 def test_a_compressed_file_that_breaks_off_raises_a_user_error(tmp_path: Path) -> None:
