@@ -219,6 +219,15 @@ def test_a_rare_format_whose_files_do_not_show_whether_they_are_whole_is_noted(k
         assert remarks == (f"has a format, {kind}, whose files do not show whether they are whole",)
 
 
+@pytest.mark.parametrize("kind", ["SVX", "AVR", "MAT4", "MAT5", "MPC2K", "WVE"])
+def test_a_rare_format_whose_header_says_too_little_is_read_or_noted(kind: str) -> None:
+    data = written(kind)
+    (old,) = [count for order in ("big", "little") if (count := (14_000).to_bytes(4, order)) in data]
+    samples, remarks = heard(data.replace(old, (1000).to_bytes(4, "big" if old < b"\1" else "little")))
+    assert (len(samples) == 14_000) == (kind != "MAT4")
+    assert remarks == (f"has a format, {kind}, whose files do not show whether they are whole",)
+
+
 def test_a_sphere_file_whose_header_says_too_little_is_read_in_full() -> None:
     data = written("NIST")
     samples, remarks = heard(data.replace(b"-i 14000", b"-i 1000 "))
