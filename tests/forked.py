@@ -21,8 +21,13 @@ from typing import NoReturn
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def python(threads: int | None = None) -> list[str]:
-    """Return the command of an interpreter that computes with so many threads, by default one for each core."""
+def python(threads: int | None = None, *, fresh: bool = False) -> list[str]:
+    """Return the command of an interpreter that computes with so many threads, by default one for each core.
+
+    A `fresh` one is no fork: it reads the number of threads itself, and starts and ends as Python has it.
+    """
+    if fresh:
+        return [sys.executable]
     return [sys.executable, "-I", "-S", __file__, "run", _server(str(threads or ""))]
 
 

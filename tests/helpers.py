@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -141,7 +140,7 @@ def python(
     """Run Python with `path` and then the project on its path: for a module, unless it is to be `fresh`, in a fork."""
     joined = os.pathsep.join(str(entry) for entry in [*path, ROOT])
     return subprocess.run(
-        [*(forked.python() if arguments[0] == "-m" and not fresh else [sys.executable]), *arguments],
+        [*forked.python(fresh=fresh or arguments[0] != "-m"), *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,

@@ -43,11 +43,11 @@ Write = Callable[[np.random.Generator], dict[str, Any]]
 class Toy:
     """A task with a generator of its rows and what the tests need to know about them.
 
-    `write` returns the cells of a random row, `perfect` the correct answer for a row. `invalid` is a cell that the
-    answer column must reject with a message that quotes `quoted`. `needs` are the input columns, `empty` cells without
-    a token, `unadapted` the task's fields before it adapts to its rows, `train_rows` how many rows suffice to learn it,
-    `dev_rows` how many it is scored on after each epoch, `trained_weight` the embedding matrix that it trains, and
-    `good_score` the score to reach where that is not 0.15 from the best.
+    `write` returns the cells of a random row, `perfect` the correct answer for a row.  `invalid` is a cell that the
+    answer column must reject with a message that quotes `quoted`.  `needs` are the input columns, `empty` cells
+    without a token, `unadapted` the task's fields before it adapts to its rows, `train_rows` how many rows suffice to
+    learn it, `dev_rows` how many it is scored on after each epoch, `trained_weight` the embedding matrix that it
+    trains, and `good_score` the score to reach where that is not 0.15 from the best.
     """
 
     task: FinetuneTask

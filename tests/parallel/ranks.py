@@ -7,7 +7,6 @@ import os
 import random
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,8 +24,7 @@ def run_ranks(program: Path, ranks: int, *words: str, seconds: float = 120, fres
     their errors when one fails, subprocess.TimeoutExpired when one takes too long.
     """
     with TemporaryDirectory() as folder:  # Paddle leaves an http.log in the current folder
-        start = [sys.executable] if fresh else forked.python(threads=1)
-        return _run([*start, str(program), *words], ranks, seconds, folder)
+        return _run([*forked.python(threads=1, fresh=fresh), str(program), *words], ranks, seconds, folder)
 
 
 def _run(command: Sequence[str], ranks: int, seconds: float, folder: str) -> list[Any]:

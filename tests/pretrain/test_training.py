@@ -58,17 +58,8 @@ def pretrain(config: Path, output: Path, *more: str) -> int:
 
 def start_process(config: Path, output: Path, *more: str, fresh: bool = False) -> subprocess.Popen[str]:
     """Start a run in a fork, or in an interpreter that reads the number of threads."""
-    command = [
-        *([sys.executable] if fresh else forked.python()),
-        "-m",
-        "ernie.cli",
-        "pretrain",
-        str(config),
-        "--output",
-        str(output),
-        "--quiet",
-        *more,
-    ]
+    words = ["pretrain", str(config), "--output", str(output), "--quiet", *more]
+    command = [*forked.python(fresh=fresh), "-m", "ernie.cli", *words]
     return subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
 
 
