@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evidence import SEEDS, TUNED, cached_record, downstream, downstream_rows, fine_tune, read_records_of, slug
+from evidence import SEEDS, TUNED, downstream, downstream_rows, fine_tune
 from plateau import ARMS, trained_model
+from record_files import cached_record, read_records_of, slug
 
 PLATEAU_ARMS = {"by chance": "mixed", "neighbours": "neighbours", "neighbours and likeness": "neighbours and likeness"}
 

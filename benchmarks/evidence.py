@@ -45,7 +45,7 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,7 @@ from typing import Any
 import numpy as np
 import yaml
 from finetuning import TASKS, ours, spread, write_rows
+from record_files import cached_record, read_records_of
 
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
@@ -171,27 +172,6 @@ def main() -> None:
     print((ablation if arguments.experiment == "ablation" else each_task)(by_arm), end="\n\n")
     if arguments.data:
         print(downstream(by_arm))
-
-
-def cached_record(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Read the record in a file; if there is no file, make the record and write it first."""
-    if not file.exists():
-        record = make()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        print(f"{file.stem} is done", file=sys.stderr, flush=True)
-    return json.loads(file.read_text(encoding="utf-8"))
-
-
-def read_records_of(records: Path, arm: str, having: str = "") -> list[dict[str, Any]]:
-    """Read the records of an arm, in the order of seeds; if `having` is given, only those with this key."""
-    of_arm = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(records.glob(f"{arm}-[0-9].json"))]
-    return [record for record in of_arm if not having or having in record]
-
-
-def slug(label: str) -> str:
-    """A label as a file name."""
-    return label.replace(", ", "-").replace(" ", "-")
 
 
 def downstream_rows(data: Path, folder: Path) -> dict[str, tuple[Path, Path]]:

@@ -10,11 +10,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evidence import FOUR, MASKED, OTHERS, read_records_of, slug
+from evidence import FOUR, MASKED, OTHERS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from plateau import ARMS
+from record_files import read_records_of, slug
 from time_to_quality import Point, parts, points
 
 from ernie.report.panels import (

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from evidence import COMMON, MASKED, ROWS, SEEDS, TUNED, cached_record, hidden_words, pretrain, read_records_of
+from evidence import COMMON, MASKED, ROWS, SEEDS, TUNED, hidden_words, pretrain
 from finetuning import spread
 from recipe import FINE_TUNING, set_options
+from record_files import cached_record, read_records_of
 
 UNITS = {"characters": ["token"], "words": ["word", "phrase", "entity"]}
 TASKS = {"chnsenticorp": "accuracy", "msra_ner": "f1", "ocnli": "accuracy", "tnews": "accuracy"}

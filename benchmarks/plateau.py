@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import paddle
-from evidence import COMMON, MASKED, SEEDS, cached_record, hidden_words, pretrain, read_records_of, slug
+from evidence import COMMON, MASKED, SEEDS, hidden_words, pretrain
 from finetuning import spread
+from record_files import cached_record, read_records_of, slug
 
 from ernie.data.batch import pack
 from ernie.data.shards import Corpus

@@ -29,9 +29,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evidence import cached_record, read_records_of, slug
 from fine_tuned import fine_tuned, letter_pieces, untrained_small
 from recognition import AUGMENT, read_table
+from record_files import cached_record, read_records_of, slug
 
 from ernie.decode.ngram import NgramModel
 from ernie.model.ernie import ErnieModel

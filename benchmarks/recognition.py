@@ -45,8 +45,8 @@ from typing import Any
 import numpy as np
 import paddle
 import soundfile
-from evidence import cached_record, read_records_of, slug
 from fine_tuned import fine_tuned, untrained_small
+from record_files import cached_record, read_records_of, slug
 
 from ernie.audio.wave import pieces, read_wave
 from ernie.decode.stream import Stream

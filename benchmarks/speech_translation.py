@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from evidence import cached_record
 from fine_tuned import fine_tuned, untrained_small
 from recognition import RATE, WORDS, concatenated, recordings_by
+from record_files import cached_record
 
 from ernie.decode.chain import Chain
 from ernie.decode.stream import Stream, StreamDecoder

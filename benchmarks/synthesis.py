@@ -36,9 +36,9 @@ from typing import Any
 import numpy as np
 import paddle
 import soundfile
-from evidence import cached_record, read_records_of, slug
 from fine_tuned import fine_tuned, letter_pieces, untrained_small
 from recognition import RATE, SHORT, WORDS, concatenated, read_table
+from record_files import cached_record, read_records_of, slug
 from scipy.linalg import solve_toeplitz
 from scipy.signal import lfilter
 

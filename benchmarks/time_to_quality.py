@@ -46,18 +46,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from evidence import (
-    COMMON,
-    MASKED,
-    SEEDS,
-    TUNED,
-    cached_record,
-    downstream_rows,
-    fine_tune,
-    hidden_words,
-    pretrain,
-    read_records_of,
-)
+from evidence import COMMON, MASKED, SEEDS, TUNED, downstream_rows, fine_tune, hidden_words, pretrain
+from record_files import cached_record, read_records_of
 
 from ernie.data.shards import Corpus
 from ernie.train.log import read_records

@@ -38,8 +38,9 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from evidence import MASKED, SEEDS, cached_record, pretrain, read_records_of, slug
+from evidence import MASKED, SEEDS, pretrain
 from fine_tuned import ernie, fine_tuned, untrained_small
+from record_files import cached_record, read_records_of, slug
 
 from ernie.data.labeled.read import read_split
 from ernie.data.labeled.row import RowOptions

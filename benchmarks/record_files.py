@@ -1,0 +1,41 @@
+"""The records of experiments: a small JSON file for each arm and seed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def cached_record(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Read the record in a file; if there is no file, make the record and write it first."""
+    if not file.exists():
+        record = make()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        print(f"{file.stem} is done", file=sys.stderr, flush=True)
+    return read_record(file)
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """Read the record in a file."""
+    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return record
+
+
+def record_files(records: Path, arm: str) -> list[Path]:
+    """The files of an arm's records, in the order of seeds."""
+    return sorted(records.glob(f"{arm}-[0-9].json"))
+
+
+def read_records_of(records: Path, arm: str, having: str = "") -> list[dict[str, Any]]:
+    """Read the records of an arm, in the order of seeds; if `having` is given, only those with this key."""
+    of_arm = [read_record(file) for file in record_files(records, arm)]
+    return [record for record in of_arm if not having or having in record]
+
+
+def slug(label: str) -> str:
+    """A label as a file name."""
+    return label.replace(", ", "-").replace(" ", "-")
