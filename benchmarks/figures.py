@@ -1,4 +1,4 @@
-"""Draw the figures of RESULTS.md from the records beside it, without training.
+"""Draw the figures of benchmarks/results/*.md from the records, without training.
 
 python benchmarks/figures.py [--records benchmarks/records] [--output benchmarks/figures]
 """

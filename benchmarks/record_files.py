@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,31 @@ def read_records_of(records: Path, arm: str, having: str = "") -> list[dict[str,
 def slug(label: str) -> str:
     """A label as a file name."""
     return label.replace(", ", "-").replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Records:
+    """A folder of records; `read` collects the files that were read from it and from its subfolders."""
+
+    folder: Path
+    read: set[Path] = field(default_factory=set)
+
+    def __truediv__(self, name: str) -> Records:
+        return Records(self.folder / name, self.read)
+
+    def file(self, name: str) -> Path:
+        """The path of a file that the caller reads."""
+        self.read.add(self.folder / name)
+        return self.folder / name
+
+    def by_seed(self, arm: str) -> dict[int, dict[str, Any]]:
+        """The records of an arm by seed.  Stops the program if there is none."""
+        files = record_files(self.folder, arm)
+        if not files:
+            raise SystemExit(f"{self.folder}: there is no record of '{arm}', expected {arm}-SEED.json")
+        self.read.update(files)
+        return {int(file.stem.rpartition("-")[2]): read_record(file) for file in files}
+
+    def of(self, arm: str) -> list[dict[str, Any]]:
+        """The records of an arm, in the order of seeds."""
+        return list(self.by_seed(arm).values())

@@ -23,12 +23,17 @@ from ernie.parallel.layout import ParallelConfig
 from pretrain.config import PretrainConfig, load
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
+FOLDERS = ("docs", "benchmarks", "benchmarks/results")
+PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / folder).glob("*.md")))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _NAMED = re.compile(r"# (\S+\.yaml)\n")  # a block that begins with a file name is written to that file
 _NOT_RUN = ("text", "ini", "make")  # files of other programs, and make targets that run this very test
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -89,8 +94,8 @@ def commands(block: str) -> str:
 @pytest.mark.parametrize(
     "page",
     # Measuring the machine for a plan takes a minute or two.
-    [pytest.param(page, marks=pytest.mark.slow) if page.name == "parallel.md" else page for page in PAGES],
-    ids=lambda page: page.name,
+    [pytest.param(page, marks=pytest.mark.slow) if page == ROOT / "docs" / "parallel.md" else page for page in PAGES],
+    ids=page_name,
 )
 def test_blocks_of_a_page_run_in_order(page: Path, prepared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "reader"
@@ -106,7 +111,7 @@ def test_blocks_of_a_page_run_in_order(page: Path, prepared: Path, tmp_path: Pat
             run("python block.py", folder)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     for link in _LINK.findall(text):

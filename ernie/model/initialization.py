@@ -45,7 +45,7 @@ def initialize_positions(ernie: ErnieModel) -> None:
     """Initialize position embeddings as sinusoids (Vaswani et al., 2017, arXiv 1706.03762, section 3.5).
 
     They remain trainable.  In a random initialization near positions are no more alike than far ones, and attention
-    takes longer to find a token's neighbors (benchmarks/RESULTS.md, "Leaving the plateau").
+    takes longer to find a token's neighbors (benchmarks/results/pretraining.md, "Leaving the plateau").
     """
     embedding = ernie.embedding.position.weight
     positions, D = embedding.shape
@@ -62,8 +62,8 @@ def initialize_neighbor_heads(ernie: ErnieModel) -> None:
     not mistaken for words.  Value and output projections stay random, and everything remains trainable.
 
     An encoder that must first discover its neighbors predicts mere token frequencies for thousands of steps
-    (benchmarks/RESULTS.md, "Leaving the plateau").  Initializing weights to resemble trained ones follows Trockman and
-    Kolter, 2023 (arXiv 2305.09828), who make the queries and keys of a layer similar.
+    (benchmarks/results/pretraining.md, "Leaving the plateau").  Initializing weights to resemble trained ones follows
+    Trockman and Kolter, 2023 (arXiv 2305.09828), who make the queries and keys of a layer similar.
     """
     config, layer = ernie.config, ernie.encoder.layers[0]
     D, width = config.hidden_size, config.hidden_size // config.heads
@@ -95,7 +95,7 @@ def initialize_matching_head(ernie: ErnieModel) -> None:
     Its queries and keys share one random projection that ignores positions, segments and tasks.  A token that also
     occurs in the other segment then receives information from there, so that two texts can be compared word by word.
     An encoder that must discover this itself fails to within a small pretraining run, and distinguishes sentence pairs
-    by their topics (benchmarks/RESULTS.md, "Comparing two texts").
+    by their topics (benchmarks/results/pretraining.md, "Comparing two texts").
     """
     config, embedding, layer = ernie.config, ernie.embedding, ernie.encoder.layers[0]
     D, width, head = config.hidden_size, config.hidden_size // config.heads, len(neighbor_offsets(config.heads))

@@ -1,0 +1,86 @@
+"""Write the tables and outcomes of benchmarks/*.md and benchmarks/results/*.md from the records, without training.
+
+  python benchmarks/tables.py [--check]
+
+A table of page_tables.py stands between `<!-- table: NAME -->` and `<!-- end of table -->`.  An outcome of outcomes.py
+stands within a line, between `<!-- outcome: NAME -->` and `<!-- end -->`.  With --check nothing is written: the command
+fails if a page differs from the records, or if no page uses a record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from cells import markdown
+from outcomes import OUTCOMES
+from page_tables import TABLES
+from record_files import Records
+
+HERE = Path(__file__).parent
+TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(?:.*?)(<!-- end of table -->)", re.DOTALL)
+OUTCOME = re.compile(r"(<!-- outcome: (\S+) -->)(?:.*?)(<!-- end -->)")
+
+Made = TypeVar("Made")
+
+
+def main() -> None:
+    """Write or check the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    records = Records(HERE / "records")
+    stale = [page for page in pages() if update(page, records, write=not check)]
+    left = unused(records)
+    for page in stale:
+        print(f"{page}: {'differs from the records, run benchmarks/tables.py' if check else 'is written'}")
+    for file in left:
+        print(f"{file}: no page uses this record")
+    if left or (check and stale):
+        raise SystemExit(2)
+
+
+def pages() -> list[Path]:
+    """The pages that may hold tables."""
+    return [*sorted(HERE.glob("*.md")), *sorted((HERE / "results").glob("*.md"))]
+
+
+def update(page: Path, records: Records, write: bool) -> bool:
+    """Bring a page up to date, if `write`; return whether it differs from the records."""
+    text = page.read_text(encoding="utf-8")
+    new = TABLE.sub(partial(with_table, page, records), text)
+    new = OUTCOME.sub(partial(with_outcome, page, records), new)
+    if new != text and write:
+        page.write_text(new, encoding="utf-8")
+    return new != text
+
+
+def with_table(page: Path, records: Records, found: re.Match[str]) -> str:
+    """A table with its marks."""
+    return f"{found[1]}\n{markdown(named(TABLES, found[2], page)(records))}\n{found[3]}"
+
+
+def with_outcome(page: Path, records: Records, found: re.Match[str]) -> str:
+    """An outcome with its marks."""
+    return found[1] + named(OUTCOMES, found[2], page)(records) + found[3]
+
+
+def named(functions: Mapping[str, Callable[[Records], Made]], name: str, page: Path) -> Callable[[Records], Made]:
+    """The function of a name.  Stops the program if there is none."""
+    if name not in functions:
+        raise SystemExit(f"{page}: found a mark of '{name}', expected one of {', '.join(functions)}")
+    return functions[name]
+
+
+def unused(records: Records) -> list[Path]:
+    """The records that nothing was made from; pictures beside them are none."""
+    files = (file for file in sorted(records.folder.rglob("*")) if file.suffix in (".json", ".tsv", ".md"))
+    return [file for file in files if file not in records.read]
+
+
+if __name__ == "__main__":
+    main()
