@@ -27,23 +27,23 @@ class AdamStep:
     gradient_scale: float = 1.0
 
 
-def adamw(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> None:
-    """Update a weight from its gradient, and both moments, in place.
+def adamw(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor, moment2: Tensor) -> None:
+    """Update a weight and both moments from a gradient, in place.
 
     Loshchilov and Hutter (2019, arXiv 1711.05101), algorithm 2.  If the kernels keep a lower-precision copy of the
     weight, it is updated too.  Raises UserError if the shapes do not fit.
     """
-    tensors = {"gradient": weight.grad, "moment1": moment1, "moment2": moment2}
+    tensors = {"gradient": gradient, "moment1": moment1, "moment2": moment2}
     for name, tensor in tensors.items():
         if tensor.shape != weight.shape:
             raise UserError(f"{name} has the shape {tuple(tensor.shape)}: expected {tuple(weight.shape)}, the weight's")
     impl = choose((weight, *tensors.values()), reference, cpu.adamw.adamw, reference)
-    impl(step, weight, moment1, moment2)
+    impl(step, weight, *tensors.values())
 
 
-def reference(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> None:
+def reference(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor, moment2: Tensor) -> None:
     """Reference implementation in plain Paddle."""
-    gradient = weight.grad * step.gradient_scale
+    gradient = gradient * step.gradient_scale
     paddle.assign(step.beta1 * moment1 + (1 - step.beta1) * gradient, moment1)
     paddle.assign(step.beta2 * moment2 + (1 - step.beta2) * gradient * gradient, moment2)
     mean, square = moment1 / (1 - step.power1), moment2 / (1 - step.power2)

@@ -67,7 +67,7 @@ class Optimizer:
                 power2=config.beta2**taken,
                 gradient_scale=scales.get(name, 1.0),
             )
-            adamw(step, values, *self._moments[key])
+            adamw(step, values, values.grad, *self._moments[key])
 
     def clear(self) -> None:
         """Drop the gradients, rather than zero them: a zero gradient would still move a head that is not in a step."""

@@ -26,7 +26,7 @@ def five_steps(size: int, dtype: str, decay: float = 0.1) -> list[np.ndarray]:
     for t in range(1, 6):
         weight.grad = paddle.to_tensor(normal((size,), seed=(size, t))[0].astype(dtype))
         with paddle.no_grad():
-            adamw(replace(FIRST, decay=decay, power1=0.9**t, power2=0.98**t), weight, *moments)
+            adamw(replace(FIRST, decay=decay, power1=0.9**t, power2=0.98**t), weight, weight.grad, *moments)
     return [weight.numpy(), *(moment.numpy() for moment in moments)]
 
 
@@ -43,7 +43,7 @@ def test_the_definition_follows_the_paper() -> None:
     weight.grad = paddle.to_tensor([0.3, -40.0], "float64")
     with paddle.no_grad():
         step = replace(FIRST, power1=0.9, power2=0.98)
-        adamw(step, weight, paddle.zeros([2], "float64"), paddle.zeros([2], "float64"))
+        adamw(step, weight, weight.grad, paddle.zeros([2], "float64"), paddle.zeros([2], "float64"))
     np.testing.assert_allclose(weight.numpy(), [1 - 0.001 - 0.01, -2 + 0.002 + 0.01], rtol=1e-6)
 
 
@@ -56,7 +56,8 @@ def test_the_bf16_copy_is_the_rounded_weight(rows: int, columns: int) -> None:
     copy = bf16_copy(weight)
     weight.grad = paddle.to_tensor(gradient)
     with paddle.no_grad():
-        adamw(replace(FIRST, power1=0.9, power2=0.98), weight, paddle.zeros_like(weight), paddle.zeros_like(weight))
+        moments = paddle.zeros_like(weight), paddle.zeros_like(weight)
+        adamw(replace(FIRST, power1=0.9, power2=0.98), weight, weight.grad, *moments)
     assert np.array_equal(copy.astype("float32").numpy(), weight.astype("bfloat16").astype("float32").numpy())
     assert bf16_copy(weight) is copy
 

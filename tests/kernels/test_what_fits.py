@@ -92,7 +92,7 @@ def stepped(gradient: list[int], moments: list[int]) -> None:
     weight = ones([T, D])
     weight.stop_gradient = False
     weight.grad = ones(gradient)
-    adamw(AdamStep(0.1, 0.0, 0.9, 0.98, 1e-8, 0.9, 0.98), weight, ones(moments), ones([T, D]))
+    adamw(AdamStep(0.1, 0.0, 0.9, 0.98, 1e-8, 0.9, 0.98), weight, weight.grad, ones(moments), ones([T, D]))
 
 
 def zeros(*shape: int, dtype: str = "float32") -> np.ndarray:
