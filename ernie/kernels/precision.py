@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ernie.errors import UserError
 
@@ -19,6 +19,7 @@ InferencePrecisionChoice = Literal["auto", "fp32", "bf16", "fp16", "int8"]
 # What a GPU computes below fp32: products and attention (O1), or everything but losses, softmax and norms (O2).
 Level = Literal["O1", "O2"]
 
+Name = TypeVar("Name", bound=str)
 _TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
 _current: ContextVar[str] = ContextVar("precision", default="fp32")
 _level: ContextVar[Level] = ContextVar("level", default="O1")
@@ -32,22 +33,21 @@ def resolve(choice: PrecisionChoice) -> Precision:
     """
     if choice == "auto":
         return "bf16" if "bf16" in _supported() else "fp32"
-    _check(choice)
-    return choice
+    return _checked(choice)
 
 
 @contextmanager
-def precision(name: Precision | Literal["int8"], level: Level = "O1") -> Iterator[None]:
+def precision(choice: InferencePrecisionChoice, level: Level = "O1") -> Iterator[None]:
     """Run the kernels called inside in this precision; on a GPU, Paddle's own operators as well.
 
-    Weights and their gradients stay float32 and are cast when used: the model's own weights are the master weights.
-    Layers return float32 too, except on a GPU at level O2, where all tensors between operators have the lower
-    precision.  A CPU always uses O1.
+    `auto` is bf16 if the machine has instructions for it, else fp32.  Weights and their gradients stay float32 and are
+    cast when used: the model's own weights are the master weights.  Layers return float32 too, except on a GPU at level
+    O2, where all tensors between operators have the lower precision.  A CPU always uses O1.  Raises UserError if the
+    machine does not support the chosen precision.
     """
     import paddle
 
-    if name != "fp32":
-        _check(name)
+    name = _checked(choice) if choice == "int8" else resolve(choice)
     on_gpu = paddle.get_device() != "cpu"
     before = _current.set(name), _level.set(level if on_gpu else "O1")
     try:
@@ -63,10 +63,7 @@ def precision(name: Precision | Literal["int8"], level: Level = "O1") -> Iterato
 
 def computing(choice: InferencePrecisionChoice, level: Level = "O1") -> AbstractContextManager[None]:
     """Return the `precision` context that a choice resolves to on this machine, int8 included."""
-    if choice == "int8":
-        _check(choice)
-        return precision(choice, level)
-    return precision(resolve(choice), level)
+    return precision(choice, level)
 
 
 @contextmanager
@@ -123,13 +120,14 @@ def to_numpy(x: Tensor) -> np.ndarray:
     return x.astype("float32").numpy()
 
 
-def _check(choice: str) -> None:
+def _checked(choice: Name) -> Name:
     supported = _supported()
     if choice not in supported:
         raise UserError(
             f"precision {choice}: this machine computes in {', '.join(supported)} only; precision: auto "
             "chooses the best one"
         )
+    return choice
 
 
 def _supported() -> list[str]:
