@@ -10,6 +10,7 @@ import pytest
 from judging import needs_bf16, normal
 from paddle import Tensor
 
+from ernie import AdamW
 from ernie.kernels.adamw import AdamStep, adamw
 from ernie.kernels.cpu.copies import bf16_copy
 from ernie.kernels.linear import linear
@@ -108,6 +109,17 @@ def test_our_optimizer_updates_the_copy_in_place(weight: Tensor) -> None:
         forward_and_backward(weight)
         address = bf16_copy(weight).data_ptr()
         adamw(STEP, weight, weight.grad, *moments)
+        assert_current(weight)
+        assert bf16_copy(weight).data_ptr() == address
+
+
+def test_steps_in_a_loop_of_ones_own_update_the_copy_in_place(weight: Tensor) -> None:
+    steps = AdamW(0.1, parameters=[weight], grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0))
+    for _ in range(3):
+        forward_and_backward(weight)
+        address = bf16_copy(weight).data_ptr()
+        steps.step()
+        steps.clear_grad()
         assert_current(weight)
         assert bf16_copy(weight).data_ptr() == address
 

@@ -63,7 +63,9 @@ def close(found: object, expected: object) -> None:
 
 
 def test_the_package_lists_its_names_and_suggests_the_nearest_for_a_wrong_one() -> None:
-    assert {"ErnieModel", "ErnieTokenizer", "__version__"} <= set(dir(ernie))
+    names = {"AdamW", "EncoderConfig", "ErnieModel", "ErnieTokenizer", "precision"}
+    assert names <= set(ernie.__all__) <= set(dir(ernie))
+    assert [getattr(ernie, name).__name__ for name in sorted(names)] == sorted(names)
     with pytest.raises(AttributeError, match=r"no attribute 'ErnieModl'. Did you mean 'ErnieModel'"):
         ernie.ErnieModl  # noqa: B018 - reading it is the error
 
