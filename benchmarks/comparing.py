@@ -17,15 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evidence import SEEDS, TUNED, downstream, downstream_rows, fine_tune
+from evidence import SEEDS, downstream_rows, fine_tune
+from outcomes import report
+from page_tables import comparing
 from plateau import ARMS, trained_model
-from record_files import cached_record, read_records_of, slug
+from record_files import TUNED, Records, cached_record, slug
 
 PLATEAU_ARMS = {"by chance": "mixed", "neighbours": "neighbours", "neighbours and likeness": "neighbours and likeness"}
 
 
 def main() -> None:
-    """Run what is missing and print a table for each number of steps."""
+    """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--data", type=Path, required=True, metavar="GLUE")
@@ -48,9 +50,7 @@ def main() -> None:
         for seed in arguments.seeds:
             for arm in arguments.arms:
                 cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, steps, seed))
-        print(f"After {steps:,} steps:\n")
-        by_arm = {arm: of_arm for arm in PLATEAU_ARMS if (of_arm := read_records_of(records, slug(arm)))}
-        print(downstream(by_arm), end="\n\n")
+    report(Records(folder), comparing)
 
 
 if __name__ == "__main__":

@@ -42,10 +42,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,8 +51,10 @@ from typing import Any
 
 import numpy as np
 import yaml
-from finetuning import TASKS, ours, spread, write_rows
-from record_files import cached_record, read_records_of
+from finetuning import TASKS, ours, write_rows
+from outcomes import report
+from page_tables import alone, each_task, forgetting, forgetting_by_seed
+from record_files import TUNED, Records, cached_record
 
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
@@ -69,13 +69,11 @@ from pretrain.schedule import ScheduleConfig
 from tasks.base import ClassifierTask
 from tasks.objectives.knowledge_masking import KnowledgeMasking
 
-FORGETS, KEEPS = 0.15, 0.05  # accuracy shares: the least loss of sequential learning, the most of continual learning
 # A recipe in which an encoder of this size shows what it has learned: after pretraining on 28 million tokens it reaches
 # 79.1 % on 8,000 rows of SST-2, untrained 75.2 %; at 2e-4 without dropout (up to commit 6cf64a2) the former has 71.8 %.
 # Results of that recipe are under another key of the records: "downstream".
 RECIPE = {"max_len": 128, "epochs": 3, "batch": 32, "peak": 5e-4, "dropout": 0.1}
 ROWS = 8000  # training rows of each task, at most
-TUNED = "fine-tuned with dropout"  # the record key of the dev scores
 SEEDS = (0, 1, 2)
 MASKED = "knowledge_masking"
 FOUR = (MASKED, "capitalization", "token_document", "sentence_reordering")
@@ -168,10 +166,17 @@ def main() -> None:
     for seed in arguments.seeds:
         for arm in arguments.arms or chosen:
             cached_record(records / f"{arm}-{seed}.json", partial(record, arm, seed))
-    by_arm = {arm: of_arm for arm in chosen if (of_arm := read_records_of(records, arm))}
-    print((ablation if arguments.experiment == "ablation" else each_task)(by_arm), end="\n\n")
-    if arguments.data:
-        print(downstream(by_arm))
+    show(arguments.experiment, Records(records))
+
+
+def show(experiment: str, records: Records) -> None:
+    """Print the tables of an experiment, and whether its targets are met."""
+    if experiment == "ablation":
+        report(records, forgetting, forgetting_by_seed, targets=["forgetting", "forgetting-downstream"])
+    elif experiment == "tasks":
+        report(records, each_task, targets=["each-task"])
+    else:
+        report(records, alone)
 
 
 def downstream_rows(data: Path, folder: Path) -> dict[str, tuple[Path, Path]]:
@@ -210,50 +215,6 @@ def measured(run: Path, task: str) -> list[Score]:
         for probe in read_records(run, "probe")
         if probe["task"] == task and probe["ends_stage"]
     ]
-
-
-def ablation(arms: dict[str, list[dict[str, Any]]]) -> str:
-    """The table of the ablation: each task's final score, and the share of masked accuracy forgotten."""
-    lines = [f"| schedule | {' | '.join(FOUR)} | masked tokens forgotten |", f"|{'---|' * (len(FOUR) + 2)}"]
-    for name, records in arms.items():
-        ends = [spread([record["measured"][task][-1]["value"] for record in records]) for task in FOUR]
-        lost = [forgotten([score["value"] for score in record["measured"][MASKED]], name) for record in records]
-        verdict = ""
-        if name == "sequential":
-            verdict = ", as expected" if statistics.median(lost) >= FORGETS else f", less than {FORGETS:.0%}"
-        if name == "continual":
-            verdict = ", as expected" if statistics.median(lost) <= KEEPS else f", more than {KEEPS:.0%}"
-        lines.append(f"| {name} | {' | '.join(ends)} | {spread(lost)}{verdict} |")
-    return "\n".join(lines)
-
-
-def forgotten(scores: Sequence[float], schedule: str) -> float:
-    """The share lost since the first stage's score (sequential), or since the best one."""
-    reference = scores[0] if schedule == "sequential" else max(scores)
-    return 1 - scores[-1] / reference
-
-
-def each_task(arms: dict[str, list[dict[str, Any]]]) -> str:
-    """The table of added tasks: metrics beside baselines without an encoder, and the effect of swapped task ids."""
-    headings = ["task", "metric", "held out", "majority", "counting tokens", "beyond counting", "intervals above both"]
-    headings += ["task ids swapped"]
-    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
-    for name, records in arms.items():
-        scores = [record["measured"][name][-1] for record in records]
-        counted = [
-            record["counting tokens"] or score["majority"] for record, score in zip(records, scores, strict=True)
-        ]
-        above = sum(score["low"] > max(score["majority"], other) for score, other in zip(scores, counted, strict=True))
-        value = spread([score["value"] for score in scores])
-        majority = statistics.median(score["majority"] for score in scores)
-        swaps = [record["task ids swapped"] for record in records]
-        counts = "" if name == MASKED else f"{statistics.median(counted):.1%}"
-        beyond = [] if name == MASKED else [record["beyond counting"] for record in records]
-        differences = "; ".join(f"{low:+.1%} to {high:+.1%}" for low, high in beyond)
-        cells = [name, scores[0]["name"], value, f"{majority:.1%}", counts, differences, f"{above} of {len(scores)}"]
-        cells.append("" if None in swaps else spread(swaps))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def counting(run: Path, task: str) -> Score:
@@ -337,19 +298,6 @@ def swapped(run: Path) -> float:
     rows[[0, 1]] = rows[[1, 0]]
     weight.set_value(rows)
     return loss() / before - 1
-
-
-def downstream(arms: dict[str, list[dict[str, Any]]]) -> str:
-    """The table of dev scores after fine-tuning, with their mean."""
-    headings = [f"{name} ({task.measures[0]})" for name, task in TASKS.items()]
-    lines = [f"| pretrained with | {' | '.join(headings)} | mean |", f"|{'---|' * (len(headings) + 2)}"]
-    for arm, records in arms.items():
-        scores = [record[TUNED] for record in records if record.get(TUNED)]
-        if not scores:
-            continue
-        columns = [spread(list(column)) for column in zip(*scores, strict=True)]
-        lines.append(f"| {arm} | {' | '.join(columns)} | {spread([statistics.mean(row) for row in scores])} |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from evidence import FOUR, MASKED, OTHERS
@@ -15,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from plateau import ARMS
-from record_files import read_records_of, slug
-from time_to_quality import Point, parts, points
+from record_files import TUNED, read_records_of, slug
+from time_to_quality import parts
 
 from ernie.report.panels import (
     BLUE,
@@ -51,6 +52,16 @@ _LOOKS = {
 }
 
 
+@dataclass(frozen=True)
+class Point:
+    """An arm after some minutes: the mean of five dev scores for each seed fine-tuned with dropout, and the loss of
+    hidden words for each seed."""
+
+    minutes: float
+    scores: list[float]
+    losses: list[float]
+
+
 def main() -> None:
     """Draw all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -72,6 +83,19 @@ def main() -> None:
             figure.savefig(arguments.output / f"{name}.png", dpi=DPI)
     scaling.draw(curve(read_table(records / "ladder" / "points.tsv")), arguments.output / "scaling.png")
     print(*sorted(arguments.output.glob("*.png")), sep="\n")
+
+
+def points(folders: dict[int, Path], arm: str) -> dict[int, Point]:
+    """The recorded points of an arm, by part."""
+    by_part = {number: records for number, folder in folders.items() if (records := read_records_of(folder, arm))}
+    return {
+        number: Point(
+            records[0]["minutes"],
+            [statistics.mean(record[TUNED]) for record in records if TUNED in record],
+            [record["hidden words"]["loss"] for record in records],
+        )
+        for number, records in by_part.items()
+    }
 
 
 def time_to_quality(records: Path) -> Figure:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 from functools import partial
@@ -25,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from evidence import COMMON, MASKED, ROWS, SEEDS, TUNED, hidden_words, pretrain
-from finetuning import spread
+from evidence import COMMON, MASKED, ROWS, SEEDS, hidden_words, pretrain
+from outcomes import report
+from page_tables import masking
 from recipe import FINE_TUNING, set_options
-from record_files import cached_record, read_records_of
+from record_files import TUNED, Records, cached_record
 
 UNITS = {"characters": ["token"], "words": ["word", "phrase", "entity"]}
 TASKS = {"chnsenticorp": "accuracy", "msra_ner": "f1", "ocnli": "accuracy", "tnews": "accuracy"}
@@ -61,7 +61,7 @@ def main() -> None:
     for seed in arguments.seeds:
         for name in UNITS:
             cached_record(records / f"{name}-{seed}.json", partial(record, name, seed))
-    print(table({name: of_units for name in UNITS if (of_units := read_records_of(records, name, TUNED))}))
+    report(Records(records), masking, targets=["masking"])
 
 
 def score(pretrained: Path, task: str, data: Path, seed: int) -> float:
@@ -76,23 +76,6 @@ def score(pretrained: Path, task: str, data: Path, seed: int) -> float:
         subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
     trial = json.loads((run / "scores.json").read_text(encoding="utf-8"))["trials"][0]
     return float(trial["scores"]["dev"][TASKS[task]])
-
-
-def table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """The table of each task's dev score and their mean."""
-    headings = [f"{name} ({measure})" for name, measure in TASKS.items()]
-    lines = [f"| masked | hidden words' tokens | {' | '.join(headings)} | mean |", f"|{'---|' * (len(headings) + 3)}"]
-    means: dict[str, float] = {}
-    for name, records in found.items():
-        columns = [spread([record[TUNED][task] for record in records]) for task in TASKS]
-        seed_means = [statistics.mean(record[TUNED].values()) for record in records]
-        hidden = spread([record["hidden words"]["right"] for record in records])
-        lines.append(f"| {', '.join(UNITS[name])} | {hidden} | {' | '.join(columns)} | {spread(seed_means)} |")
-        means[name] = statistics.mean(seed_means)
-    if set(means) == set(UNITS):
-        gain = means["words"] - means["characters"]
-        lines += ["", f"words, phrases and entities: {gain:+.1%} on average, {'as' if gain > 0 else 'not as'} expected"]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What came out of each target that was set before an experiment: the figure, and whether it is met.
 
-Each function makes two cells of a line of RESULTS.md, whose other cells say what is measured and what was set.
+The pages show them, and the experiments print them.
 """
 
 from __future__ import annotations
@@ -9,25 +9,13 @@ import csv
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
 
-from cells import listed, percent
-from page_tables import (
-    EACH,
-    HOUR,
-    MASKED,
-    OFFSETS,
-    SCHEDULES,
-    SILENCES,
-    TASK_NAMES,
-    TUNED,
-    disturbed,
-    end_of_hour,
-    forgotten,
-    translation_points,
-    voices,
-)
-from record_files import Records
+from cells import Rows, listed, markdown, percent
+from page_tables import MASKED, OFFSETS, SCHEDULES, SILENCES, WAITS, downstream, forgotten, parts, points_of
+from record_files import TUNED, MissingRecord, Records
 
 from pretrain.scaling.answer import curve
 from pretrain.scaling.points import read_table
@@ -35,73 +23,79 @@ from pretrain.scaling.points import read_table
 WORD_SECONDS = 0.68  # how long a word of speech_translation.py takes, which prints it
 
 
-def outcome(figure: str, *holds: bool) -> str:
+class Outcome(NamedTuple):
     """A figure, and whether each of its targets is met."""
+
+    figure: str
+    verdict: str
+
+
+def outcome(figure: str, *holds: bool) -> Outcome:
+    """A figure, and whether each of its targets is met, once if all are alike."""
     words = ["met" if each else "missed" for each in holds]
-    return f"{figure} | {'; '.join(words if len(set(words)) > 1 else words[:1])}"
+    return Outcome(figure, "; ".join(words if len(set(words)) > 1 else words[:1]))
+
+
+def report(records: Records, *tables: Callable[[Records], Rows], targets: Sequence[str] = ()) -> None:
+    """Print the tables of an experiment that have rows, and the outcome of each target whose arms have been run."""
+    for table in tables:
+        if len(rows := table(records)) > 1:
+            print(markdown(rows))
+    for name in targets:
+        with suppress(MissingRecord):
+            print(f"- {name}: {': '.join(OUTCOMES[name][1](records))}")
 
 
 def standard_error(*samples: Sequence[float]) -> float:
     """The standard error of the difference of the means of samples that are independent of each other."""
-    return math.sqrt(sum(statistics.variance(sample) / len(sample) for sample in samples))
+    return math.sqrt(sum(statistics.variance(sample) / len(sample) for sample in samples if len(sample) > 1))
 
 
-def means_of_hour(records: Records) -> dict[str, list[float]]:
-    """The mean of five dev scores at the end of the hour, by arm and seed."""
-    return {arm: [statistics.mean(seed[TUNED]) for seed in end_of_hour(records, arm)] for arm in HOUR}
+# Pretraining
 
 
-def hour_beside_transformers(records: Records) -> str:
-    """Transformers' final score within 20 minutes, and a higher one at the end."""
-    means = means_of_hour(records)
-    ours, theirs = (statistics.mean(means[arm]) for arm in ("continual-moments", "transformers-2e-4"))
-    (third,) = (records / "quality" / "minutes-60" / "2-of-6").of("continual-moments")
-    soon = statistics.mean(third[TUNED])
-    figure = f"{percent(soon)} after 20 minutes (seed 0); {100 * ours:.1f} vs {percent(theirs)}"
-    return outcome(figure, soon >= theirs, ours > theirs)
+def hour_beside_transformers(records: Records) -> Outcome:
+    """Transformers' final score within a third of the time, and a higher one at the end."""
+    last = parts(records)[-1]
+    ours, theirs = (downstream(last.of(arm)) for arm in ("continual-moments", "transformers-2e-4"))
+    count = int(last.folder.name.partition("-of-")[2])
+    seeds = [seed for seed in (records / f"{count // 3}-of-{count}").of("continual-moments") if TUNED in seed]
+    soon, end, goal = map(statistics.mean, (downstream(seeds), ours, theirs))
+    one = " (one seed)" if len(seeds) == 1 else ""
+    figure = f"{percent(soon)} after {seeds[0]['minutes']:.0f} minutes{one}; {100 * end:.1f} vs {percent(goal)}"
+    return outcome(figure, soon >= goal, end > goal)
 
 
-def hour_beside_masked_words(records: Records) -> str:
-    """A mean higher by more than its standard error, a loss at most 0.1 higher."""
-    means = [means_of_hour(records)[arm] for arm in ("continual-moments", "masked-beta2")]
-    losses = [
-        statistics.mean(seed["hidden words"]["loss"] for seed in end_of_hour(records, arm))
-        for arm in ("continual-moments", "masked-beta2")
-    ]
-    (ours, alone), error, more = map(statistics.mean, means), standard_error(*means), losses[0] - losses[1]
+def hour_beside_masked_words(records: Records) -> Outcome:
+    """A mean higher by more than its standard error, a loss of hidden words at most 0.1 higher."""
+    seeds = [parts(records)[-1].of(arm) for arm in ("continual-moments", "masked-beta2")]
+    scores = [downstream(of_arm) for of_arm in seeds]
+    losses = [statistics.mean(seed["hidden words"]["loss"] for seed in of_arm) for of_arm in seeds]
+    (ours, alone), error, more = map(statistics.mean, scores), standard_error(*scores), losses[0] - losses[1]
     figure = f"{100 * ours:.1f} vs {percent(alone)} (standard error {100 * error:.1f}); {more:.2f} higher"
     return outcome(figure, ours - alone > error, more <= 0.1)
 
 
-def forgetting(records: Records) -> str:
+def forgetting(records: Records) -> Outcome:
     """Sequential learning loses at least 15 % of its first accuracy, continual learning at most 5 % of its best."""
     sequential, continual = (
-        statistics.median(forgotten(seed, MASKED, arm) for seed in (records / "evidence" / "ablation-800").of(arm))
+        statistics.median(forgotten(seed, MASKED, arm) for seed in records.of(arm))
         for arm in ("sequential", "continual")
     )
     return outcome(f"{percent(sequential)}; {percent(continual)}", sequential >= 0.15, continual <= 0.05)
 
 
-def forgetting_downstream(records: Records) -> str:
+def forgetting_downstream(records: Records) -> Outcome:
     """Means in the order sequential, joint, continual."""
-    folder = records / "evidence" / "ablation-800"
-    means = [statistics.mean(statistics.mean(seed[TUNED]) for seed in folder.of(arm)) for arm in SCHEDULES]
+    scores = [downstream(records.of(arm)) for arm in SCHEDULES]
+    if not all(scores):
+        raise MissingRecord(f"{records.folder}: some schedule was not fine-tuned")
+    means = [statistics.mean(of_arm) for of_arm in scores]
     return outcome(listed(means), means == sorted(means))
 
 
-def each_task(records: Records) -> str:
-    """Each task above both baselines on every seed."""
-    return tasks_above(records / "evidence" / EACH, [task for task in TASK_NAMES if task != MASKED])
-
-
-def each_task_longer(records: Records) -> str:
-    """The same with four times the steps."""
-    tasks = ["sentence_reordering", "sentence_distance", "discourse_relation"]
-    return tasks_above(records / "evidence" / "tasks-6400-moments-each_task", tasks)
-
-
-def tasks_above(records: Records, tasks: Sequence[str]) -> str:
-    """How many tasks have their interval above both baselines on how many seeds."""
+def each_task(records: Records, tasks: Sequence[str]) -> Outcome:
+    """Each task above both baselines, on every seed."""
     seeds = {task: records.of(task) for task in tasks}
     above = [sum(is_above(seed, task) for seed in of_task) for task, of_task in seeds.items()]
     count = len(next(iter(seeds.values())))
@@ -117,128 +111,137 @@ def is_above(seed: Mapping[str, Any], task: str) -> bool:
     return bool(score["low"] > max(score["majority"], seed["counting tokens"]))
 
 
-def masking(records: Records) -> str:
+def masking(records: Records) -> Outcome:
     """A higher mean with words, phrases and entities."""
-    means = [
-        [statistics.mean(seed[TUNED].values()) for seed in (records / "masking" / "steps-4000").of(arm)]
-        for arm in ("words", "characters")
-    ]
-    words, characters = map(statistics.mean, means)
-    error = 100 * standard_error(*means)
+    scores = [[statistics.mean(seed[TUNED].values()) for seed in records.of(arm)] for arm in ("words", "characters")]
+    words, characters = map(statistics.mean, scores)
+    error = 100 * standard_error(*scores)
     return outcome(f"{100 * words:.1f} vs {percent(characters)} (standard error {error:.1f})", words > characters)
 
 
-def scaling(records: Records) -> str:
+def scaling(records: Records) -> Outcome:
     """The error with the most text predicted within 3 %, seed by seed."""
-    file = (records / "ladder").file("points.tsv")
-    with file.open(encoding="utf-8", newline="") as lines:
-        seeds = [row["seed"] for row in csv.DictReader(lines, delimiter="\t")]
+    file = records.file("points.tsv")
+    with file.open(encoding="utf-8", newline="") as text:
+        seeds = [row["seed"] for row in csv.DictReader(text, delimiter="\t")]
     points = list(zip(seeds, read_table(file), strict=True))
     off = [abs(curve([point for seed, point in points if seed == each]).missed) for each in sorted(set(seeds))]
     return outcome(f"{100 * min(off):.1f} to {percent(max(off))} off", max(off) <= 0.03)
 
 
+# Translation
+
+
 def mean_bleu(records: Records, arm: str, point: str) -> float:
-    """The mean BLEU of the seeds."""
-    return 100 * statistics.mean(each["bleu"] for each in translation_points(records, arm, point))
+    """The mean BLEU of the seeds.  Raises MissingRecord if there are none."""
+    records.of(arm)
+    return 100 * statistics.mean(each["bleu"] for each in points_of(records, arm, point))
 
 
-def translation_whole(records: Records) -> str:
+def translation_whole(records: Records) -> Outcome:
     """Whole sentences reach 35 BLEU."""
     score = mean_bleu(records, "full", "full")
     return outcome(f"{score:.1f}", score >= 35)
 
 
-def translation_wait_1(records: Records) -> str:
-    """Training to wait for one token gains 1.5 BLEU over waiting only at test time."""
-    gain = mean_bleu(records, "wait-1", "wait-1") - mean_bleu(records, "full", "full, early 1")
-    return outcome(f"{gain:+.1f}", gain >= 1.5)
+def translation_gain(records: Records, least: float, arms: tuple[tuple[str, str], tuple[str, str]]) -> Outcome:
+    """One way to decode gains at least so many BLEU over another."""
+    better, worse = (mean_bleu(records, *arm) for arm in arms)
+    return outcome(f"{better - worse:+.1f}", better - worse >= least)
 
 
-def translation_wait_9(records: Records) -> str:
-    """Waiting for nine tokens costs at most 2 BLEU."""
-    gain = mean_bleu(records, "wait-9", "wait-9") - mean_bleu(records, "full", "full")
-    return outcome(f"{gain:+.1f}", gain >= -2)
+def translation_lag(records: Records) -> Outcome:
+    """AL grows with k."""
+    arms = [f"wait-{k}" for k in WAITS]
+    lags = [statistics.mean(seed["points"][arm]["lag"] for seed in records.of(arm)) for arm in arms]
+    return outcome(", ".join(f"{lag:.1f}" for lag in lags), lags == sorted(lags))
 
 
-def translation_pretrained(records: Records) -> str:
-    """A pretrained encoder is better."""
-    knows, not_yet = (
-        mean_bleu(records, "full-encoder-pretrained", "full, encoder pretrained"),
-        mean_bleu(records, "full", "full"),
-    )
-    return outcome(f"{knows:.1f} vs {not_yet:.1f}", knows > not_yet)
-
-
-def translation_catching_up(records: Records) -> str:
+def translation_catching_up(records: Records) -> Outcome:
     """Catching up brings AL nearer to 3."""
     arms = {"cs-fr-wait-3-catching-up": "cs-fr, wait-3, catching up", "cs-fr-wait-3": "cs-fr, wait-3"}
-    lags = [translation_points(records, *names)[0]["lag"] for names in arms.items()]
+    lags = [statistics.mean(seed["points"][point]["lag"] for seed in records.of(arm)) for arm, point in arms.items()]
     return outcome(f"{lags[0]:.1f} vs {lags[1]:.1f}", abs(lags[0] - 3) < abs(lags[1] - 3))
 
 
-def digit_errors(records: Records, arm: str, split: str, epochs: int = 20) -> float:
+# Speech
+
+
+def errors(records: Records, arm: str, split: str) -> float:
     """The median word error rate of an arm."""
-    return statistics.median(seed[split] for seed in (records / "recognition" / f"all-epochs-{epochs}").of(arm))
+    seeds = records.of(arm)
+    if not all(split in seed for seed in seeds):
+        raise MissingRecord(f"{records.folder}: '{arm}' was not measured with '{split}'")
+    return statistics.median(seed[split] for seed in seeds)
 
 
-def digits(records: Records) -> str:
+def digits(records: Records) -> Outcome:
     """CTC has at most 10 % errors on short strings."""
-    wrong = digit_errors(records, "chunks", "test")
+    wrong = errors(records, "chunks", "test")
     return outcome(percent(wrong), wrong <= 0.1)
 
 
-def digits_attention(records: Records) -> str:
+def no_more_errors(records: Records, one: tuple[str, str], other: tuple[str, str]) -> Outcome:
+    """One way to recognize makes no more errors than another."""
+    first, second = (errors(records, *way) for way in (one, other))
+    return outcome(f"{100 * first:.1f} vs {percent(second)}", first <= second)
+
+
+def digits_attention(records: Records) -> Outcome:
     """Attention makes no more errors than CTC, on long strings at most 1.5 times as many as on short ones."""
     ctc, short, long = (
-        digit_errors(records, *which) for which in (("chunks", "test"), ("attention", "test"), ("attention", "long"))
+        errors(records, *way) for way in (("chunks", "test"), ("attention", "test"), ("attention", "long"))
     )
-    return outcome(f"{100 * short:.1f} vs {percent(ctc)}; {long / short:.1f} times", short <= ctc, long / short <= 1.5)
+    return outcome(f"{100 * short:.1f} vs {percent(ctc)}; {long / short:.1f} times", short <= ctc, long <= 1.5 * short)
 
 
-def digits_global(records: Records) -> str:
+def digits_deaf(records: Records) -> Outcome:
+    """Without the audio attention makes at least twice as many errors."""
+    short, deaf = (errors(records, "attention", split) for split in ("test", "test, without the sound"))
+    return outcome(f"{deaf / short:.0f} times", deaf >= 2 * short)
+
+
+def digits_global(records: Records) -> Outcome:
     """Global attention makes at least 3 times as many errors on long strings as on short ones."""
-    times = digit_errors(records, "global", "long", 40) / digit_errors(records, "global", "test", 40)
-    return outcome(f"{times:.1f} times", times >= 3)
+    short, long = (errors(records, "global", split) for split in ("test", "long"))
+    return outcome(f"{long / short:.1f} times", long >= 3 * short)
 
 
-def offsets(records: Records) -> str:
-    """With an offset at most half a point more is wrong."""
-    return disturbance(records, "test", [f"offset {offset}" for offset in OFFSETS])
-
-
-def silences(records: Records) -> str:
-    """After silence at most half a point more is wrong."""
-    return disturbance(records, "some", [f"after {seconds} s of {sound}" for seconds, sound in SILENCES])
-
-
-def disturbance(records: Records, base: str, others: Sequence[str]) -> str:
-    """How many points more are wrong at worst, with global and with streaming statistics."""
-    seeds = [disturbed(records, arm) for arm in ("chunks", "streaming")]
-    more = [max(seed[f"{base}, {other}"] for other in others) - seed[base] for seed in seeds]
+def disturbance(records: Records, base: str, others: Sequence[str]) -> Outcome:
+    """At most half a point more is wrong, with global and with streaming statistics."""
+    more = [
+        max(errors(records, arm, f"{base}, {other}") for other in others) - errors(records, arm, base)
+        for arm in ("chunks", "streaming")
+    ]
     return outcome("; ".join(f"{100 * each:+.1f} points" for each in more), *(each <= 0.005 for each in more))
 
 
-def prompts(records: Records) -> str:
+def silent(records: Records) -> Outcome:
+    """Not one word in a minute of zeros."""
+    words = [errors(records, arm, "words in a minute of silence") for arm in ("chunks", "streaming")]
+    return outcome("; ".join(f"{each:g}" for each in words), *(each == 0 for each in words))
+
+
+def prompts(records: Records) -> Outcome:
     """A language model corrects a fifth of the wrong words."""
-    seeds = (records / "prompts" / "epochs-60").of("fresh")
+    seeds = records.of("fresh")
     fewer = statistics.median(1 - seed["language model"]["wer"] / seed["likeliest letters"]["wer"] for seed in seeds)
     return outcome(f"{100 * fewer:.0f} %", fewer >= 0.2)
 
 
-def prompts_sentences(records: Records) -> str:
+def prompts_sentences(records: Records) -> Outcome:
     """Sentences in another voice, before or too, correct a tenth of the wrong letters."""
-    wrong = [
-        statistics.median(seed["likeliest letters"]["cer"] for seed in (records / "prompts" / "epochs-60").of(arm))
+    fresh, *others = (
+        statistics.median(seed["likeliest letters"]["cer"] for seed in records.of(arm))
         for arm in ("fresh", "sentences-first", "sentences-too")
-    ]
-    more = [each / wrong[0] - 1 for each in wrong[1:]]
+    )
+    more = [each / fresh - 1 for each in others]
     return outcome("; ".join(f"{100 * each:+.0f} %" for each in more), *(each <= -0.1 for each in more))
 
 
-def speech_translation(records: Records) -> str:
+def speech_translation(records: Records) -> Outcome:
     """At most 1 % more errors than the transcripts have; a lag of k words, give or take a fifth of a word."""
-    chain = (records / "speech-translation" / "epochs-4-chunks-0").by_seed("wait")
+    chain = records.by_seed("wait")
     alone = chain.pop(0)
     worse = max(each["word error rate"] for each in chain.values()) - alone["word error rate"]
     lags = {k: (each["lag"] - alone["lag"]) / WORD_SECONDS for k, each in chain.items()}
@@ -246,56 +249,121 @@ def speech_translation(records: Records) -> str:
     return outcome(figure, worse <= 0.01, all(abs(each - k) <= 0.2 for k, each in lags.items()))
 
 
-def voice(records: Records) -> str:
+def heard(records: Records, arm: str) -> float:
+    """The median share of a voice's digits that are not understood."""
+    seeds = records.of(arm)
+    if not all("not understood" in seed for seed in seeds):
+        raise MissingRecord(f"{records.folder}: no recognizer has heard '{arm}'")
+    return statistics.median(seed["not understood"]["spoken"] for seed in seeds)
+
+
+def median(records: Records, arm: str, key: str) -> float:
+    """The median of a measurement of a voice."""
+    return statistics.median(seed[key] for seed in records.of(arm))
+
+
+def voice(records: Records) -> Outcome:
     """At most 20 % of the digits are not understood."""
-    wrong = voices(records)["wavenet"]["not understood"]["spoken"]
+    wrong = heard(records, "wavenet")
     return outcome(percent(wrong), wrong <= 0.2)
 
 
-def voice_likelihood(records: Records) -> str:
+def voice_likelihood(records: Records) -> Outcome:
     """Samples are 0.2 nats likelier than by linear prediction."""
-    seed = voices(records)["wavenet"]
-    better = seed["nats by linear prediction"] - seed["nats a sample"]
+    better = median(records, "wavenet", "nats by linear prediction") - median(records, "wavenet", "nats a sample")
     return outcome(f"{better:.1f}", better >= 0.2)
 
 
-def flow(arm: str) -> Callable[[Records], str]:
-    """Of a flow: spectra at most 1.3 times as far as the WaveNet's, at most 20 % not understood."""
-
-    def made(records: Records) -> str:
-        seeds = voices(records)
-        farther = seeds[arm]["distance of spectra"] / seeds["wavenet"]["distance of spectra"]
-        wrong = seeds[arm]["not understood"]["spoken"]
-        return outcome(f"{farther:.2f} times; {percent(wrong)}", farther <= 1.3, wrong <= 0.2)
-
-    return made
+def flow(records: Records, arm: str) -> Outcome:
+    """Spectra at most 1.3 times as far from the recordings as the WaveNet's, at most 20 % not understood."""
+    ours, wavenet = (median(records, each, "distance of spectra") for each in (arm, "wavenet"))
+    wrong = heard(records, arm)
+    return outcome(f"{ours / wavenet:.2f} times; {percent(wrong)}", ours <= 1.3 * wavenet, wrong <= 0.2)
 
 
-OUTCOMES: dict[str, Callable[[Records], str]] = {
-    "hour-beside-transformers": hour_beside_transformers,
-    "hour-beside-masked-words": hour_beside_masked_words,
-    "forgetting": forgetting,
-    "forgetting-downstream": forgetting_downstream,
-    "each-task": each_task,
-    "each-task-longer": each_task_longer,
-    "masking": masking,
-    "scaling": scaling,
-    "translation-whole": translation_whole,
-    "translation-wait-1": translation_wait_1,
-    "translation-wait-9": translation_wait_9,
-    "translation-pretrained": translation_pretrained,
-    "translation-catching-up": translation_catching_up,
-    "digits": digits,
-    "digits-attention": digits_attention,
-    "digits-global": digits_global,
-    "offsets": offsets,
-    "silences": silences,
-    "prompts": prompts,
-    "prompts-sentences": prompts_sentences,
-    "speech-translation": speech_translation,
-    "voice": voice,
-    "voice-likelihood": voice_likelihood,
-    "flow": flow("flow"),
-    "middle-flow": flow("middle-flow"),
-    "short-flow": flow("short-flow"),
+def voice_gradients(records: Records) -> Outcome:
+    """Without the regularization the largest gradient, in medians, is at least 5 times as large."""
+    without, with_it = (median(records, arm, "largest gradient, in medians") for arm in ("no-apart", "short-flow"))
+    return outcome(f"{without / with_it:.1f} times", without >= 5 * with_it)
+
+
+def voice_power(records: Records) -> Outcome:
+    """Without the loss on spectra the power is 3 dB off."""
+    louder = median(records, "no-spectra", "decibels louder")
+    return outcome(f"{louder:+.1f} dB", abs(louder) >= 3)
+
+
+OTHERS = (
+    "capitalization",
+    "token_document",
+    "sentence_reordering",
+    "sentence_distance",
+    "discourse_relation",
+    "ir_relevance",
+)
+WHOLE, EARLY = ("full", "full"), ("full", "full, early 1")
+# By name: the folder of records, and what is made of it.
+OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
+    "hour-beside-transformers": ("quality/minutes-60", hour_beside_transformers),
+    "hour-beside-masked-words": ("quality/minutes-60", hour_beside_masked_words),
+    "forgetting": ("evidence/ablation-800", forgetting),
+    "forgetting-downstream": ("evidence/ablation-800", forgetting_downstream),
+    "each-task": ("evidence/tasks-1600-moments-each_task", partial(each_task, tasks=OTHERS)),
+    "each-task-longer": ("evidence/tasks-6400-moments-each_task", partial(each_task, tasks=OTHERS[2:5])),
+    "masking": ("masking/steps-4000", masking),
+    "scaling": ("ladder", scaling),
+    "translation-whole": ("translation/epochs-10", translation_whole),
+    "translation-wait-1": (
+        "translation/epochs-10",
+        partial(translation_gain, least=1.5, arms=(("wait-1", "wait-1"), EARLY)),
+    ),
+    "translation-lag": ("translation/epochs-10", translation_lag),
+    "translation-one-way": (
+        "translation/epochs-10",
+        partial(translation_gain, least=1.5, arms=(("wait-1", "wait-1"), ("one-way", "one-way, early 1"))),
+    ),
+    "translation-wait-9": (
+        "translation/epochs-10",
+        partial(translation_gain, least=-2, arms=(("wait-9", "wait-9"), WHOLE)),
+    ),
+    "translation-pretrained": (
+        "translation/epochs-10",
+        partial(translation_gain, least=0, arms=(("full-encoder-pretrained", "full, encoder pretrained"), WHOLE)),
+    ),
+    "translation-catching-up": ("translation/epochs-10", translation_catching_up),
+    "digits": ("recognition/all-epochs-20", digits),
+    "digits-attention": ("recognition/all-epochs-20", digits_attention),
+    "digits-deaf": ("recognition/all-epochs-20", digits_deaf),
+    "digits-beam": (
+        "recognition/all-epochs-20",
+        partial(no_more_errors, one=("chunks", "test, with a beam"), other=("chunks", "test")),
+    ),
+    "digits-attention-beam": (
+        "recognition/all-epochs-20",
+        partial(no_more_errors, one=("attention", "test, with a beam"), other=("attention", "test")),
+    ),
+    "digits-abstractions": (
+        "recognition/all-epochs-20",
+        partial(no_more_errors, one=("abstractions", "test"), other=("attention", "test")),
+    ),
+    "digits-global": ("recognition/all-epochs-40", digits_global),
+    "offsets": (
+        "disturbed/all-epochs-20",
+        partial(disturbance, base="test", others=[f"offset {offset}" for offset in OFFSETS]),
+    ),
+    "silences": (
+        "disturbed/all-epochs-20",
+        partial(disturbance, base="some", others=[f"after {seconds} s of {sound}" for seconds, sound in SILENCES]),
+    ),
+    "silent": ("disturbed/all-epochs-20", silent),
+    "prompts": ("prompts/epochs-60", prompts),
+    "prompts-sentences": ("prompts/epochs-60", prompts_sentences),
+    "speech-translation": ("speech-translation/epochs-4-chunks-0", speech_translation),
+    "voice": ("synthesis/epochs-24-8", voice),
+    "voice-likelihood": ("synthesis/epochs-24-8", voice_likelihood),
+    "flow": ("synthesis/epochs-24-8", partial(flow, arm="flow")),
+    "middle-flow": ("synthesis/epochs-24-8", partial(flow, arm="middle-flow")),
+    "short-flow": ("synthesis/epochs-24-8", partial(flow, arm="short-flow")),
+    "voice-gradients": ("synthesis/epochs-24-8", voice_gradients),
+    "voice-power": ("synthesis/epochs-24-8", voice_power),
 }

@@ -32,8 +32,9 @@ from typing import Any
 
 import paddle
 from evidence import COMMON, MASKED, SEEDS, hidden_words, pretrain
-from finetuning import spread
-from record_files import cached_record, read_records_of, slug
+from outcomes import report
+from page_tables import plateau
+from record_files import Records, cached_record, slug
 
 from ernie.data.batch import pack
 from ernie.data.shards import Corpus
@@ -116,13 +117,7 @@ def main() -> None:
     for seed in arguments.seeds:
         for arm in arguments.arms:
             cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    print("| | held-out loss | hidden words' tokens right | deviation behind the last layer |\n|---|---|---|---|")
-    for arm in ARMS:
-        if found := read_records_of(records, slug(arm)):
-            losses = [f"{record['loss']:.3f}" for record in found]
-            last = [f"{record['deviations'][-1]:.2g}" for record in found]
-            right = spread([record["right"] for record in found])
-            print(f"| {arm} | {', '.join(losses)} | {right} | {', '.join(last)} |")
+    report(Records(records), plateau)
 
 
 @paddle.no_grad()

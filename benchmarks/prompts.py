@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -30,8 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from fine_tuned import fine_tuned, letter_pieces, untrained_small
+from outcomes import report
+from page_tables import prompts as prompts_table
 from recognition import AUGMENT, read_table
-from record_files import cached_record, read_records_of, slug
+from record_files import Records, cached_record, slug
 
 from ernie.decode.ngram import NgramModel
 from ernie.model.ernie import ErnieModel
@@ -46,8 +47,6 @@ ARMS = ("fresh", "pretrained", "sentences first", "sentences too")
 LONGEST = 14.0  # seconds
 BEAM, ORDER = 16, 6
 LANGUAGE_WEIGHTS = (0.2, 0.4, 0.6, 0.8)  # one of which is chosen on dev
-FEWER = 0.2  # share of the wrong words that a language model corrects
-HEARD = 0.1  # share of the wrong letters that sentences in another voice correct
 
 
 def main() -> None:
@@ -88,7 +87,7 @@ def main() -> None:
     for seed in arguments.seeds:
         for arm in arms:
             cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    print(table({arm: of_arm for arm in ARMS if (of_arm := read_records_of(records, slug(arm)))}))
+    report(Records(records), prompts_table, targets=["prompts", "prompts-sentences"])
 
 
 def write_splits(source: Path, folder: Path) -> Path:
@@ -179,27 +178,6 @@ def error_rates(run: Path, prompts: Path, language: Path) -> dict[str, Any]:
         "language model": errors("test", with_language[best]),
         "how much it counts": best,
     }
-
-
-def table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """The table of error rates, as median, lowest and highest of the seeds, and whether the expectation came true."""
-    lines = ["| encoder | read by | words wrong | letters wrong |", "|---|---|---|---|"]
-    verdicts = []
-    for arm, seeds in found.items():
-        for way in ("likeliest letters", "beam", "language model"):
-            cells = [[seed[way][measure] for seed in seeds] for measure in ("wer", "cer")]
-            shown = [f"{statistics.median(c):.1%} ({min(c):.1%} to {max(c):.1%})" for c in cells]
-            lines.append(f"| {arm} | {way} | {' | '.join(shown)} |")
-        fewer = statistics.median(
-            1 - seed["language model"]["wer"] / seed["likeliest letters"]["wer"] for seed in seeds
-        )
-        verdict = "as expected" if fewer >= FEWER else "not as expected"
-        verdicts.append(f"- {arm}: with the language model {fewer:.0%} fewer words are wrong: {verdict}")
-        if arm.startswith("sentences") and "fresh" in found:
-            wrong = [statistics.median(s["likeliest letters"]["cer"] for s in found[each]) for each in (arm, "fresh")]
-            verdict = "as expected" if 1 - wrong[0] / wrong[1] >= HEARD else "not as expected"
-            verdicts.append(f"- {arm}: {1 - wrong[0] / wrong[1]:.0%} fewer letters are wrong: {verdict}")
-    return "\n".join([*lines, "", *verdicts])
 
 
 if __name__ == "__main__":

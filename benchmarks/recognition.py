@@ -32,7 +32,6 @@ most half a percentage point more than without, and not one word in a minute of 
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -46,7 +45,9 @@ import numpy as np
 import paddle
 import soundfile
 from fine_tuned import fine_tuned, untrained_small
-from record_files import cached_record, read_records_of, slug
+from outcomes import report
+from page_tables import OFFSETS, SILENCES, digits, digits_delay, offsets, silences
+from record_files import Records, cached_record, slug
 
 from ernie.audio.wave import pieces, read_wave
 from ernie.decode.stream import Stream
@@ -81,8 +82,19 @@ ARMS: dict[str, dict[str, Any]] = {
 TESTED = range(5)  # numbers of the test recordings
 BEAM = 8
 STRINGS = {"train": 2400, "dev": 120, "test": 300, "long": 100}
-ALLOWED, LONGER, LOST, DEAF = 0.10, 1.5, 3.0, 2.0
-OFFSETS, SILENCES, HISS, NO_WORSE = (0.01, 0.05, 0.1), (1, 5, 60), 1e-4, 0.005
+TARGETS = (
+    "digits",
+    "digits-attention",
+    "digits-deaf",
+    "digits-beam",
+    "digits-attention-beam",
+    "digits-abstractions",
+    "digits-global",
+    "offsets",
+    "silences",
+    "silent",
+)
+HISS = 1e-4  # deviation of the noise
 AFTER_SILENCE = 40  # test sounds that are transcribed after silence
 DISTURBED = ("chunks", "offset kept", "streaming", "streaming as before")
 
@@ -118,7 +130,7 @@ def main() -> None:
     for seed in arguments.seeds:
         for arm in arguments.arms:
             cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    print(table({arm: of_arm for arm in ARMS if (of_arm := read_records_of(records, slug(arm)))}))
+    report(Records(records), digits, digits_delay, offsets, silences, targets=TARGETS)
 
 
 def write_strings(recordings: Path, folder: Path, left_out: str) -> Path:
@@ -224,12 +236,12 @@ def disturbed_rates(model: FinetunedModel, strings: Path) -> dict[str, float]:
         results[f"test, offset {offset}"] = wer(texts, transcripts([wave + np.float32(offset) for wave in waves]))
     few, some = list(texts[:AFTER_SILENCE]), waves[:AFTER_SILENCE]
     results["some"] = wer(few, transcripts(some))
-    for seconds in SILENCES:
-        for name, loudness in (("silence", 0.0), ("hiss", HISS)):
-            quiet = (loudness * rng.standard_normal(seconds * RATE)).astype(np.float32)
-            results[f"some, after {seconds} s of {name}"] = wer(
-                few, transcripts([np.concatenate([quiet, wave]) for wave in some])
-            )
+    for seconds, name in SILENCES:
+        loudness = {"silence": 0.0, "hiss": HISS}[name]
+        quiet = (loudness * rng.standard_normal(seconds * RATE)).astype(np.float32)
+        results[f"some, after {seconds} s of {name}"] = wer(
+            few, transcripts([np.concatenate([quiet, wave]) for wave in some])
+        )
     (written,) = transcripts([np.zeros(60 * RATE, np.float32)])
     return results | {"words in a minute of silence": len(written.split())}
 
@@ -265,87 +277,6 @@ def read_table(file: Path) -> Iterator[tuple[Path, str]]:
     for line in file.read_text(encoding="utf-8").splitlines()[1:]:
         name, text = line.split("\t")
         yield file.parent / name, text
-
-
-def table(found: dict[str, list[dict[str, float]]]) -> str:
-    """The table of word error rates: median, lowest and highest of the seeds."""
-    lines = ["| encoder | word error rate | 2 to 5 digits | 8 to 12 digits |", "|---|---|---|---|"]
-    for arm, seeds in found.items():
-        for how in ("", ", as it comes", ", with a beam", ", without the sound"):
-            if all(f"test{how}" in seed for seed in seeds):
-                cells = [[seed[f"{split}{how}"] for seed in seeds] for split in ("test", "long")]
-                shown = [f"{statistics.median(c):.1%} ({min(c):.1%} to {max(c):.1%})" for c in cells]
-                lines.append(f"| {arm} | {how.removeprefix(', ') or 'whole sounds'} | {' | '.join(shown)} |")
-    lines += ["", "| as it comes | seconds from spike to text | real-time factor |", "|---|---|---|"]
-    for arm, seeds in found.items():
-        keys = [f"test, {what}" for what in ("seconds from spike to text", "real-time factor")]
-        if all(key in seed for seed in seeds for key in keys):
-            medians = [statistics.median(seed[key] for seed in seeds) for key in keys]
-            lines.append(f"| {arm} | {medians[0]:.2f} | {medians[1]:.3f} |")
-    lines += disturbed_tables(found)
-    return "\n".join([*lines, "", *verdicts(found)])
-
-
-def disturbed_tables(found: dict[str, list[dict[str, float]]]) -> list[str]:
-    """The lines of two tables: median word error rates with an offset added, and after silence."""
-    arms = [arm for arm in DISTURBED if arm in found and all("some" in seed for seed in found[arm])]
-    offsets = [f"offset {offset}" for offset in OFFSETS]
-    quiet = [f"after {seconds} s of {name}" for name in ("silence", "hiss") for seconds in SILENCES]
-    lines: list[str] = []
-    for base, conditions in (("test", offsets), ("some", quiet)):
-        lines += ["", f"| word error rate | undisturbed | {' | '.join(conditions)} |"]
-        lines.append("|---|---|" + "---|" * len(conditions))
-        for arm in arms:
-            keys = [base, *(f"{base}, {condition}" for condition in conditions)]
-            medians = [statistics.median(seed[key] for seed in found[arm]) for key in keys]
-            lines.append(f"| {arm} | {' | '.join(f'{value:.1%}' for value in medians)} |")
-    return lines if arms else []
-
-
-def verdicts(found: dict[str, list[dict[str, float]]]) -> Iterator[str]:
-    """Whether what was set before the first runs came true, as far as it was measured."""
-
-    def median(arm: str, key: str) -> float:
-        return statistics.median(seed[key] for seed in found[arm])
-
-    def verdict(result: str, holds: bool) -> str:
-        return f"- {result}: {'as' if holds else 'not as'} expected"
-
-    for arm in found:
-        if arm != "global":
-            wrong = median(arm, "test")
-            yield verdict(f"{arm}: {wrong:.1%} wrong in strings of 2 to 5", wrong <= ALLOWED)
-
-    def times(arm: str, key: str) -> float:
-        """How many times as many errors as in strings of 2 to 5."""
-        few, many = median(arm, "test"), median(arm, key)
-        return many / few if few else math.inf if many else 1.0
-
-    if "attention" in found:
-        longer, deafer = times("attention", "long"), times("attention", "test, without the sound")
-        yield verdict(f"attention: {longer:.1f} times as many in long strings", longer <= LONGER)
-        yield verdict(f"attention: {deafer:.1f} times as many without the sound", deafer >= DEAF)
-    for arm in ("chunks", "attention"):
-        if arm in found and all("test, with a beam" in seed for seed in found[arm]):
-            beam = median(arm, "test, with a beam")
-            yield verdict(f"{arm}: {beam:.1%} wrong with a beam", beam <= median(arm, "test"))
-    for arm, beside in (("attention", "chunks"), ("abstractions", "attention")):
-        if {arm, beside} <= set(found):
-            yield verdict(f"{arm}: no more than {beside}", median(arm, "test") <= median(beside, "test"))
-    for arm in ("chunks", "streaming"):
-        if arm in found and all("some" in seed for seed in found[arm]):
-            for base, keys in (
-                ("test", [f"test, offset {offset}" for offset in OFFSETS]),
-                ("some", [f"some, after {s} s of {name}" for s in SILENCES for name in ("silence", "hiss")]),
-            ):
-                worst = max(keys, key=partial(median, arm))
-                more = median(arm, worst) - median(arm, base)
-                yield verdict(f"{arm}: {100 * more:+.1f} points at worst ({worst})", more <= NO_WORSE)
-            words = median(arm, "words in a minute of silence")
-            yield verdict(f"{arm}: {words:g} words in a minute of silence", words == 0)
-    if "global" in found:
-        longer = times("global", "long")
-        yield verdict(f"global: {longer:.1f} times as many in long strings", longer >= LOST)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+# Keys of dev scores: of the recipe of evidence.py, and of the one before it.
+TUNED, EARLIER = "fine-tuned with dropout", "downstream"
 
 
 def cached_record(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -42,6 +45,10 @@ def slug(label: str) -> str:
     return label.replace(", ", "-").replace(" ", "-")
 
 
+class MissingRecord(LookupError):
+    """There is no record of an arm."""
+
+
 @dataclass(frozen=True)
 class Records:
     """A folder of records; `read` collects the files that were read from it and from its subfolders."""
@@ -58,13 +65,19 @@ class Records:
         return self.folder / name
 
     def by_seed(self, arm: str) -> dict[int, dict[str, Any]]:
-        """The records of an arm by seed.  Stops the program if there is none."""
+        """The records of an arm by seed.  Raises MissingRecord if there is none."""
         files = record_files(self.folder, arm)
         if not files:
-            raise SystemExit(f"{self.folder}: there is no record of '{arm}', expected {arm}-SEED.json")
+            raise MissingRecord(f"{self.folder}: there is no record of '{arm}', expected {arm}-SEED.json")
         self.read.update(files)
         return {int(file.stem.rpartition("-")[2]): read_record(file) for file in files}
 
     def of(self, arm: str) -> list[dict[str, Any]]:
         """The records of an arm, in the order of seeds."""
         return list(self.by_seed(arm).values())
+
+    def arms(self, labels: Mapping[str, str]) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+        """Yield name, label and records of each arm that has some."""
+        for arm, label in labels.items():
+            if record_files(self.folder, arm):
+                yield arm, label, self.of(arm)

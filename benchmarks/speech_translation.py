@@ -28,8 +28,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from fine_tuned import fine_tuned, untrained_small
+from outcomes import report
+from page_tables import speech_translation
 from recognition import RATE, WORDS, concatenated, recordings_by
-from record_files import cached_record
+from record_files import Records, cached_record
 
 from ernie.decode.chain import Chain
 from ernie.decode.stream import Stream, StreamDecoder
@@ -45,7 +47,6 @@ STRINGS = {"train": 4000, "dev": 100}
 TESTED = 100  # spoken strings
 PIECE = 0.1  # seconds
 SHAPE = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 64}
-NEAR, WORSE = 0.2, 0.01
 
 
 class Spoken(NamedTuple):
@@ -82,9 +83,11 @@ def main() -> None:
             decoder = Chain(decoder, TextTranslator.load(run))
         return measured(decoder, spoken, GERMAN if k else WORDS)
 
-    found = {k: cached_record(records / f"wait-{k}.json", partial(record, k)) for k in (ALONE, *DISTANCES)}
+    for k in (ALONE, *DISTANCES):
+        cached_record(records / f"wait-{k}.json", partial(record, k))
     pace = statistics.mean(np.diff(string.ends).mean() for string in spoken)
-    print("\n".join(table(found, float(pace))))
+    print(f"A word takes {pace:.2f} s.")
+    report(Records(records), speech_translation, targets=["speech-translation"])
 
 
 def spoken_strings(recordings: Path) -> list[Spoken]:
@@ -154,25 +157,6 @@ def decoded(decoder: StreamDecoder[Any, Any, Any], samples: np.ndarray) -> tuple
         done = max(done, heard) + time.perf_counter() - start
         moments += [(heard, done)] * (len(text.split()) - len(moments))
     return text.split(), moments
-
-
-def table(found: dict[int, dict[str, float]], pace: float) -> list[str]:
-    """The table of error rates and lags, and whether what was set before the first run came true."""
-    lines = ["| | words wrong | lag | before the last 3 | with computing | longest |", "|---|---|---|---|---|---|"]
-    verdicts = []
-    alone = found[ALONE]
-    for k, result in found.items():
-        names = ("lag", "lag before the last words", "lag with computing", "longest lag with computing")
-        lags = [result[name] for name in names]
-        name = f"and a translator that waits for {k}" if k else "recognizer"
-        lines.append(f"| {name} | {result['word error rate']:.1%} | {' | '.join(f'{lag:.2f} s' for lag in lags)} |")
-        if k:
-            words = (result["lag"] - alone["lag"]) / pace
-            holds = abs(words - k) <= NEAR and result["word error rate"] - alone["word error rate"] <= WORSE
-            verdicts.append(
-                f"- wait-{k}: {words:.2f} words after the recognizer: {'as' if holds else 'not as'} expected"
-            )
-    return [*lines, "", f"A word takes {pace:.2f} s.", *verdicts]
 
 
 if __name__ == "__main__":

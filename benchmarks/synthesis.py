@@ -28,7 +28,7 @@ import argparse
 import statistics
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,10 @@ import numpy as np
 import paddle
 import soundfile
 from fine_tuned import fine_tuned, letter_pieces, untrained_small
+from outcomes import report
+from page_tables import synthesis
 from recognition import RATE, SHORT, WORDS, concatenated, read_table
-from record_files import cached_record, read_records_of, slug
+from record_files import Records, cached_record, slug
 from scipy.linalg import solve_toeplitz
 from scipy.signal import lfilter
 
@@ -65,7 +67,6 @@ SMALL: dict[str, Any] = {
     "voice": {"flows": 2, "flow": {"channels": 16, "stacks": 1, "depth": 8, "taps": 3}},
 }
 MIDDLE = {**SMALL, "voice": {**SMALL["voice"], "flows": 3}}
-FLOWS = ("flow", "middle flow", "short flow")  # of which much is expected
 ARMS: dict[str, dict[str, Any]] = {
     "wavenet": {},
     "end to end": {"end_to_end": True},
@@ -79,7 +80,7 @@ ARMS: dict[str, dict[str, Any]] = {
 VOICE_TRAINING: dict[str, Any] = {"batch": 8}
 FLOW_TRAINING: dict[str, Any] = {"batch": 4, "dropout": 0.0, "rate": {"peak": 2e-3, "warmup": 0.1}}
 ORDER, FRAME = 16, 240  # of the linear prediction: past samples, and samples of a frame with its own weights
-BETTER, LOST, FASTER, FARTHER, SPIKIER, LOUDER = 0.2, 0.2, 20.0, 1.3, 5.0, 3.0  # what was set before the first run
+TARGETS = ("voice", "voice-likelihood", "flow", "middle-flow", "short-flow", "voice-gradients", "voice-power")
 STEPS = 60  # whose gradients are measured
 TURNS = 40  # iterations of Griffin and Lim's method
 
@@ -124,7 +125,7 @@ def main() -> None:
     for seed in arguments.seeds:
         for arm in arguments.arms:
             cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    print("\n".join(table({arm: of_arm for arm in ARMS if (of_arm := read_records_of(records, slug(arm)))})))
+    report(Records(records), synthesis, targets=TARGETS)
 
 
 def write_strings(recordings: Path, folder: Path) -> Path:
@@ -157,54 +158,6 @@ def pronunciations(archive: Path, file: Path) -> Path:
         lines = opened.read("cmudict/cmudict").decode().splitlines()
     file.write_text("".join(f"{line}\n" for line in lines if line.split()[0].lower() in WORDS), encoding="utf-8")
     return file
-
-
-def table(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """The table of all measurements, medians of the seeds, and whether what was set before the first run came true."""
-    yield "| voice | spoken | frames | recorded | nats a sample | distance | dB louder | s for one | seeds |"
-    yield f"|{'---|' * 9}"
-    for arm, seeds in found.items():
-        heard = [_median(seeds, "not understood", how) for how in ("spoken", "frames", "recorded")]
-        cells = ["" if share is None else f"{share:.1%}" for share in heard]
-        for key in ("nats a sample", "distance of spectra", "decibels louder", "seconds for one"):
-            value = _median(seeds, key)
-            cells.append("" if value is None else f"{value:.3f}")
-        yield f"| {arm} | {' | '.join(cells)} | {len(seeds)} |"
-    yield ""
-    yield from verdicts({arm: partial(_median, seeds) for arm, seeds in found.items()})
-
-
-def _median(seeds: list[dict[str, Any]], key: str, part: str = "") -> float | None:
-    """The median of a measurement over the seeds that have it, None if there is none."""
-    values = [seed[key][part] if part else seed[key] for seed in seeds if key in seed]
-    return statistics.median(values) if values else None
-
-
-def verdicts(median: dict[str, Callable[..., Any]]) -> Iterator[str]:
-    """What was set before the first run, as far as it was measured; `median` has a function for each arm."""
-
-    def verdict(result: str, holds: bool) -> str:
-        return f"- {result}: {'as' if holds else 'not as'} expected"
-
-    if "wavenet" in median:
-        better = median["wavenet"]("nats by linear prediction") - median["wavenet"]("nats a sample")
-        yield verdict(f"wavenet: {better:.2f} nats better than linear prediction", better >= BETTER)
-    for arm in median:
-        if arm in ("wavenet", *FLOWS) and (lost := median[arm]("not understood", "spoken")) is not None:
-            yield verdict(f"{arm}: {lost:.1%} not understood", lost <= LOST)
-    for arm in FLOWS if "wavenet" in median else ():
-        if arm in median:
-            times = median[arm]("times as fast")
-            yield verdict(f"{arm}: {times:.1f} times as fast", times >= FASTER)
-            farther = median[arm]("distance of spectra") / median["wavenet"]("distance of spectra")
-            yield verdict(f"{arm}: spectra {farther:.2f} times as far from the recordings", farther <= FARTHER)
-    if {"short flow", "no apart"} <= set(median):
-        largest = {arm: median[arm]("largest gradient, in medians") for arm in ("short flow", "no apart")}
-        spikes = largest["no apart"] / largest["short flow"]
-        yield verdict(f"no apart: a largest gradient {spikes:.1f} times that of short flow", spikes >= SPIKIER)
-    if "no spectra" in median:
-        louder = median["no spectra"]("decibels louder")
-        yield verdict(f"no spectra: {louder:+.1f} decibels", abs(louder) >= LOUDER)
 
 
 class Heard:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +19,7 @@ from typing import TypeVar
 from cells import markdown
 from outcomes import OUTCOMES
 from page_tables import TABLES
-from record_files import Records
+from record_files import MissingRecord, Records
 
 HERE = Path(__file__).parent
 TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(?:.*?)(<!-- end of table -->)", re.DOTALL)
@@ -34,7 +34,10 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     records = Records(HERE / "records")
-    stale = [page for page in pages() if update(page, records, write=not check)]
+    try:
+        stale = [page for page in pages() if update(page, records, write=not check)]
+    except MissingRecord as error:
+        raise SystemExit(str(error)) from None
     left = unused(records)
     for page in stale:
         print(f"{page}: {'differs from the records, run benchmarks/tables.py' if check else 'is written'}")
@@ -61,16 +64,19 @@ def update(page: Path, records: Records, write: bool) -> bool:
 
 def with_table(page: Path, records: Records, found: re.Match[str]) -> str:
     """A table with its marks."""
-    return f"{found[1]}\n{markdown(named(TABLES, found[2], page)(records))}\n{found[3]}"
+    folder, made = named(TABLES, found[2], page)
+    return f"{found[1]}\n{markdown(made(records / folder))}\n{found[3]}"
 
 
 def with_outcome(page: Path, records: Records, found: re.Match[str]) -> str:
-    """An outcome with its marks."""
-    return found[1] + named(OUTCOMES, found[2], page)(records) + found[3]
+    """An outcome with its marks: two cells in a line of a table, words elsewhere."""
+    folder, made = named(OUTCOMES, found[2], page)
+    line = found.string[found.string.rfind("\n", 0, found.start()) + 1 :]
+    return found[1] + (" | " if line.startswith("|") else ": ").join(made(records / folder)) + found[3]
 
 
-def named(functions: Mapping[str, Callable[[Records], Made]], name: str, page: Path) -> Callable[[Records], Made]:
-    """The function of a name.  Stops the program if there is none."""
+def named(functions: Mapping[str, Made], name: str, page: Path) -> Made:
+    """What has a name.  Stops the program if there is none."""
     if name not in functions:
         raise SystemExit(f"{page}: found a mark of '{name}', expected one of {', '.join(functions)}")
     return functions[name]

@@ -46,13 +46,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from evidence import COMMON, MASKED, SEEDS, TUNED, downstream_rows, fine_tune, hidden_words, pretrain
-from record_files import cached_record, read_records_of
+from evidence import COMMON, MASKED, SEEDS, downstream_rows, fine_tune, hidden_words, pretrain
+from outcomes import report
+from page_tables import quality, quality_means
+from record_files import TUNED, Records, cached_record
 
 from ernie.data.shards import Corpus
 from ernie.train.log import read_records
 
-WITHIN = 1 / 3  # of the time: when continual has to reach what transformers ends with
 # Turns in which steps are timed; steps of a turn for each task, and how many of them are warm-up.
 ROUNDS, TRIAL, WARM = 3, 40, 12
 HUNDREDTHS = 100  # steps are a multiple of this, since the arms' shares are in hundredths
@@ -126,20 +127,6 @@ class Part:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Point:
-    """An arm after some minutes: the mean of five dev scores for each seed fine-tuned with dropout, and the loss of
-    hidden words for each seed."""
-
-    minutes: float
-    scores: list[float]
-    losses: list[float]
-
-    @property
-    def mean(self) -> float:
-        return statistics.mean(self.scores)
-
-
 def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -177,30 +164,13 @@ def main() -> None:
         for arm in arguments.arms:
             for number in arguments.at or all_parts:
                 cached_record(folders[number] / f"{arm}-{seed}.json", partial(record, arm, seed, number))
-    curves = {arm: tuned for arm in ARMS if (tuned := {n: p for n, p in points(folders, arm).items() if p.scores})}
-    print(table(curves), end="\n\n")
-    complete = [arm for arm, curve in curves.items() if arguments.parts in curve]
-    for peer in (arm for arm in complete if isinstance(ARMS[arm], Peer)):
-        for ours in (arm for arm in complete if arm.startswith("continual")):
-            print(verdict(curves, ours, peer, arguments.minutes))
+    targets = ["hour-beside-transformers", "hour-beside-masked-words"]
+    report(Records(records), quality, quality_means, targets=targets)
 
 
 def parts(records: Path, count: int) -> dict[int, Path]:
     """The folders of the records of each part of the time."""
     return {number: records / f"{number}-of-{count}" for number in range(1, count + 1)}
-
-
-def points(folders: dict[int, Path], arm: str) -> dict[int, Point]:
-    """The recorded points of an arm, by part."""
-    by_part = {number: records for number, folder in folders.items() if (records := read_records_of(folder, arm))}
-    return {
-        number: Point(
-            records[0]["minutes"],
-            [statistics.mean(record[TUNED]) for record in records if TUNED in record],
-            [record["hidden words"]["loss"] for record in records],
-        )
-        for number, records in by_part.items()
-    }
 
 
 def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) -> list[Part]:
@@ -303,33 +273,6 @@ def search(arguments: argparse.Namespace) -> None:
             theirs(arguments, run, 0, steps, 1, peak)
         losses = their_log(run, "loss")
         print(f"| {peak:g} | {statistics.mean(losses[-steps // 10 :]):.3f} |", flush=True)
-
-
-def table(curves: dict[str, dict[int, Point]]) -> str:
-    """The table of each arm's mean score after each part: the mean, lowest and highest of its seeds."""
-    lines = [f"| part of the time | {' | '.join(curves)} |", f"|{'---|' * (len(curves) + 1)}"]
-    for number in sorted(set().union(*curves.values())):
-        cells = [cell(curve[number]) if number in curve else "" for curve in curves.values()]
-        lines.append(f"| {number} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def cell(point: Point) -> str:
-    """A point as a cell of the table."""
-    scores = f"{point.mean:.1%} ({min(point.scores):.1%} to {max(point.scores):.1%})"
-    return f"{scores}, hidden words {statistics.mean(point.losses):.2f} ({point.minutes:.0f} minutes)"
-
-
-def verdict(curves: dict[str, dict[int, Point]], ours: str, theirs: str, minutes: float) -> str:
-    """Whether what was set before the first run came true of these two arms."""
-    curve, final = [curves[ours][number] for number in sorted(curves[ours])], curves[theirs][max(curves[theirs])].mean
-    reached = next((point.minutes for point in curve if point.mean >= final), None)
-    when = "never" if reached is None else f"after {reached:.0f} minutes"
-    holds = reached is not None and reached <= WITHIN * minutes and curve[-1].mean > final
-    return (
-        f"{ours} reaches what {theirs} ends with ({final:.1%}) {when}, and ends with {curve[-1].mean:.1%}: "
-        f"{'as' if holds else 'not as'} expected"
-    )
 
 
 if __name__ == "__main__":
