@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from cells import Rows, listed, markdown, percent
-from page_tables import MASKED, OFFSETS, SCHEDULES, SILENCES, WAITS, downstream, forgotten, parts, points_of
+from page_tables import MASKED, OFFSETS, SCHEDULES, SILENCES, TASK_NAMES, WAITS, downstream, forgotten, parts, points_of
 from record_files import TUNED, MissingRecord, Records
 
 from pretrain.scaling.answer import curve
@@ -293,14 +293,7 @@ def voice_power(records: Records) -> Outcome:
     return outcome(f"{louder:+.1f} dB", abs(louder) >= 3)
 
 
-OTHERS = (
-    "capitalization",
-    "token_document",
-    "sentence_reordering",
-    "sentence_distance",
-    "discourse_relation",
-    "ir_relevance",
-)
+OTHERS = [task for task in TASK_NAMES if task != MASKED]
 WHOLE, EARLY = ("full", "full"), ("full", "full, early 1")
 # By name: the folder of records, and what is made of it.
 OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {

@@ -24,6 +24,7 @@ from record_files import MissingRecord, Records
 HERE = Path(__file__).parent
 TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(?:.*?)(<!-- end of table -->)", re.DOTALL)
 OUTCOME = re.compile(r"(<!-- outcome: (\S+) -->)(?:.*?)(<!-- end -->)")
+MARK = re.compile(r"<!-- *(?:table|outcome|end)\b")
 
 Made = TypeVar("Made")
 
@@ -55,6 +56,8 @@ def pages() -> list[Path]:
 def update(page: Path, records: Records, write: bool) -> bool:
     """Bring a page up to date, if `write`; return whether it differs from the records."""
     text = page.read_text(encoding="utf-8")
+    if lone := MARK.search(OUTCOME.sub("", TABLE.sub("", text))):
+        raise SystemExit(f"{page}: found '{lone[0]}' by itself, expected a mark in one line and its end")
     new = TABLE.sub(partial(with_table, page, records), text)
     new = OUTCOME.sub(partial(with_outcome, page, records), new)
     if new != text and write:

@@ -68,3 +68,15 @@ def test_a_mark_that_names_no_table_is_refused(benchmarks: Path) -> None:
     status, output = check(benchmarks, "--check")
     assert status == 1
     assert f"{page}: found a mark of 'of-contents', expected one of plateau, comparing" in output
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<!-- outcome:\nscaling -->2 % off: met<!-- end -->\n", "<!-- table: masking -->\n| a |\n", "met<!-- end -->\n"],
+)
+def test_a_mark_that_is_broken_is_refused_instead_of_left_alone(benchmarks: Path, text: str) -> None:
+    page = benchmarks / "LOG.md"
+    page.write_text(text, encoding="utf-8")
+    status, output = check(benchmarks)
+    assert status == 1
+    assert f"{page}: found '<!-- " in output
