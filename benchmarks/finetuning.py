@@ -23,7 +23,7 @@ from typing import Any
 from ernie.config import dump
 from ernie.data.labeled.read import read_split
 from ernie.data.labeled.row import RowOptions
-from tasks.downstream.measures import accuracy, f1, matthews, pearson, spearman
+from tasks.downstream.metrics import accuracy, f1, matthews, pearson, spearman
 
 RECIPE = {"max_len": 128, "epochs": 3, "batch": 32, "peak": 5e-5}
 SEEDS = (0, 1, 2)

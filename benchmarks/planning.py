@@ -25,7 +25,7 @@ from ernie.train.log import read_records
 from pretrain.config import load
 from pretrain.planner.cost import cost, work_of
 from pretrain.planner.machine import Machine
-from tasks.downstream.measures import spearman
+from tasks.downstream.metrics import spearman
 
 LAYOUTS = (
     "{data: 1}",

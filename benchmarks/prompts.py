@@ -37,8 +37,8 @@ from record_files import Records, cached_record, slug
 from ernie.decode.ngram import NgramModel
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, set_weights
-from finetune.model import FinetunedModel
-from tasks.downstream.measures import cer, wer
+from inference.task_model import TaskModel
+from tasks.downstream.metrics import cer, wer
 from tasks.downstream.transcribe import Transcribe
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz'"
@@ -158,7 +158,7 @@ def pretrained(run: Path, fresh: Path, folder: Path) -> Path:
 
 def error_rates(run: Path, prompts: Path, language: Path) -> dict[str, Any]:
     """The word and letter error rates of a run by three ways of decoding."""
-    model = FinetunedModel.load(run)
+    model = TaskModel.load(run)
     greedy = model.task
     assert isinstance(greedy, Transcribe)
 

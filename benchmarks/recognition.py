@@ -53,9 +53,9 @@ from ernie.audio.wave import pieces, read_wave
 from ernie.decode.stream import Stream
 from ernie.model.weights import arrays, set_weights
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
-from finetune.model import FinetunedModel
-from finetune.recognizer import SpeechRecognizer
-from tasks.downstream.measures import wer
+from inference.recognizer import SpeechRecognizer
+from inference.task_model import TaskModel
+from tasks.downstream.metrics import wer
 from tasks.downstream.transcribe import Transcribe
 
 WORDS = "zero one two three four five six seven eight nine".split()
@@ -124,7 +124,7 @@ def main() -> None:
     def record(arm: str, seed: int) -> dict[str, float]:
         run = output / name / f"{slug(arm)}-{seed}"
         fine_tune(fresh, strings, run, arm, arguments.epochs, seed)
-        disturbed = disturbed_rates(FinetunedModel.load(run), strings) if arm in DISTURBED else {}
+        disturbed = disturbed_rates(TaskModel.load(run), strings) if arm in DISTURBED else {}
         return error_rates(run, strings) | disturbed
 
     for seed in arguments.seeds:
@@ -194,7 +194,7 @@ def fine_tune(model: Path, strings: Path, run: Path, arm: str, epochs: int, seed
 
 def error_rates(run: Path, strings: Path) -> dict[str, float]:
     """The word error rates of a run; for encoders in chunks also of streaming, with real-time factor and delay."""
-    model, results = FinetunedModel.load(run), {}
+    model, results = TaskModel.load(run), {}
     task = model.task
     assert isinstance(task, Transcribe)
     for split in ("test", "long"):
@@ -221,7 +221,7 @@ def error_rates(run: Path, strings: Path) -> dict[str, float]:
     return results
 
 
-def disturbed_rates(model: FinetunedModel, strings: Path) -> dict[str, float]:
+def disturbed_rates(model: TaskModel, strings: Path) -> dict[str, float]:
     """The word error rates with an offset added and after silence, and the number of words in a minute of zeros."""
     files, texts = zip(*read_table(strings / "test.tsv"), strict=True)
     waves = [read_wave(file, RATE).samples for file in files]
@@ -247,7 +247,7 @@ def disturbed_rates(model: FinetunedModel, strings: Path) -> dict[str, float]:
 
 
 @contextmanager
-def deaf(model: FinetunedModel) -> Iterator[None]:
+def deaf(model: TaskModel) -> Iterator[None]:
     """Cut the decoder off from the sound: zero the values it attends to; the segments cut by CTC stay the same."""
     before = arrays(model.head)
     with paddle.no_grad():
@@ -258,7 +258,7 @@ def deaf(model: FinetunedModel) -> Iterator[None]:
     set_weights(model.head, before, "the head")
 
 
-def streamed(model: FinetunedModel, file: Path) -> tuple[str, float, list[float]]:
+def streamed(model: TaskModel, file: Path) -> tuple[str, float, list[float]]:
     """The transcript of a sound streamed in pieces of a tenth of a second, its seconds, and each word's delay: the
     seconds from the vector at which CTC first predicts it to its output, not counting computation."""
     wave, stream = read_wave(file, RATE), Stream(SpeechRecognizer(model))

@@ -36,9 +36,9 @@ from record_files import Records, cached_record
 from ernie.decode.chain import Chain
 from ernie.decode.stream import Stream, StreamDecoder
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
-from finetune.recognizer import SpeechRecognizer
-from finetune.translator import TextTranslator
-from tasks.downstream.measures import wer
+from inference.recognizer import SpeechRecognizer
+from inference.translator import TextTranslator
+from tasks.downstream.metrics import wer
 
 GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
 ALONE, DISTANCES = 0, (1, 2, 3)

@@ -53,8 +53,8 @@ from ernie.model.voice_loss import MIN_LOG_SCALE, Segment, conditioners, likelih
 from ernie.text.pronounce import read_dictionary
 from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer
-from finetune.model import FinetunedModel
-from tasks.downstream.measures import wer
+from inference.task_model import TaskModel
+from tasks.downstream.metrics import wer
 from tasks.downstream.synthesize import Synthesize
 
 SPEAKER = "jackson"
@@ -163,7 +163,7 @@ def pronunciations(archive: Path, file: Path) -> Path:
 class Heard:
     """A test recording: its samples, their negative log likelihood, and the teacher-forced conditioner of the voice."""
 
-    def __init__(self, model: FinetunedModel, file: Path, text: str):
+    def __init__(self, model: TaskModel, file: Path, text: str):
         task, head = model.task, model.head
         assert isinstance(task, Synthesize)
         row = Row({"audio": str(file), "text": text})
@@ -184,7 +184,7 @@ class Heard:
 @paddle.no_grad()
 def measured(run: Path, strings: Path) -> dict[str, Any]:
     """The measurements of a voice on held-out recordings."""
-    model = FinetunedModel.load(run)
+    model = TaskModel.load(run)
     task, head = model.task, model.head
     assert isinstance(task, Synthesize)
     rows = list(read_table(strings / "test.tsv"))
@@ -233,10 +233,10 @@ def in_turns(
 
 def gradient_spikes(run: Path, strings: Path, seed: int) -> float:
     """The largest gradient norm over the first steps of training a new head on a run's encoder, in medians."""
-    trained = FinetunedModel.load(run)
+    trained = TaskModel.load(run)
     task, ernie = trained.task, trained.ernie
     paddle.seed(seed)
-    model = FinetunedModel(ernie, task)
+    model = TaskModel(ernie, task)
     task.initialize(ernie, model.head)
     rows = [Row({"audio": str(file), "text": text}) for file, text in read_table(strings / "train.tsv")]
     samples = [task.training_example(row, trained.tokenizer).samples[0] for row in rows[: 8 * STEPS]]
@@ -307,7 +307,7 @@ def errors(sound: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def misunderstood(run: Path, strings: Path, recognizer: Path) -> dict[str, float]:
     """The word error rate of a recognizer on what the voice says, and on the recordings of the same strings."""
-    voice, listener = FinetunedModel.load(run), FinetunedModel.load(recognizer)
+    voice, listener = TaskModel.load(run), TaskModel.load(recognizer)
     rows = list(read_table(strings / "test.tsv"))
     spoken = [answer["audio"] for answer in voice.predict([{"text": text} for _, text in rows])]
     for number, sound in enumerate(spoken[:3]):
@@ -322,7 +322,7 @@ def misunderstood(run: Path, strings: Path, recognizer: Path) -> dict[str, float
 
 
 @paddle.no_grad()
-def without_vocoder(voice: FinetunedModel, text: str) -> list[float]:
+def without_vocoder(voice: TaskModel, text: str) -> list[float]:
     """The sound of a text: frames predicted by the voice's decoder, made audible by Griffin and Lim's method."""
     task, head = voice.task, voice.head
     assert isinstance(task, Synthesize)

@@ -49,7 +49,7 @@ from ernie.data.labeled.row import RowOptions
 from ernie.decode.latency import Latency, average_lagging
 from ernie.decode.translator import Progress
 from ernie.text.load import load_tokenizer
-from finetune.translator import TextTranslator
+from inference.translator import TextTranslator
 from tasks.downstream.bleu import bleu
 
 SHAPE: dict[str, Any] = {"layers": 3, "hidden_size": 256, "heads": 4, "intermediate_size": 1024}

@@ -1,7 +1,7 @@
 """Configuration: a frozen dataclass is the schema, YAML is the file format.
 
-`build` validates a tree (see ernie/tree.py) against a dataclass and collects all mistakes before it raises, so that
-users can fix a file in one go.
+`build` validates a tree (see ernie/yaml_tree.py) against a dataclass and collects all mistakes before it
+raises, so that users can fix a file in one go.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ernie.errors import UserError, nearest
-from ernie.tree import NOT_SHOWN, ConfigError, Value, described, dump_plain, from_dict, read
+from ernie.yaml_tree import NOT_SHOWN, ConfigError, Value, described, dump_plain, from_dict, read
 
 __all__ = [
     "ConfigError",

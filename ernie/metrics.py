@@ -42,7 +42,7 @@ class Score:
         return self.name in LOWER_IS_BETTER
 
     @property
-    def goodness(self) -> float:
+    def normalized_score(self) -> float:
         """The value on a scale where higher is better and 1 is perfect: the inverse if lower is better.
 
         Of a perplexity this is the geometric mean of the predicted probabilities of the targets.

@@ -17,7 +17,7 @@ from ernie.errors import UserError, nearest
 
 T = TypeVar("T")
 Item = TypeVar("Item")
-_OWN = ("ernie", "tasks", "pretrain", "finetune")  # the library's packages
+_OWN = ("ernie", "tasks", "pretrain", "inference", "finetune")  # the library's packages
 _LISTED = 10  # modules that a message lists
 
 

@@ -20,7 +20,7 @@ from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task
-from tasks.downstream.measures import accuracy
+from tasks.downstream.metrics import accuracy
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -43,16 +43,16 @@ class Grade(TextTask):
     lowest: int = 1
     highest: int = 5
 
-    measures: ClassVar = {"kappa": kappa, "accuracy": accuracy}
-    usual: ClassVar = 2
+    known_metrics: ClassVar = {"kappa": kappa, "accuracy": accuracy}
+    default_metrics: ClassVar = 2
 
-    def truth(self, row: Row) -> int:
+    def target(self, row: Row) -> int:
         grade = row.text(self.label)
         if not grade.isdecimal() or not self.lowest <= int(grade) <= self.highest:
             raise UserError(f"grade '{grade}' is not a whole number from {self.lowest} to {self.highest}")
         return int(grade)
 
-    target = truth
+    sample_target = target
 
     def prediction(self, answer: Answer) -> int:
         return answer["grade"]

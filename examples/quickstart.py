@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from ernie import ErnieModel
 from ernie.cli import main as ernie
-from ernie.data.order import key
+from ernie.data.seeded_rng import key
 
 HOME = Path("runs/quickstart")
 PRETRAIN, FINETUNE = "configs/pretrain/quickstart.yaml", "configs/finetune/quickstart.yaml"

@@ -22,7 +22,7 @@ import numpy as np
 from ernie.data.document import Document, Sample
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import TokenTask, pretrain_task, single
-from tasks.passages import stretches
+from tasks.passages import token_spans
 
 
 @pretrain_task("shuffled_words")
@@ -39,7 +39,7 @@ class ShuffledWords(TokenTask):
     metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "accuracy")
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
-        for start, stop in stretches(items[0], self.length - 2):
+        for start, stop in token_spans(items[0], self.length - 2):
             ids = items[0].ids[start:stop].astype(np.int64)
             moved = np.flatnonzero(rng.random(len(ids)) < self.share)
             shuffled = ids.copy()

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from reprlib import repr as shortened
 
 import numpy as np
 
-from ernie.data.document import IGNORE, Sample
-from ernie.errors import TrainingFailed
+from ernie.data.document import IGNORE, Sample, content
+from ernie.data.labeled.row import Row
+from ernie.errors import TrainingFailed, UserError, about, nearest
 from ernie.kernels.precision import computing
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
 from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.settings import RateConfig
-from finetune.check_kind import check_kind
 from finetune.config import FinetuneConfig
 from finetune.label_remarks import label_counts, listed_counts
-from finetune.loop import finetune, planned_steps
 from finetune.prepare import Prepared, describe, prepare_all
-from finetune.run import check_segments
-from finetune.start import kept_head, load_encoder, remark_on_head, starting_task
-from tasks.downstream.base import FinetuneTask
+from finetune.train.loop import finetune, planned_steps
+from finetune.train.run import check_segments
+from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
+from tasks.downstream.base import Example, FinetuneTask, TextTask
+from tasks.downstream.calling import named
 
 _ROWS = {"train": 16, "dev": 4}  # of the trial step and of the scoring, where a voice takes long for each row
 _SHOWN = 60  # tokens of the example that are shown
@@ -125,3 +128,54 @@ def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, few
         if not np.isfinite(score):
             yield f"note: {name} is {score} on the first {plural(scored, 'row')} of dev; no checkpoint is best by that"
     yield f"ok: one step on {rows} rows and a scoring of {scored}: loss {loss:.4f}, {seconds:.1f} s"
+
+
+def check_kind(task: FinetuneTask, splits: Mapping[str, Prepared], tokenizer: Tokenizer) -> None:
+    """Check targets and training examples, and that they are the same when made again.  Raises UserError if not."""
+    if not 1 <= task.default_metrics <= len(task.known_metrics):
+        known = f"{plural(len(task.known_metrics), 'metric')}: {', '.join(task.known_metrics) or 'none'}"
+        raise UserError(
+            f"{named(task, 'default_metrics')} is {task.default_metrics}, and it has "
+            f"{known}; expected how many of them are used by default"
+        )
+    names = {item.name for item in fields(task)}
+    for name in task.head_fields:
+        if name not in names:
+            raise UserError(f"{named(task, 'head_fields')} names '{name}', which is no field.{nearest(name, names)}")
+    for split in splits.values():
+        for row, example in zip(split.rows, split.examples, strict=True):
+            with about(row.place):
+                _check_target(task, row)
+                if split.name == "train":
+                    _check_example(task, example, task.training_example(row, tokenizer))
+
+
+def _check_target(task: FinetuneTask, row: Row) -> None:
+    target, again = task.target(row), task.target(row)
+    if target is None:
+        raise UserError(f"{named(task, 'target')} returns None; expected the row's target, as the metrics take it")
+    if pickle.dumps(target) != pickle.dumps(again):
+        raise UserError(
+            f"{named(task, 'target')} returns {shortened(target)} and, called again, {shortened(again)}; a target has "
+            "to follow from the row alone"
+        )
+
+
+def _check_example(task: FinetuneTask, example: Example, again: Example) -> None:
+    method = named(task, "sample_target" if isinstance(task, TextTask) else "training_example")
+    for label in (label for sample in example.samples for label in sample.labels.values()):
+        numbers = np.asarray(label)
+        if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
+            raise UserError(f"{method} gives the label {shortened(numbers.tolist())}; expected finite numbers")
+    if _contents(example) != _contents(again):
+        raise UserError(
+            f"{method} gives something else when called again for the row, so that no run could be repeated; use no "
+            "random numbers, and keep no state between two calls"
+        )
+
+
+def _contents(example: Example) -> list[list[bytes]]:
+    return [
+        [*content(sample.ids, sample.segments, sample.labels), np.asarray(sample.decoder_ids).tobytes()]
+        for sample in example.samples
+    ]

@@ -202,10 +202,10 @@ class FinetuneConfig:
             list(self.trials())
         for model, splits in self.published.items():
             for split, name in ((split, name) for split, scores in splits.items() for name in scores):
-                if name not in self.task.measures:
+                if name not in self.task.known_metrics:
                     raise UserError(
                         f"published.{model}.{split}: {self.task.variant_name} has no metric '{name}'."
-                        f"{nearest(name, self.task.measures)}"
+                        f"{nearest(name, self.task.known_metrics)}"
                     )
 
     def trials(self) -> Iterator[tuple[str, TrainConfig]]:

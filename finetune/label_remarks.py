@@ -34,10 +34,10 @@ def label_counts(task: FinetuneTask, rows: Sequence[Row]) -> Counter[str]:
 
 def labels_of(task: FinetuneTask, row: Row) -> Sequence[str]:
     """Return the labels of a row, for kinds with `labels`: one, those that apply, or one for each word."""
-    names, truth = getattr(task, "labels"), task.truth(row)  # noqa: B009 - not every kind has labels
-    if isinstance(truth, np.ndarray):  # of a multi-label task: whether each label applies
-        return [names[n] for n in np.flatnonzero(truth)]
-    return [names[truth]] if isinstance(truth, int) else truth
+    names, target = getattr(task, "labels"), task.target(row)  # noqa: B009 - not every kind has labels
+    if isinstance(target, np.ndarray):  # of a multi-label task: whether each label applies
+        return [names[n] for n in np.flatnonzero(target)]
+    return [names[target]] if isinstance(target, int) else target
 
 
 def listed_counts(counts: Mapping[str, int], rows: int, unit: str) -> str:

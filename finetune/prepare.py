@@ -201,8 +201,8 @@ def prepare(
             say(f"{split.name}: {number:,} of {plural(len(split.rows), 'row')} read, {left / 60:.1f} minutes left")
         try:
             if labeled:
-                with calling(task, "truth", row.place):
-                    task.truth(row)
+                with calling(task, "target", row.place):
+                    task.target(row)
             with calling(task, make.__name__, row.place):
                 examples.append(make(row, tokenizer))
             usable.append(row)
@@ -248,7 +248,7 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
         least = "at least " if any(len(part) > MOST_COUNTED for cell in cells for part in _strings(cell)) else ""
         rows_cut = "every row" if len(cut) == len(examples) else f"{len(cut):,} of {plural(len(examples), 'row')}"
         remarks.append(
-            f"{split.name}: {rows_cut} cut to {task.cut_to}, the first at {split.rows[cut[0]].place}; "
+            f"{split.name}: {rows_cut} cut to {task.truncation_note}, the first at {split.rows[cut[0]].place}; "
             f"{least}{plural(sum(examples[i].cut for i in cut), 'token')} not seen"
         )
     empty = [i for i, example in enumerate(examples) if example.empty]
@@ -258,8 +258,8 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
             f"{split.rows[empty[0]].place}; kept as they are"
         )
     remarks += _unknown_remarks(split, examples, tokenizer) + _stripped_remarks(task, split, tokenizer)
-    for what in dict.fromkeys(what for example in examples for what in example.odd):
-        places = [row.place for row, example in zip(split.rows, examples, strict=True) if what in example.odd]
+    for what in dict.fromkeys(what for example in examples for what in example.warnings):
+        places = [row.place for row, example in zip(split.rows, examples, strict=True) if what in example.warnings]
         remarks.append(f"{split.name}: {plural(len(places), 'row')} with {what}, the first at {places[0]}")
     return remarks
 
@@ -273,7 +273,7 @@ def _contradictions(task: FinetuneTask, split: Split) -> list[str]:
     for row in split.rows:
         cells = (row.get(column) for column in task.read_columns)
         text = tuple(cell if isinstance(cell, str) else repr(cell) for cell in cells)
-        label = np.asarray(task.truth(row)).tolist()
+        label = np.asarray(task.target(row)).tolist()
         first, expected = labels.setdefault(text, (row, label))
         if label != expected:
             differ.append((first, row))

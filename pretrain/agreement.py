@@ -12,7 +12,7 @@ from ernie.config import dump
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.parallel.layout import ParallelConfig
-from ernie.parallel.timetable import Deadlock, pipeline_schedule, simulate
+from ernie.parallel.pipeline_schedule import Deadlock, pipeline_schedule, simulate
 from ernie.parallel.world import World
 from pretrain.config import PretrainConfig
 from pretrain.feeds import label_files

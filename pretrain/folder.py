@@ -16,8 +16,8 @@ from ernie.config import differences, dump, to_dict
 from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
 from ernie.errors import UserError, check_exists, nearest
+from ernie.json_file import read_json
 from ernie.registry import plugin_sources
-from ernie.saved import read_json
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import LOCK, run_lock
 from ernie.train.origin import origin

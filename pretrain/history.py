@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.json_file import check_kind, parsing
 from ernie.metrics import Score
-from ernie.saved import check_kind, parsing
 from ernie.train.log import METRICS_FILE, read_records
 
 _REMEDY = "The file is damaged or was written by another version."

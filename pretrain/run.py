@@ -19,11 +19,11 @@ from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.data.stream import merged_states
 from ernie.errors import NotFinite, TrainingFailed, UserError
+from ernie.json_file import read_json
 from ernie.metrics import Score
 from ernie.model.weights import arrays, load_weights, read_arrays, save_arrays, save_weights, set_weights
 from ernie.parallel.world import World
 from ernie.report.words import plural
-from ernie.saved import read_json
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.checkpoint import Checkpoints, remedy
 from ernie.train.log import Log
@@ -364,10 +364,10 @@ def sample_hash(checksum: int) -> str:
 
 
 def overall(headlines: Sequence[Score]) -> float | None:
-    """Return the score by which the best checkpoint is chosen: the sum of goodness over a run's tasks.
+    """Return the score by which the best checkpoint is chosen: the sum of normalized_score over a run's tasks.
 
     A task that has not arrived counts as 0, so that neither the first stages, which measure the fewest tasks, look
     best, nor checkpoints from before the schedule was extended.  None if a score is not finite.
     """
-    total = sum(score.goodness for score in headlines)
+    total = sum(score.normalized_score for score in headlines)
     return total if math.isfinite(total) else None

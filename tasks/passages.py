@@ -9,7 +9,7 @@ import numpy as np
 from ernie.data.document import Document
 
 
-def stretches(document: Document, max_tokens: int) -> list[tuple[int, int]]:
+def token_spans(document: Document, max_tokens: int) -> list[tuple[int, int]]:
     """Split a document's tokens into spans [start, stop) of at most `max_tokens`, at sentence ends where possible.
 
     A sentence longer than `max_tokens` is split.  Every token lies in exactly one span.

@@ -30,9 +30,10 @@ data: {max_len: 32, batch_tokens: 256}
 probe: {batches: 1}
 """
 PYTHON = """
-import ernie, tasks, pretrain, finetune
+import ernie, tasks, pretrain, inference, finetune
 from ernie import ErnieModel
-assert all('site-packages' in module.__file__ for module in (ernie, tasks, pretrain, finetune)), ernie.__file__
+packages = ernie, tasks, pretrain, inference, finetune
+assert all('site-packages' in module.__file__ for module in packages), ernie.__file__
 print(ErnieModel.from_pretrained('run').config)
 """
 KERNELS = """
@@ -44,7 +45,7 @@ assert sorted(path.stem for path in SHIPPED.iterdir()) == sorted(VARIANTS), list
 CONFIGS = """
 import sys
 import finetune.config, pretrain.config
-from ernie.shipped import configs
+from ernie.builtin_configs import configs
 assert not configs().is_relative_to(sys.argv[1]), configs()
 print(finetune.config.load('glue/sst2').train, pretrain.config.load('ernie2-en').train)
 """

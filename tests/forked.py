@@ -79,7 +79,7 @@ def _serve(path: str) -> list[str]:
     import paddle.distributed.fleet  # noqa: F401
 
     import ernie.cli  # noqa: F401
-    import finetune.run  # noqa: F401
+    import finetune.train.run  # noqa: F401
     import pretrain.run  # noqa: F401
 
     gc.collect()

@@ -164,7 +164,7 @@ def test_a_module_that_shadows_a_library_package_is_named(tmp_path: Path, inside
 
 
 def test_a_shadowing_module_next_to_the_library_packages_is_named(tmp_path: Path) -> None:
-    for name in ("ernie", "tasks", "pretrain", "finetune"):
+    for name in ("ernie", "tasks", "pretrain", "inference", "finetune"):
         shutil.copytree(ROOT / name, tmp_path / name)
     stray = tmp_path / "examples" / "tasks.py"
     stray.parent.mkdir()

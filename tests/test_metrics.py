@@ -156,5 +156,5 @@ def test_goodness_is_one_for_a_perfect_model_and_lower_for_a_poor_one() -> None:
         right, wrong = np.zeros(4), np.full(4, 3.0)
         perfect = score(name, LABELS[:4], LABELS[:4], right)
         poor = score(name, 1 - LABELS[:4], LABELS[:4], wrong)
-        assert perfect.goodness == 1 > poor.goodness >= 0
+        assert perfect.normalized_score == 1 > poor.normalized_score >= 0
         assert perfect.lower_is_better == (perfect.value < poor.value)

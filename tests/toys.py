@@ -268,7 +268,7 @@ import numpy as np
 
 from ernie.errors import UserError
 from tasks.downstream.base import TextTask, finetune_task, rounded
-from tasks.downstream.measures import accuracy
+from tasks.downstream.metrics import accuracy
 
 
 @finetune_task("warning")
@@ -278,16 +278,16 @@ class Warning(TextTask):
 
     sign: str = "yes"
 
-    measures: ClassVar = {"accuracy": accuracy}
+    known_metrics: ClassVar = {"accuracy": accuracy}
 
-    def truth(self, row):
+    def target(self, row):
         given = row.text(self.label)
         if given not in (self.sign, "-"):
             raise UserError(f"label '{given}' is neither {self.sign} nor -")
         return int(given == self.sign)
 
-    def target(self, row):
-        return np.array([[self.truth(row)]], np.float32)
+    def sample_target(self, row):
+        return np.array([[self.target(row)]], np.float32)
 
     def prediction(self, answer):
         return int(answer["chance"] > 0.5)

@@ -13,18 +13,18 @@ from toys import TOKENIZER, TOYS, Toy, tiny_encoder
 
 from ernie.data.labeled.read import Split
 from ernie.train.settings import RateConfig
-from finetune.checkpoint import Evaluation
 from finetune.config import TrainConfig
-from finetune.loop import finetune
-from finetune.model import FinetunedModel
 from finetune.prepare import prepare
+from finetune.train.checkpoint import Evaluation
+from finetune.train.loop import finetune
+from inference.task_model import TaskModel
 
 
 @dataclass(frozen=True)
 class Trained:
     """The result of fine-tuning on a toy."""
 
-    model: FinetunedModel
+    model: TaskModel
     evaluations: list[Evaluation]
 
 
@@ -48,4 +48,4 @@ def trained(kind: str) -> Trained:
             found = train(TOYS[kind])
             found.model.save(folder)
             evaluations.write_bytes(pickle.dumps(found.evaluations))
-    return Trained(FinetunedModel.load(folder), pickle.loads(evaluations.read_bytes()))
+    return Trained(TaskModel.load(folder), pickle.loads(evaluations.read_bytes()))

@@ -1,4 +1,4 @@
-"""The sides of benchmarks/inference.py that run an ONNX file: `inference_onnx.py onnxruntime|openvino CASE`.
+"""The sides of benchmarks/encoding.py that run an ONNX file: `inference_onnx.py onnxruntime|openvino CASE`.
 
 ONNX Runtime runs it quantized dynamically to int8, per channel; OpenVINO in bfloat16.
 """

@@ -1,4 +1,4 @@
-"""Our side of benchmarks/inference.py: `inference_ours.py PRECISION CASE`."""
+"""Our side of benchmarks/encoding.py: `inference_ours.py PRECISION CASE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's side of benchmarks/inference.py: weights and computation in bfloat16, eager or --compiled."""
+"""PyTorch's side of benchmarks/encoding.py: weights and computation in bfloat16, eager or --compiled."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class FeatureState:
         return arrays
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> FeatureState:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> FeatureState:
         """Restore a state from its `arrays`."""
         statistics = (
             Statistics(float(arrays["count"]), arrays["total"], arrays["squares"]) if "count" in arrays else None

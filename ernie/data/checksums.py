@@ -10,7 +10,7 @@ from typing import Any
 
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError
-from ernie.saved import check_not_lfs_pointer
+from ernie.json_file import check_not_lfs_pointer
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 

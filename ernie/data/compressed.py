@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from ernie.errors import UserError
-from ernie.saved import check_not_lfs_pointer
+from ernie.json_file import check_not_lfs_pointer
 
 # A file may hold this many times its own size, and any file this many bytes.  Text shrinks to a third or a tenth.
 MOST_TIMES, ALWAYS = 250, 1 << 28

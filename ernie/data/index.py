@@ -8,7 +8,7 @@ from typing import Any
 
 from ernie.config import ConfigError, build, from_dict
 from ernie.errors import UserError
-from ernie.saved import read_json
+from ernie.json_file import read_json
 
 FORMAT = 1
 _REBUILD = "The corpus cannot be used: rebuild it with 'ernie data build'."

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ernie.config import build, from_dict
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.document import Document
 from ernie.data.index import damaged, read_index
 from ernie.text.tokenizer import Tokenizer
@@ -226,7 +226,7 @@ class Share(Sequence[Document]):
 
     def _indices(self, positions: np.ndarray) -> np.ndarray:
         """Return the split's indices of the documents at these positions."""
-        return order.permute(positions, len(self._split), order.key("share"))
+        return seeded_rng.permute(positions, len(self._split), seeded_rng.key("share"))
 
 
 class _Shard(NamedTuple):

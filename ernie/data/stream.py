@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.batch import Packed, pack, plan
 from ernie.data.document import Sample
 from ernie.data.shards import Share, Split
@@ -78,10 +78,10 @@ class Source:
         size = len(self.items)
         window = self.task.window
         positions = np.arange(first, last + window - 1) % size
-        indices = order.permute(positions, size, order.key(self.seed, self.name, epoch))
+        indices = seeded_rng.permute(positions, size, seeded_rng.key(self.seed, self.name, epoch))
         for k in range(last - first):
             index = int(indices[k])
-            rng = order.generator(self.seed, self.name, epoch, index)
+            rng = seeded_rng.generator(self.seed, self.name, epoch, index)
             items = [self.items[int(i)] for i in indices[k : k + window]]
             with self._error_context(index):
                 samples = self._make_samples(items, rng)
@@ -152,7 +152,7 @@ class Source:
         if not samples:
             return []
         self._check_labels_match(samples)
-        rng = order.generator(self.seed, self.name, epoch, f"block {first}")
+        rng = seeded_rng.generator(self.seed, self.name, epoch, f"block {first}")
         name_array = np.asarray(names, dtype=np.int64)
         planned = plan([len(sample) for sample in samples], self.budget, rng)
         return [pack([samples[i] for i in batch], name_array[batch]) for batch in planned]

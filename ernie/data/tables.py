@@ -8,7 +8,7 @@ from typing import Any
 
 from ernie.data import compressed
 from ernie.errors import UserError
-from ernie.saved import check_not_lfs_pointer
+from ernie.json_file import check_not_lfs_pointer
 
 _ROWS = 64  # decoded at a time
 _MEMORY = 1 << 28  # bytes of these rows

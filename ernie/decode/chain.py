@@ -34,13 +34,13 @@ class ChainState:
         """The number of streams."""
         return self.states[0].streams
 
-    def chosen(self, streams: Sequence[int]) -> ChainState:
+    def select(self, streams: Sequence[int]) -> ChainState:
         """Return the state of these streams only, in this order."""
-        return ChainState(tuple(state.chosen(streams) for state in self.states))
+        return ChainState(tuple(state.select(streams) for state in self.states))
 
-    def with_others(self, others: Sequence[ChainState]) -> ChainState:
+    def concat(self, others: Sequence[ChainState]) -> ChainState:
         """Concatenate the streams of this state and of others, in order."""
-        joined = (own.with_others([other.states[n] for other in others]) for n, own in enumerate(self.states))
+        joined = (own.concat([other.states[n] for other in others]) for n, own in enumerate(self.states))
         return ChainState(tuple(joined))
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -95,10 +95,10 @@ class Chain(Generic[In, Out]):
         if len(state.states) != len(self._decoders):
             raise UserError(f"this state is of a chain of {len(state.states)}, and this one has {len(self._decoders)}")
 
-    def of_arrays(self, arrays: Mapping[str, np.ndarray]) -> ChainState:
+    def from_arrays(self, arrays: Mapping[str, np.ndarray]) -> ChainState:
         """Restore a state from `ChainState.arrays`."""
         kinds = map(restorable, self._decoders)
-        return ChainState(tuple(kind.of_arrays(strip_prefix(str(n), arrays)) for n, kind in enumerate(kinds)))
+        return ChainState(tuple(kind.from_arrays(strip_prefix(str(n), arrays)) for n, kind in enumerate(kinds)))
 
 
 class Moment(NamedTuple):

@@ -83,7 +83,7 @@ class Edges:
         return {"loudness": self.loudness, "edges": np.array([self.count, self.begin, self.spike, self.settled])}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Edges:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Edges:
         """Restore them from the result of `arrays`; those of an older state are empty."""
         return cls(arrays["loudness"], *map(int, arrays["edges"])) if "edges" in arrays else cls()
 

@@ -91,18 +91,18 @@ class StreamState:
         return own if self.decoder_state is None else own | with_prefix("writing", self.decoder_state.arrays())
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> StreamState:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> StreamState:
         """Restore a state from its `arrays`."""
         fields = json.loads(str(arrays["told"]))
         decoder_arrays = strip_prefix("writing", arrays)
         return cls(
-            FeatureState.of_arrays(strip_prefix("sound", arrays)),
+            FeatureState.from_arrays(strip_prefix("sound", arrays)),
             arrays["frames"],
             spikes=tuple(Spike(*spike) for spike in fields.pop("spikes")),
-            decoder_state=SegmentDecoderState.of_arrays(decoder_arrays) if decoder_arrays else None,
+            decoder_state=SegmentDecoderState.from_arrays(decoder_arrays) if decoder_arrays else None,
             hypotheses=tuple(map(Hypothesis.of_json, fields.pop("readings"))),
             trimmed=fields.pop("past", 0),
-            edges=Edges.of_arrays(arrays),
+            edges=Edges.from_arrays(arrays),
             **fields,
         )
 
@@ -128,11 +128,11 @@ class RecognitionState:
         streams = zip(self.stream_states, counts, strict=True)
         return replace(self, stream_states=tuple(stream.forget(count) for stream, count in streams))
 
-    def chosen(self, streams: Sequence[int]) -> RecognitionState:
+    def select(self, streams: Sequence[int]) -> RecognitionState:
         """Return the state of these streams only, in this order."""
-        return RecognitionState(tuple(self.stream_states[n] for n in streams), self.cache.chosen(streams), self.model)
+        return RecognitionState(tuple(self.stream_states[n] for n in streams), self.cache.select(streams), self.model)
 
-    def with_others(self, others: Sequence[RecognitionState]) -> RecognitionState:
+    def concat(self, others: Sequence[RecognitionState]) -> RecognitionState:
         """Concatenate the streams of this state and of others, in order."""
         states = [self, *others]
         stream_states = tuple(stream for state in states for stream in state.stream_states)
@@ -148,11 +148,11 @@ class RecognitionState:
         return own
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RecognitionState:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RecognitionState:
         """Restore a state from its `arrays`."""
         numbers = range(int(arrays["streams"]))
-        stream_states = tuple(StreamState.of_arrays(strip_prefix(str(number), arrays)) for number in numbers)
-        cache = KeyValueCache.of_arrays(strip_prefix("memory", arrays))
+        stream_states = tuple(StreamState.from_arrays(strip_prefix(str(number), arrays)) for number in numbers)
+        cache = KeyValueCache.from_arrays(strip_prefix("memory", arrays))
         return cls(stream_states, cache, str(arrays.get("model", "")))
 
 

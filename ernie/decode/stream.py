@@ -31,22 +31,22 @@ class State(Protocol):
     def streams(self) -> int:
         """The number of streams."""
 
-    def chosen(self: S, streams: Sequence[int]) -> S:
+    def select(self: S, streams: Sequence[int]) -> S:
         """Return the state of these streams only, in this order."""
 
-    def with_others(self: S, others: Sequence[S]) -> S:
+    def concat(self: S, others: Sequence[S]) -> S:
         """Concatenate the streams of this state and of others, in order."""
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as arrays by name."""
 
     @classmethod
-    def of_arrays(cls: type[S], arrays: Mapping[str, np.ndarray]) -> S:
+    def from_arrays(cls: type[S], arrays: Mapping[str, np.ndarray]) -> S:
         """Restore a state from its `arrays`."""
 
 
 _NAMES = "state.names"  # the key of the array that lists the names of all others
-# What NumPy and `of_arrays` may raise for a file that holds no valid state.
+# What NumPy and `from_arrays` may raise for a file that holds no valid state.
 _DAMAGED = (
     OSError,
     ValueError,
@@ -118,7 +118,7 @@ def save_state(state: State, path: str | Path) -> None:
 class Restorable(Protocol[T_co]):
     """Restores states from arrays: a state class, or a chain of decoders."""
 
-    def of_arrays(self, arrays: Mapping[str, np.ndarray]) -> T_co:
+    def from_arrays(self, arrays: Mapping[str, np.ndarray]) -> T_co:
         """Restore a state from its `arrays`."""
 
 
@@ -128,7 +128,7 @@ def restorable(decoder: Any) -> Restorable[Any]:
     Raises UserError for what is no decoder.
     """
     found: Any = decoder
-    if not hasattr(decoder, "of_arrays"):
+    if not hasattr(decoder, "from_arrays"):
         check_decoder(decoder)
         found = type(decoder.begin())
     return found
@@ -150,7 +150,7 @@ def load_state(decoder: Any, path: str | Path) -> Any:
         missing = sorted({*map(str, arrays.pop(_NAMES, ()))} - {*arrays})
         if missing:
             raise ValueError(f"it lacks {', '.join(missing)}")
-        return kind.of_arrays(arrays)
+        return kind.from_arrays(arrays)
     except _DAMAGED as error:
         name = getattr(kind, "__name__", type(kind).__name__)
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error

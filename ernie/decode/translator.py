@@ -23,7 +23,7 @@ from ernie.model.cache import KeyValueCache
 from ernie.model.decoder import Source
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, identity, tokenizer_of
-from ernie.model.reading import sources_of
+from ernie.model.prefix_source import sources_of
 from ernie.model.translation import TranslationHead
 
 # A target has at most 2 r n + 10 tokens for a source of n, end included, r being the ratio that catch_up stands for.
@@ -78,16 +78,16 @@ class TranslationState:
         """The number of streams."""
         return len(self.progress)
 
-    def chosen(self, streams: Sequence[int]) -> TranslationState:
+    def select(self, streams: Sequence[int]) -> TranslationState:
         """Return the state of these streams only, in this order; one may occur several times."""
         encoder_cache, source_cache, target_cache = (
-            cache.chosen(streams) for cache in (self.encoder_cache, self.source_cache, self.target_cache)
+            cache.select(streams) for cache in (self.encoder_cache, self.source_cache, self.target_cache)
         )
         return TranslationState(
             tuple(self.progress[n] for n in streams), encoder_cache, source_cache, target_cache, self.model
         )
 
-    def with_others(self, others: Sequence[TranslationState]) -> TranslationState:
+    def concat(self, others: Sequence[TranslationState]) -> TranslationState:
         """Concatenate the streams of this state and of others, in order."""
         states = [self, *others]
         progress = tuple(stream for state in states for stream in state.progress)
@@ -111,11 +111,11 @@ class TranslationState:
         return arrays
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TranslationState:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TranslationState:
         """Restore a state from its `arrays`."""
         progress = [_progress(json.loads(str(stream))) for stream in arrays["progress"]]
         encoder_cache, source_cache, target_cache = (
-            KeyValueCache.of_arrays(strip_prefix(name, arrays)) for name in ("encoder", "seen", "own")
+            KeyValueCache.from_arrays(strip_prefix(name, arrays)) for name in ("encoder", "seen", "own")
         )
         return cls(tuple(progress), encoder_cache, source_cache, target_cache, str(arrays.get("model", "")))
 
@@ -287,7 +287,7 @@ class TokenTranslator:
             else:
                 changed[n] = self._with_token(stream, token, int(read))
         if (rows < state.streams).any():
-            target_cache = KeyValueCache.joined([state.target_cache, target_cache]).chosen(rows)
+            target_cache = KeyValueCache.joined([state.target_cache, target_cache]).select(rows)
         return replace(state, progress=tuple(changed), target_cache=target_cache)
 
     def _with_token(self, stream: Progress, token: int, read: int) -> Progress:
@@ -314,7 +314,7 @@ class TokenTranslator:
             renewed = KeyValueCache(batch.layout, self._head.decoder.read(hidden_SD))
             order = np.arange(state.streams)
             order[[n for n, _ in stale]] = state.streams + np.arange(len(stale))
-            state = replace(state, source_cache=KeyValueCache.joined([state.source_cache, renewed]).chosen(order))
+            state = replace(state, source_cache=KeyValueCache.joined([state.source_cache, renewed]).select(order))
         return state, Source(state.source_cache, layout)
 
     def _scores(
@@ -335,12 +335,12 @@ class TokenTranslator:
         state, source = self._source(state, streams, reads)
         beams = [_Beam([(0.0, state.progress[n])], []) for n in streams]
         rows = list(streams)  # of the caches, one for each live hypothesis
-        target_cache = state.target_cache.chosen(rows)
+        target_cache = state.target_cache.select(rows)
         while rows:
             alive = [hypothesis for beam in beams for _, hypothesis in beam.alive]
             layout = Layout.of_lengths([1] * len(alive))
             scores_HV, target_cache = self._scores(
-                alive, layout, Source(source.cache.chosen(rows), layout), target_cache
+                alive, layout, Source(source.cache.select(rows), layout), target_cache
             )
             first, parents, next_rows = 0, [], []
             for n, beam in zip(streams, beams, strict=True):
@@ -349,7 +349,7 @@ class TokenTranslator:
                 parents += [first + parent for parent in kept]
                 next_rows += [n] * len(kept)
                 first += count
-            target_cache, rows = target_cache.chosen(parents), next_rows
+            target_cache, rows = target_cache.select(parents), next_rows
         changed = list(state.progress)
         for n, beam in zip(streams, beams, strict=True):
             changed[n] = beam.best()

@@ -63,10 +63,12 @@ class SegmentDecoderState:
         return {"told": np.array(json.dumps(fields)), "seen": to_numpy(self.hidden), **caches}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SegmentDecoderState:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SegmentDecoderState:
         """Restore a state from its `arrays`."""
         fields = json.loads(str(arrays["told"]))
-        cache, abstractions = (KeyValueCache.of_arrays(strip_prefix(name, arrays)) for name in ("own", "abstractions"))
+        cache, abstractions = (
+            KeyValueCache.from_arrays(strip_prefix(name, arrays)) for name in ("own", "abstractions")
+        )
         fields["spikes"] = tuple(fields["spikes"])
         fields["paths"] = tuple(AcousticPath.of_json(path) for path in fields["paths"])
         return cls(paddle.to_tensor(arrays["seen"]), cache, abstractions, **fields)
@@ -114,8 +116,8 @@ class SegmentDecoder:
             new += tokens
         if ended:
             row = max(range(len(state.paths)), key=lambda n: self._final_score(state.paths[n]))
-            state = replace(state, paths=(state.paths[row],), cache=state.cache.chosen([row]))
-            state = replace(state, abstractions=state.abstractions.chosen([row]))
+            state = replace(state, paths=(state.paths[row],), cache=state.cache.select([row]))
+            state = replace(state, abstractions=state.abstractions.select([row]))
             state, tokens = self._commit(state, len(state.paths[0].tokens))
             new += tokens
         return state, new
@@ -158,7 +160,7 @@ class SegmentDecoder:
         branches, cache = self._search(state, segment, cut)
         parents = [each.parent for each in branches]
         same = parents == list(range(len(state.paths)))
-        abstractions = state.abstractions if same else state.abstractions.chosen(parents)
+        abstractions = state.abstractions if same else state.abstractions.select(parents)
         if self._abstraction is not None:
             lengths = [each.path.symbols - state.paths[each.parent].symbols for each in branches]
             tokens = Layout.of_lengths(lengths)
@@ -210,10 +212,10 @@ class SegmentDecoder:
                     ended.append(each)
                 else:
                     ended.append(each._replace(row=len(caches)))
-                    caches.append(grown.chosen([each.row]))
+                    caches.append(grown.select([each.row]))
             if not live:
                 break
-            cache = grown.chosen([each.row for each in live])
+            cache = grown.select([each.row for each in live])
         branches = merged(ended, self._beam, cut)
         return branches, KeyValueCache.joined([caches[each.row] for each in branches])
 
@@ -233,7 +235,7 @@ class SegmentDecoder:
         """Return the scores (N, V) of the next symbol of each branch, and the cache with its last symbol."""
         parents = [each.parent for each in live]
         if parents != list(range(sources.layout.sequences)):
-            sources = sources.chosen(parents)
+            sources = sources.select(parents)
         inputs = np.array([each.path.recent[-1] if each.path.recent else self._begin for each in live])
         layout, counts = Layout.of_lengths([1] * len(live)), np.array([each.path.symbols for each in live])
         x_UD, cache = self._head.forward_cached(inputs, layout, Source(sources, layout), cache, counts)
@@ -243,7 +245,7 @@ class SegmentDecoder:
 
 
 def _copies(segment: KeyValueCache, count: int) -> KeyValueCache:
-    return segment if count == 1 else segment.chosen([0] * count)
+    return segment if count == 1 else segment.select([0] * count)
 
 
 def attention_loss(

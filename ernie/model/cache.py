@@ -45,7 +45,7 @@ class KeyValueCache:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the cache as arrays by name, see `of_arrays`."""
+        """Return the cache as arrays by name, see `from_arrays`."""
         found = {"lengths": self.layout.lengths}
         for index, (keys, values) in enumerate(self.layers):
             found["dtype"] = np.array(str(keys.dtype).removeprefix("paddle."))
@@ -53,7 +53,7 @@ class KeyValueCache:
         return found
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> KeyValueCache:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> KeyValueCache:
         """Restore a cache from the result of `arrays`."""
         layers: list[tuple[Tensor, Tensor]] = []
         while (index := len(layers)) < sum(name.startswith("keys.") for name in arrays):
@@ -86,7 +86,7 @@ class KeyValueCache:
         pairs = tuple((paddle.gather(k, where), paddle.gather(v, where)) for k, v in self.layers)
         return KeyValueCache(Layout.of_lengths(kept), pairs)
 
-    def chosen(self, sequences: Sequence[int] | np.ndarray) -> KeyValueCache:
+    def select(self, sequences: Sequence[int] | np.ndarray) -> KeyValueCache:
         """Select sequences, in this order; indices may repeat."""
         layout, chosen = self.layout, np.asarray(sequences, np.int64)
         rows = [np.arange(layout.offsets[n], layout.offsets[n + 1]) for n in chosen]
@@ -158,7 +158,7 @@ class ChunkWindows:
     def cache(self, layers: Pairs) -> KeyValueCache:
         """Return the last `before` tokens of each sequence; `layers` are the keys and values of all windows."""
         windows = KeyValueCache(self.layout, layers)
-        return (windows if self._single else windows.chosen(self._last)).last(self._before)
+        return (windows if self._single else windows.select(self._last)).last(self._before)
 
 
 def _concatenate(parts: Sequence[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ernie.atomic import put_text
 from ernie.data.checksums import check_checksums, checksums_of
-from ernie.saved import read_json
+from ernie.json_file import read_json
 
 CHECKSUMS_FILE = "sha256.json"
 _KEYS = {"sha256": (dict,)}

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 
 from ernie.config import build, from_dict
 from ernie.errors import UserError, nearest
+from ernie.json_file import read_json
 from ernie.runtime import total_memory
-from ernie.saved import read_json
 
 Activation = Literal["gelu", "relu"]
 

@@ -29,7 +29,7 @@ from ernie.model.published import hub
 from ernie.model.published.load import load
 from ernie.model.save import save
 from ernie.model.sentence import Pooling, SentenceConfig
-from ernie.model.vectors import Text, encode
+from ernie.model.sentence_embedding import Text, encode
 from ernie.model.weights import shapes
 from ernie.text.tokenizer import Tokenizer
 

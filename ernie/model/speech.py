@@ -17,9 +17,9 @@ from ernie.audio.lengths import STEPS, min_vectors
 from ernie.data.batch import Frames, Layout
 from ernie.kernels.linear import linear
 from ernie.kernels.norm import layer_norm
-from ernie.model.abstraction import Abstraction
 from ernie.model.losses import Loss
 from ernie.model.recurrent import RecurrentEncoder
+from ernie.model.segment_context import Abstraction
 from ernie.model.translation import TranslationHead
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ernie.errors import NotFinite, UserError
+from ernie.json_file import check_regular
 from ernie.model.published.folder import read_safetensors
-from ernie.saved import check_regular
 
 
 def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import paddle
 
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.batch import Packed
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class MicroBatch(NamedTuple):
 
     def seed(self, *piece: int) -> None:
         """Seed the dropout that follows by the micro-batch and, if given, the piece of the model only."""
-        paddle.seed((order.key(self.key, *piece) if piece else self.key) % 2**31)
+        paddle.seed((seeded_rng.key(self.key, *piece) if piece else self.key) % 2**31)
 
 
 def backward(micro: MicroBatch, loss: Callable[[str, Packed], Loss]) -> float:

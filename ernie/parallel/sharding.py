@@ -19,7 +19,7 @@ from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.dygraph_sharding
     DygraphShardingOptimizer,
 )
 
-from ernie.parallel.sums import sum_gradients
+from ernie.parallel.grad_reduce import sum_gradients
 
 Update = Callable[[Sequence[Tensor]], None]
 

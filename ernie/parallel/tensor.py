@@ -37,7 +37,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import (
     mark_as_sequence_parallel_parameter,
 )
 
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.batch import Layout
 from ernie.kernels.attention import attention
 from ernie.kernels.linear import linear
@@ -49,7 +49,7 @@ from ernie.model.encoder import EncoderLayer
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
 from ernie.model.translation import TranslationHead
-from ernie.parallel.parts import local_part
+from ernie.parallel.tensor_shard import local_part
 
 
 def split(model: nn.Layer, group: Any, sequence: bool = False) -> None:
@@ -151,7 +151,7 @@ def _local_rng(group: Any) -> Iterator[None]:
     """Use a random state that differs between processes, for dropout of each one's own heads or tokens."""
     shared = int(paddle.randint(0, 2**31 - 1, [1]).item())  # the same on all processes
     with get_rng_state_tracker().rng_state(MODEL_PARALLEL_RNG):
-        paddle.seed(order.key(shared, group.rank) % 2**31)
+        paddle.seed(seeded_rng.key(shared, group.rank) % 2**31)
         yield
 
 

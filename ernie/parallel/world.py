@@ -36,10 +36,10 @@ from ernie.errors import PortTaken
 from ernie.kernels.adamw import sum_of_squares
 from ernie.model.weights import check_names, set_weight
 from ernie.parallel import gloo
+from ernie.parallel.grad_reduce import sum_gradients
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.micro_batch import MicroBatch, backward
-from ernie.parallel.parts import full_shape, is_split, local_part
-from ernie.parallel.sums import sum_gradients
+from ernie.parallel.tensor_shard import full_shape, is_split, local_part
 from ernie.parallel.watch import Watch, host
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tokenizers import AddedToken, models, normalizers
 from tokenizers import Tokenizer as Engine
 
-from ernie.saved import read_json
+from ernie.json_file import read_json
 
 ADDED_FILE, SPECIAL_FILE = "added_tokens.json", "special_tokens_map.json"
 # The names of a model's own special tokens, which no text stands for.

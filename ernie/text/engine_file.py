@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.errors import UserError
-from ernie.saved import read_json
+from ernie.json_file import read_json
 
 ENGINE_FILE = "tokenizer.json"
 _USUAL = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}  # of BERT's WordPiece

@@ -15,7 +15,7 @@ import numpy as np
 import sentencepiece
 
 from ernie.errors import UserError, about
-from ernie.saved import read_limited
+from ernie.json_file import read_limited
 from ernie.text.added import SPECIAL_NAMES
 from ernie.text.subword_proto import with_controls, without_normalizer, without_self_test
 from ernie.text.surrogates import invalid_text, is_encodable

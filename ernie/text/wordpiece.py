@@ -19,7 +19,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ernie.errors import UserError, about
-from ernie.saved import read_limited
+from ernie.json_file import read_limited
 from ernie.text.added import Added, AddedTokens, add, describe
 from ernie.text.scripts import NO_SPACES
 from ernie.text.surrogates import invalid_text

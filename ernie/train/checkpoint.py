@@ -20,7 +20,7 @@ from typing import Any
 from ernie.atomic import PARTIAL, disk_guard
 from ernie.data.checksums import check_checksums, checksums_of
 from ernie.errors import Remark, UserError
-from ernie.saved import read_json
+from ernie.json_file import read_json
 
 MANIFEST = "manifest.json"
 _OLD = f".old{PARTIAL}"  # suffix of one that is being replaced by another of the same step

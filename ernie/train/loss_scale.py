@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-KIND = {"value": float, "steps": int, "patience": int}  # of one in a checkpoint, see `ernie.saved.read_json`
+KIND = {"value": float, "steps": int, "patience": int}  # of one in a checkpoint, see `ernie.json_file.read_json`
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from paddle import nn
 
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.batch import Packed
 from ernie.parallel.micro_batch import MicroBatch
 from ernie.parallel.world import World
@@ -42,12 +42,12 @@ class Trainer:
     """Trains a layer with AdamW.
 
     `clip` is the maximum gradient norm (0 disables clipping).  Parameters whose names start with one of the prefixes in
-    `clipped_apart` form a clipping group of their own: a separate loss that only they learn from may have gradients of
-    a different magnitude.  A step with a non-finite loss or gradient is skipped; after `patience` of them in a row,
-    `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they name.  `loss_scale`
-    is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count against the patience.  With
-    `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  `world` is the set
-    of processes that train together: all are given the same step and each processes its share of it.
+    `separate_clip_groups` form a clipping group of their own: a separate loss that only they learn from may have
+    gradients of a different magnitude.  A step with a non-finite loss or gradient is skipped; after `patience` of them
+    in a row, `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they name.
+    `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count against the
+    patience.  With `separate_moments` each task has its own AdamW moments, and each step must be of a single task.
+    `world` is the set of processes that train together: all are given the same step and each processes its share of it.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Trainer:
         patience: int,
         seed: int,
         rate_factors: Mapping[str, float] | None = None,
-        clipped_apart: Sequence[str] = (),
+        separate_clip_groups: Sequence[str] = (),
         loss_scale: LossScale | None = None,
         separate_moments: bool = False,
         world: World | None = None,
@@ -71,8 +71,8 @@ class Trainer:
         self.loss_scale = loss_scale
         self._clip = clip
         names = self.optimizer.parameters
-        apart = {name for name in names if name.startswith(tuple(clipped_apart))}
-        self._groups = [set(names) - apart, apart] if clipped_apart else [set(names)]
+        apart = {name for name in names if name.startswith(tuple(separate_clip_groups))}
+        self._groups = [set(names) - apart, apart] if separate_clip_groups else [set(names)]
         self._patience, self._separate_moments = patience, separate_moments
         self._seed = seed
 
@@ -145,7 +145,7 @@ class Trainer:
         return self._world.gradient_norm([parameter for name, parameter in named if name in group])
 
     def _dropout_key(self, step: int, number: int) -> int:
-        return order.key(self._seed, "dropout", step, number)
+        return seeded_rng.key(self._seed, "dropout", step, number)
 
     def _skip(self, step: int, batches: Sequence[tuple[str, Packed | None]], report: StepReport) -> None:
         self.optimizer.clear()

@@ -45,8 +45,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"--data: there is no folder {arguments.data}")
     require_paddle()
 
-    from finetune.suite import Suite, run_suite
-    from finetune.table import as_dict, markdown
+    from finetune.report.table import as_dict, markdown
+    from finetune.suite.run import Suite, run_suite
 
     chosen = [name.strip() for name in arguments.tasks.split(",")] if arguments.tasks else []
     suite = Suite.read(arguments.suite, chosen, arguments.set)
@@ -72,7 +72,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _check_output(place: Path, suite: str, model: str) -> None:
     """Raise UserError when the folder holds results of another suite or model, which would be overwritten."""
-    from ernie.saved import read_json
+    from ernie.json_file import read_json
 
     if not (place / _RESULTS).is_file():
         return

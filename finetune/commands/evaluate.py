@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.data.labeled.read import read_split
     from ernie.errors import UserError
     from ernie.runtime import require_paddle
-    from finetune.folder import load_model, rows_to_score
+    from finetune.train.folder import load_model, rows_to_score
 
     if arguments.answers is not None and not arguments.answers.absolute().parent.is_dir():
         raise UserError(
@@ -54,8 +54,8 @@ def main(arguments: argparse.Namespace) -> int:
     sources, options = rows_to_score(arguments.run, arguments.split, files)
     require_paddle()
 
-    from finetune.output import as_json
     from finetune.prepare import describe, prepare
+    from inference.answer_writer import as_json
     from tasks.downstream.base import FinetuneTask
 
     model = load_model(arguments.run, arguments.set, arguments.precision)

@@ -13,9 +13,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ernie.arguments import add_output, add_plugin
+
+if TYPE_CHECKING:
+    from ernie.data.labeled.row import Row
 
 SUMMARY = "export a model to ONNX or to Paddle's inference format, compared with the original"
 
@@ -37,12 +42,18 @@ def main(arguments: argparse.Namespace) -> int:
 
     require_paddle()
 
-    from finetune.export import Export, export
+    from finetune.train.folder import read_run, split_rows
+    from inference.export.write import Export, export
+    from tasks.downstream.saved import find_model
+
+    def dev_rows() -> Iterator[Row]:
+        return split_rows(read_run(arguments.run), "dev")
 
     def say(sentence: str) -> None:
         print(f"ernie: {sentence}", file=sys.stderr)
 
-    request = Export(arguments.run, arguments.to, arguments.int8, arguments.input, arguments.task)
+    rows_of_run = None if find_model(arguments.run) is None else dev_rows
+    request = Export(arguments.run, arguments.to, arguments.int8, arguments.input, arguments.task, rows_of_run)
     differences = export(request, arguments.output, say)
     print(*differences, sep="\n")
     if all(map(request.passes, differences)):

@@ -55,10 +55,10 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
 
     from ernie.parallel.world import World
-    from finetune.card import score_table
-    from finetune.folder import check_folder
-    from finetune.run import run, sizes
-    from finetune.start import load_encoder
+    from finetune.report.card import score_table
+    from finetune.train.folder import check_folder
+    from finetune.train.run import run, sizes
+    from finetune.train.warm_start import load_encoder
 
     def say(sentence: str) -> None:
         if not arguments.quiet:

@@ -83,7 +83,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
     from ernie.atomic import disk_guard
     from ernie.runtime import require_paddle
-    from finetune.folder import load_model, read_run
+    from finetune.train.folder import load_model, read_run, split_rows
 
     if arguments.batch_tokens < 1:
         raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")
@@ -91,9 +91,9 @@ def main(arguments: argparse.Namespace) -> int:
     config = read_run(arguments.run) if arguments.input is None else None
     require_paddle()
 
-    from finetune.output import write_answers
-    from finetune.rows import FaultyRow, groups_as_available, in_groups, input_rows, is_unnamed, split_rows
-    from finetune.submission import write_submission
+    from finetune.suite.submission import write_submission
+    from inference.answer_writer import write_answers
+    from inference.rows import FaultyRow, groups_as_available, in_groups, input_rows, is_unnamed
 
     model = load_model(arguments.run, arguments.set, arguments.precision)
     # Rows without a label are what is to be answered.
@@ -132,7 +132,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _options(arguments: argparse.Namespace) -> RowOptions:
     """Return how the input is read.  Raises UserError for options that exclude each other."""
-    from finetune.folder import read_run
+    from finetune.train.folder import read_run
 
     given = RowOptions(format=arguments.format, columns=tuple(arguments.columns))
     like = arguments.like

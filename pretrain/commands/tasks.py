@@ -88,11 +88,11 @@ def _on_inherited_fields(task: Any) -> Iterator[str]:
 
 
 def _metrics(task: Any) -> list[str]:
-    """Return lines on a task's metrics; kinds of fine-tuning task also have measures that are used on demand."""
-    measures = list(getattr(task, "measures", {}))
-    if not measures:
+    """Return lines on a task's metrics; kinds of fine-tuning task also have metrics that are used on demand."""
+    known = list(getattr(task, "known_metrics", {}))
+    if not known:
         return [f"    metrics: {', '.join(task.metrics)}"]
-    used, others = measures[: task.usual], measures[task.usual :]
+    used, others = known[: task.default_metrics], known[task.default_metrics :]
     return [f"    metrics used unless named: {', '.join(used)}"] + (
         [f"    metrics on demand: {', '.join(others)}"] if others else []
     )

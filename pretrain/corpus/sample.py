@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read import Input, check_unchanged, read_input
 from ernie.text.segment.base import Segmenter, Words
@@ -57,7 +57,7 @@ def _sampled(
     on_dropped: Callable[[Dropped], None] = lambda dropped: None,
 ) -> Iterator[tuple[int, RawDocument]]:
     """As `sample`, with the index of each document's input; `least_share` bytes are read of an input, or all of it."""
-    shuffled = order.permute(np.arange(len(inputs)), len(inputs), order.key("sample"))
+    shuffled = seeded_rng.permute(np.arange(len(inputs)), len(inputs), seeded_rng.key("sample"))
     shuffled = np.array([i for i in shuffled.tolist() if inputs[i].size != 0], np.int64)
     sizes = {i: inputs[i].size for i in shuffled.tolist()}
     least = [least_share if own is None else min(own, least_share) for own in sizes.values()]

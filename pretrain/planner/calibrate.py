@@ -181,7 +181,7 @@ def _measure(work: Work, name: str, world: World) -> Machine:
         value=2 if is_all_low() else 4,
         copies=2 if is_low() else 0,
         kept=kept,
-        kept_alike=kept * Machine.kept_alike / Machine.kept,
+        replicated_activations=kept * Machine.replicated_activations / Machine.kept,
         at_once=world.layout.processes if on_cpu else 0,
     )
 
@@ -209,7 +209,7 @@ def _with_split(machine: Machine, work: Work, world: World) -> Machine:
     sums = 4 * machine.near.sum_seconds(elements * machine.value, ranks)
     extra = (seconds - sums) / 3 - work.layer_flops / ranks / machine.products - machine.overhead
     kept = (many.kept(work.tokens) - few.kept(work.tokens)) / (MANY - FEW) / elements
-    replicated = machine.kept_alike / machine.kept
+    replicated = machine.replicated_activations / machine.kept
     return replace(
         machine,
         split=max(0.0, extra) / work.tokens,

@@ -152,9 +152,9 @@ class _Model:
         return float(self.work.tokens * self.work.shape.hidden_size * self.machine.value)
 
     @cached_property
-    def crowd(self) -> float:
+    def contention(self) -> float:
         """The slowdown against the machine's rates when all processes compute at the same time."""
-        return self.machine.crowd(self.layout.processes)
+        return self.machine.contention(self.layout.processes)
 
     @cached_property
     def products(self) -> float:
@@ -167,7 +167,7 @@ class _Model:
     @cached_property
     def spread(self) -> float:
         """How far one process has all processors to itself: from 0, with as many processes as measured, to 1, alone."""
-        return (1 / self.crowd - 1) / (self.machine.at_once - 1) if self.crowd < 1 else 0.0
+        return (1 / self.contention - 1) / (self.machine.at_once - 1) if self.contention < 1 else 0.0
 
     @cached_property
     def layer_products(self) -> float:
@@ -186,7 +186,7 @@ class _Model:
         """Seconds of a layer's all-reduces: two forward, two backward (Shoeybi et al., section 3)."""
         link = self.machine.link(self.layout.tensor)
         sums = 6 if self.layout.recompute else 4
-        return sums * max(1.0, self.crowd) * link.sum_seconds(self.vectors, self.layout.tensor)
+        return sums * max(1.0, self.contention) * link.sum_seconds(self.vectors, self.layout.tensor)
 
     @cached_property
     def message(self) -> float:
@@ -204,7 +204,7 @@ class _Model:
         if self.layout.recompute:
             return self.machine.value * elements / (t if self.layout.sequence else 1)
         kept = self.machine.split_kept or self.machine.kept if t > 1 else self.machine.kept
-        replicated = kept * self.machine.kept_alike / self.machine.kept
+        replicated = kept * self.machine.replicated_activations / self.machine.kept
         return elements * (replicated / (t if self.layout.sequence else 1) + (kept - replicated) / t)
 
     @property
@@ -303,7 +303,7 @@ class _Model:
         spent["crowded processors"] = max(0.0, least - seconds)
         weights = self._weights(layers, t)
         spent["gradient sums"] = self._gradient_sums(weights)
-        spent["update"] = self.crowd * weights / self.layout.sharding / self.machine.updates
+        spent["update"] = self.contention * weights / self.layout.sharding / self.machine.updates
         memory = self.base + max(peak, self.whole + self.gathered)  # every process starts with the unsplit model
         return Cost(self.work, self.layout, spent, memory, layers)
 
@@ -324,7 +324,7 @@ class _Model:
         if layout.pipeline > 1:
             embedding = _WEIGHT * self.work.embedding_weights / layout.tensor
             tied = self.machine.link(inner * layout.pipeline).sum_seconds(embedding, 2)
-        return max(1.0, self.crowd) * (shards + data + tied)
+        return max(1.0, self.contention) * (shards + data + tied)
 
     def _shard_sums(self, size: float, span: int) -> float:
         """Seconds to reduce gradients to their owners and to send weights back: each is half of a ring all-reduce.

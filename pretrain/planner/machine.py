@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ernie.atomic import put_text
 from ernie.errors import UserError, nearest
+from ernie.json_file import read_json
 from ernie.kernels import build
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.model.config import EncoderConfig
-from ernie.saved import read_json
 
 EFFICIENCY = 0.45  # share of the published FLOP/s that a whole layer reaches, assumed for devices not measured
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -49,15 +49,14 @@ class Machine:
     Rates: `products` are the FLOP/s that the layers of an encoder reach, `updates` the weights per second that the
     optimizer updates.  `near` is the link between the `per_node` devices of a node, `far` the link between nodes.
     Sizes in bytes: `memory` of a device; `value` of a number in the hidden states between layers; `copies` of a
-    weight's low-precision copy.  `kept` bytes of activations are stored by a layer for each element of its input,
-    of which `kept_alike` are replicated in all processes of a tensor group; `split_kept` is `kept` for layers that
-    tensor parallelism splits.  `base` bytes are taken by a process besides its layers, for programs and the code of
-    matmuls; `split_base`, `handed_base` and `piped_base` replace it with tensor parallelism, with stage 3 of sharding
-    and in a pipeline.  Where `split_kept` or one of these three is 0, `kept` or `base` applies.
-    Seconds: `overhead` is the fixed time of each pass through a layer, `split` the time per token of a layer that is
-    split, for what each process does for all tokens, and `handed` the time per tensor that is sent by itself, on top
-    of the link's.
-    `at_once` is 0 where each process has its own device; otherwise all processes share the processors, on which
+    weight's low-precision copy.  `kept` bytes of activations are stored by a layer for each element of its input, of
+    which `replicated_activations` are replicated in all processes of a tensor group; `split_kept` is `kept` for layers
+    that tensor parallelism splits.  `base` bytes are taken by a process besides its layers, for programs and the code
+    of matmuls; `split_base`, `handed_base` and `piped_base` replace it with tensor parallelism, with stage 3 of
+    sharding and in a pipeline.  Where `split_kept` or one of these three is 0, `kept` or `base` applies. Seconds:
+    `overhead` is the fixed time of each pass through a layer, `split` the time per token of a layer that is split, for
+    what each process does for all tokens, and `handed` the time per tensor that is sent by itself, on top of the
+    link's. `at_once` is 0 where each process has its own device; otherwise all processes share the processors, on which
     `at_once` processes were measured at the same time, and `alone` is the FLOP/s of a single process that has them all,
     `overhead` included.
     """
@@ -75,7 +74,7 @@ class Machine:
     value: int = 2
     copies: int = 2
     kept: float = 34.0
-    kept_alike: float = 10.0
+    replicated_activations: float = 10.0
     split_kept: float = 0.0
     base: float = 0.0
     split_base: float = 0.0
@@ -101,7 +100,7 @@ class Machine:
         path.parent.mkdir(parents=True, exist_ok=True)
         put_text(path, json.dumps(asdict(self), indent=2) + "\n")
 
-    def crowd(self, processes: int) -> float:
+    def contention(self, processes: int) -> float:
         """The slowdown of each of `processes` concurrent processes, relative to the rates of this machine."""
         return processes / self.at_once if self.at_once else 1.0
 
@@ -167,10 +166,12 @@ def named(name: str, precision: PrecisionChoice = "bf16", level: Level = "O2") -
         raise UserError(f"a {name} has no bf16; with train.precision fp16 or fp32 it can be planned")
     if precision == "fp32":
         # All that a layer keeps is twice as large, except for the masks of two dropouts.
-        single = replace(machine, products=EFFICIENCY * _SINGLE[name], value=4, copies=0, kept=66.0, kept_alike=18.0)
+        single = replace(
+            machine, products=EFFICIENCY * _SINGLE[name], value=4, copies=0, kept=66.0, replicated_activations=18.0
+        )
         return replace(single, name=f"{name} in fp32, without TF32")
     if level == "O1":  # outputs of layers and inputs of norms are float32
-        machine = replace(machine, value=4, kept=38.0, kept_alike=14.0)
+        machine = replace(machine, value=4, kept=38.0, replicated_activations=14.0)
     return replace(machine, name=f"{name} in {precision} at {level}")
 
 

@@ -41,7 +41,7 @@ MOST_COUNTED = 1 << 18  # characters of a text of which all tokens are counted, 
 Own = TypeVar("Own", bound="FinetuneTask")
 Answer = dict[str, Any]  # the output for a row: plain data, whose first key is the answer itself
 LabelScores = dict[str, float]  # precision, recall, f1, and the number of targets
-Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # targets, predictions -> the score
+Metric = Callable[[Sequence[Any], Sequence[Any]], float]  # targets, predictions -> the score
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class Example:
     """The model input for one row: its samples, and what `answer` needs to interpret their outputs.
 
     `cut` counts the tokens dropped to keep within the limit, not all of them for a text of over MOST_COUNTED
-    characters; `empty` says that a text gave no tokens.  `odd` lists further remarks for the user, in words that follow
-    "rows with".
+    characters; `empty` says that a text gave no tokens.  `warnings` lists further remarks for the user, in words that
+    follow "rows with".
     """
 
     samples: tuple[Sample, ...]
     notes: Any = None
     cut: int = 0
     empty: bool = False
-    odd: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -70,14 +70,14 @@ class FinetuneTask(ABC):
     """Base class of all kinds of fine-tuning task.
 
     `max_len` is the maximum length of a sample in tokens, special tokens included.  `metrics` are names of the kind's
-    measures, by default its usual ones; the first selects the best checkpoint.
+    known metrics, by default the first `default_metrics` of them; the first selects the best checkpoint.
     """
 
     max_len: int = 128
     metrics: tuple[str, ...] = ()
 
-    measures: ClassVar[Mapping[str, Measure]] = {}  # of the kind, the usual ones first
-    usual: ClassVar[int] = 1  # how many of them are used by default
+    known_metrics: ClassVar[Mapping[str, Metric]] = {}  # of the kind, the default ones first
+    default_metrics: ClassVar[int] = 1  # how many of them are used by default
     answer_field: ClassVar[str] = "label"  # the field that names the column of targets
     labels_belong_to: ClassVar[str] = "row"  # what has a label of its own, for kinds with `labels`
     files: ClassVar[tuple[str, ...]] = ()  # fields naming files needed for inference, which are saved with the model
@@ -117,21 +117,23 @@ class FinetuneTask(ABC):
         if self.max_len < 8:
             raise UserError(f"max_len: expected at least 8 tokens, found {self.max_len}")
         for name in self.metrics:
-            if name not in self.measures:
-                raise UserError(f"metrics: {self.variant_name} has no metric '{name}'.{nearest(name, self.measures)}")
+            if name not in self.known_metrics:
+                raise UserError(
+                    f"metrics: {self.variant_name} has no metric '{name}'.{nearest(name, self.known_metrics)}"
+                )
 
     @property
     def scored_by(self) -> tuple[str, ...]:
-        """The names of the measures in use, the deciding one first."""
-        return self.metrics or tuple(self.measures)[: self.usual]
+        """The names of the metrics in use, the deciding one first."""
+        return self.metrics or tuple(self.known_metrics)[: self.default_metrics]
 
     @property
-    def cut_to(self) -> str:
+    def truncation_note(self) -> str:
         """The setting, with its value, to which texts that are too long are cut."""
         return f"max_len {self.max_len}"
 
     @property
-    def clipped_apart(self) -> tuple[str, ...]:
+    def separate_clip_groups(self) -> tuple[str, ...]:
         """The parts of the head with a loss of their own, from which nothing else learns.
 
         Their gradients have another scale than the rest, so they are clipped separately.
@@ -139,7 +141,7 @@ class FinetuneTask(ABC):
         return ()
 
     @property
-    def leaves_encoder(self) -> bool:
+    def freezes_encoder(self) -> bool:
         """Whether the encoder is frozen, and runs without dropout while something else learns from its output."""
         return False
 
@@ -238,12 +240,12 @@ class FinetuneTask(ABC):
         """Raise UserError if the rows of a split, taken together, are probably a mistake."""
 
     @abstractmethod
-    def truth(self, row: Row) -> Any:
-        """Return the target of a row, as the measures take it.  Raises UserError if it is missing or unknown."""
+    def target(self, row: Row) -> Any:
+        """Return the target of a row, as the metrics take it.  Raises UserError if it is missing or unknown."""
 
     @abstractmethod
     def prediction(self, answer: Answer) -> Any:
-        """Return the prediction in an answer, as the measures take it."""
+        """Return the prediction in an answer, as the metrics take it."""
 
     def least_weights(self, width: int) -> int:
         """Return how many weights the head has at least on an encoder of this width, by the sizes among the fields."""
@@ -289,15 +291,15 @@ class FinetuneTask(ABC):
                     f"{row.place}: {named(self, 'answer')} returns {shortened(answer)}; expected a dict, whose first "
                     "value is the answer itself"
                 )
-            with calling(self, "truth", row.place):
-                targets.append(self.truth(row))
+            with calling(self, "target", row.place):
+                targets.append(self.target(row))
             with calling(self, "prediction", row.place):
                 predictions.append(self.prediction(answer))
         return {name: self._score(name, targets, predictions) for name in self.scored_by}
 
-    def measure(self, name: str) -> Measure:
+    def metric(self, name: str) -> Metric:
         """Return the measure of this name, with the task's settings for it."""
-        return self.measures[name]
+        return self.known_metrics[name]
 
     def signatures(self, rows: Sequence[Row]) -> dict[str, str]:
         """Return, for metrics with settings that change their values, the signature that tells them apart."""
@@ -305,7 +307,7 @@ class FinetuneTask(ABC):
 
     def _score(self, name: str, targets: Sequence[Any], predictions: Sequence[Any]) -> float:
         with calling(self, name):
-            score = self.measure(name)(targets, predictions)
+            score = self.metric(name)(targets, predictions)
         try:
             return float(score)
         except (TypeError, ValueError):
@@ -415,7 +417,7 @@ class TextTask(LogitsTask):
     column_fields: ClassVar[tuple[str, ...]] = ("text", "text_pair", "label")
 
     @abstractmethod
-    def target(self, row: Row) -> int | float | np.ndarray:
+    def sample_target(self, row: Row) -> int | float | np.ndarray:
         """Return the target of a row's sample, see Sample."""
 
     @abstractmethod
@@ -430,7 +432,7 @@ class TextTask(LogitsTask):
         return self._example(row, tokenizer, {})
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        return self._example(row, tokenizer, {"label": self.target(row)})
+        return self._example(row, tokenizer, {"label": self.sample_target(row)})
 
     def _example(self, row: Row, tokenizer: Tokenizer, labels: dict[str, Any]) -> Example:
         columns = (self.text, self.text_pair) if self.text_pair else (self.text,)

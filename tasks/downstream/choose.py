@@ -27,7 +27,7 @@ from tasks.downstream.base import (
     text_example,
 )
 from tasks.downstream.labels import is_number, label_in
-from tasks.downstream.measures import accuracy
+from tasks.downstream.metrics import accuracy
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -57,7 +57,7 @@ class Choose(LogitsTask):
     first: int = 0
 
     column_fields: ClassVar = ("text", "question", "choices", "label")
-    measures: ClassVar = {"accuracy": accuracy}
+    known_metrics: ClassVar = {"accuracy": accuracy}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,7 +73,7 @@ class Choose(LogitsTask):
             raise UserError(f"column '{self.choices[0]}': expected a list of at least two texts, found {found}")
         return choices
 
-    def truth(self, row: Row) -> int:
+    def target(self, row: Row) -> int:
         choices, given = self._choices(row), label_in(row, self.label)
         # A number (not a string) cannot be the words of a choice, even if those are digits.
         if given in choices and isinstance(row[self.label], str):
@@ -88,7 +88,7 @@ class Choose(LogitsTask):
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
         numbered = [row for row in rows if is_number(row.text(self.label).strip())]
-        if len(numbered) < _ENOUGH_ROWS or any(self.truth(row) == 0 for row in numbered):
+        if len(numbered) < _ENOUGH_ROWS or any(self.target(row) == 0 for row in numbered):
             return []
         return [
             f"of {plural(len(numbered), 'row')} none has the first choice, number {self.first}; if the numbers begin "
@@ -102,7 +102,7 @@ class Choose(LogitsTask):
         return self._example(row, tokenizer, None)
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        return self._example(row, tokenizer, self.truth(row))
+        return self._example(row, tokenizer, self.target(row))
 
     def _example(self, row: Row, tokenizer: Tokenizer, target: int | None) -> Example:
         text, choices = row.text(self.text), self._choices(row)

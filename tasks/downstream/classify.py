@@ -12,7 +12,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded, softmax
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, label_in
-from tasks.downstream.measures import accuracy, f1, label_scores, macro_f1, matthews
+from tasks.downstream.metrics import accuracy, f1, label_scores, macro_f1, matthews
 
 
 @finetune_task("classify")
@@ -27,7 +27,7 @@ class Classify(TextTask):
     labels: tuple[str, ...] = ()
     all_labels: bool = False
 
-    measures: ClassVar = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
+    known_metrics: ClassVar = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
     head_fields: ClassVar = ("labels",)
 
     def __post_init__(self) -> None:
@@ -41,10 +41,10 @@ class Classify(TextTask):
             return self
         return replace(self, labels=collected(found_in(rows, lambda row: [label_in(row, self.label)])))
 
-    def truth(self, row: Row) -> int:
+    def target(self, row: Row) -> int:
         return index_of(label_in(row, self.label), self.labels)
 
-    target = truth
+    sample_target = target
 
     def prediction(self, answer: Answer) -> int:
         return self.labels.index(answer["label"])
@@ -66,8 +66,8 @@ class Classify(TextTask):
         return replace(self, all_labels=True)
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
-        return label_scores([self.truth(row) for row in rows], [self.prediction(a) for a in answers], self.labels)
+        return label_scores([self.target(row) for row in rows], [self.prediction(a) for a in answers], self.labels)
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
-        found = {self.truth(row) for row in rows}
+        found = {self.target(row) for row in rows}
         return [f"every row has the label '{self.labels[found.pop()]}'"] if len(found) == 1 < len(rows) else []

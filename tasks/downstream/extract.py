@@ -56,13 +56,13 @@ class Extract(LogitsTask):
     threshold: float = 0.0
 
     column_fields: ClassVar = ("question", "context", "answers")
-    measures: ClassVar = {
+    known_metrics: ClassVar = {
         "squad_f1": squad_f1,
         "squad_exact": squad_exact,
         "cmrc_f1": cmrc_f1,
         "cmrc_exact": cmrc_exact,
     }
-    usual: ClassVar = 2
+    default_metrics: ClassVar = 2
     decoding_fields: ClassVar = ("max_answer", "threshold")
     per_token: ClassVar = True
     answer_field: ClassVar = "answers"
@@ -78,14 +78,14 @@ class Extract(LogitsTask):
             raise UserError("max_answer and stride: expected at least 1 and 0")
 
     @property
-    def cut_to(self) -> str:
+    def truncation_note(self) -> str:
         return f"max_question {self.max_question}"  # the context is never cut, but divided into windows
 
     @property
     def texts(self) -> tuple[str, ...]:
         return self.question, self.context
 
-    def truth(self, row: Row) -> list[str]:
+    def target(self, row: Row) -> list[str]:
         answers = self._answers(row)
         if not answers and not self.no_answer:
             raise UserError("the question has no answer; data with such questions need no_answer: true")
@@ -103,7 +103,7 @@ class Extract(LogitsTask):
         return self._example(row, tokenizer, None)
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        self.truth(row)
+        self.target(row)
         answers = self._answers(row)
         if not answers:
             return self._example(row, tokenizer, (-1, -1))
@@ -111,14 +111,14 @@ class Extract(LogitsTask):
         start = _place(row.text(self.context), text, given)
         example = self._example(row, tokenizer, (start, start + len(text)))
         remark = (f"an answer that stands up to {_NEAR} characters beside its answer_start",)
-        return replace(example, odd=example.odd + remark) if given not in (None, start) else example
+        return replace(example, warnings=example.warnings + remark) if given not in (None, start) else example
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         spans = self._spans(row)
         example = self._example(row, tokenizer, None, spans)
-        if self.truth(row) and not spans:
-            odd = "an answer that does not stand in the context, and so cannot be given"
-            return replace(example, odd=(*example.odd, odd))
+        if self.target(row) and not spans:
+            warnings = "an answer that does not stand in the context, and so cannot be given"
+            return replace(example, warnings=(*example.warnings, warnings))
         return example
 
     def _spans(self, row: Row) -> list[tuple[int, int]]:
@@ -159,12 +159,12 @@ class Extract(LogitsTask):
         wanted = accepted or ([span] if span and span[0] >= 0 else [])
         given = [tokens for found in wanted if (tokens := touched(context.offsets, *found))]
         if wanted and not given:
-            odd: tuple[str, ...] = ("an answer without any token, which cannot be given",)
+            warnings: tuple[str, ...] = ("an answer without any token, which cannot be given",)
         else:
-            odd = self._odd(given, starts, size, learned=span is not None)
-        return Example(tuple(samples), (text, windows), len(full_question) - len(question), empty, odd)
+            warnings = self._warnings(given, starts, size, learned=span is not None)
+        return Example(tuple(samples), (text, windows), len(full_question) - len(question), empty, warnings)
 
-    def _odd(
+    def _warnings(
         self, answers: Sequence[tuple[int, int]], starts: Sequence[int], size: int, *, learned: bool
     ) -> tuple[str, ...]:
         """Return a remark if none of the answers, first and last token, can be given.

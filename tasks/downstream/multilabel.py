@@ -19,7 +19,7 @@ from ernie.errors import UserError, about
 from ernie.report.words import plural
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
-from tasks.downstream.measures import exact_sets, label_scores, set_macro_f1, set_micro_f1
+from tasks.downstream.metrics import exact_sets, label_scores, set_macro_f1, set_micro_f1
 from tasks.downstream.multi_hot import (
     are_multi_hot,
     check_named_once,
@@ -54,8 +54,8 @@ class MultiLabel(TextTask):
     threshold: float = 0.5
     all_labels: bool = False
 
-    measures: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
-    usual: ClassVar = 3
+    known_metrics: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
+    default_metrics: ClassVar = 3
     head_fields: ClassVar = ("labels", "multi_hot")
     decoding_fields: ClassVar = ("threshold",)
 
@@ -155,11 +155,11 @@ class MultiLabel(TextTask):
                 )
         return hot_values([cell for _, cell in columns]) or []
 
-    def truth(self, row: Row) -> np.ndarray:
+    def target(self, row: Row) -> np.ndarray:
         return self._hot(self._labels_of(row))
 
-    def target(self, row: Row) -> np.ndarray:
-        return self.truth(row).astype(np.float32)[None]
+    def sample_target(self, row: Row) -> np.ndarray:
+        return self.target(row).astype(np.float32)[None]
 
     def prediction(self, answer: Answer) -> np.ndarray:
         return self._hot(answer["labels"])
@@ -197,7 +197,7 @@ class MultiLabel(TextTask):
         return replace(self, all_labels=True)
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
-        targets, predictions = [self.truth(row) for row in rows], [self.prediction(answer) for answer in answers]
+        targets, predictions = [self.target(row) for row in rows], [self.prediction(answer) for answer in answers]
         return label_scores(np.stack(targets), np.stack(predictions), self.labels)
 
 

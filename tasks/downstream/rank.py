@@ -12,7 +12,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
 from tasks.downstream.labels import label_in
-from tasks.downstream.measures import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
+from tasks.downstream.metrics import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
 from tasks.downstream.multi_hot import hot_values
 
 
@@ -31,29 +31,29 @@ class Rank(TextTask):
     group: str = ""
 
     column_fields: ClassVar = ("text", "text_pair", "group", "label")
-    measures: ClassVar = {
+    known_metrics: ClassVar = {
         "mrr": mean_reciprocal_rank,
         "map": mean_average_precision,
         "f1": ranked_f1,
         "accuracy": ranked_accuracy,
     }
-    usual: ClassVar = 3
+    default_metrics: ClassVar = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.text_pair:
             raise UserError("text_pair: expected the column of the text that is ranked")
 
-    def truth(self, row: Row) -> tuple[str, int]:
-        return row.text(self.group or self.text), self.target(row)
+    def target(self, row: Row) -> tuple[str, int]:
+        return row.text(self.group or self.text), self.sample_target(row)
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
-        found = {self.target(row) for row in rows}
+        found = {self.sample_target(row) for row in rows}
         if found == {0}:
             return ["no row is relevant (label 1); MRR and MAP are 0 whatever is answered"]
         return ["every row is relevant (label 1)"] if found == {1} else []
 
-    def target(self, row: Row) -> int:
+    def sample_target(self, row: Row) -> int:
         given = label_in(row, self.label)
         values = hot_values([given])
         if values is None:

@@ -16,7 +16,7 @@ from ernie.errors import UserError
 from ernie.report.words import plural
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task
 from tasks.downstream.labels import label_in
-from tasks.downstream.measures import mean_squared_error, pearson, spearman
+from tasks.downstream.metrics import mean_squared_error, pearson, spearman
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -39,8 +39,8 @@ class Regress(TextTask):
     scale: tuple[float, float] | None = None  # None also in models older than this key: unscaled
 
     one_answer: ClassVar[bool] = False
-    measures: ClassVar = {"pearson": pearson, "spearman": spearman, "mean_squared_error": mean_squared_error}
-    usual: ClassVar = 2
+    known_metrics: ClassVar = {"pearson": pearson, "spearman": spearman, "mean_squared_error": mean_squared_error}
+    default_metrics: ClassVar = 2
     head_fields: ClassVar = ("scale",)
 
     def __post_init__(self) -> None:
@@ -56,13 +56,13 @@ class Regress(TextTask):
         numbers = []
         for row in rows:
             with suppress(UserError):  # reported when the row's example is made
-                numbers.append(self.truth(row))
+                numbers.append(self.target(row))
         if not numbers:
             return self
         ordered = np.sort(numbers)  # makes the sums independent of the order of rows
         return replace(self, scale=(float(ordered.mean()), float(ordered.std()) or 1.0))
 
-    def truth(self, row: Row) -> float:
+    def target(self, row: Row) -> float:
         text = label_in(row, self.label)
         try:
             number = math.nan if "_" in text else float(text)  # Python reads 1_000
@@ -75,7 +75,7 @@ class Regress(TextTask):
         return number
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
-        found = [self.truth(row) for row in rows]
+        found = [self.target(row) for row in rows]
         remarks = []
         if len(set(found)) == 1:
             remarks.append(f"every row has the number {found[0]:g}; no correlation is defined")
@@ -94,9 +94,9 @@ class Regress(TextTask):
             )
         return remarks
 
-    def target(self, row: Row) -> float:
+    def sample_target(self, row: Row) -> float:
         mean, deviation = self.scale or (0.0, 1.0)
-        return (self.truth(row) - mean) / deviation
+        return (self.target(row) - mean) / deviation
 
     def prediction(self, answer: Answer) -> float:
         return answer["value"]

@@ -16,7 +16,7 @@ import numpy as np
 from ernie.audio.features import FeatureConfig, Statistics, features
 from ernie.audio.files import local_path, require_file
 from ernie.audio.wave import Selection, Wave, as_wave, read_wave
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.labeled.read import raise_faults
 from ernie.data.labeled.row import Fault, Row, is_empty
 from ernie.errors import UserError
@@ -88,7 +88,7 @@ class SoundTask(FinetuneTask):
             return self
         unnormalized, statistics = replace(self.features, normalize="none"), None
         faults: list[Fault] = []
-        chosen = np.sort(order.generator(0, "statistics").permutation(len(rows))[:_SAMPLE])
+        chosen = np.sort(seeded_rng.generator(0, "statistics").permutation(len(rows))[:_SAMPLE])
         for row in map(rows.__getitem__, chosen.tolist()):
             try:
                 own = Statistics.of(features(unnormalized, self.wave(row).samples))

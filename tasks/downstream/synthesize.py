@@ -19,7 +19,7 @@ from ernie.audio.features import FeatureConfig, features
 from ernie.audio.voice import VoiceConfig
 from ernie.audio.wave import Wave, as_wave
 from ernie.config import differences, to_dict
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
@@ -29,7 +29,7 @@ from ernie.text.spoken_form import SpokenLanguage, has_digits, is_unspoken, spok
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
 from tasks.downstream.base import MOST_COUNTED, Answer, Example, FinetuneTask, encode_start, finetune_task
-from tasks.downstream.measures import mcd
+from tasks.downstream.metrics import mcd
 from tasks.downstream.saved import HEAD_FILE, model_of, read_task
 from tasks.downstream.sound import SoundTask
 
@@ -85,7 +85,7 @@ class Synthesize(SoundTask):
     loudness: float = 0.0
     learned: tuple[str, ...] = ()
 
-    measures: ClassVar = {"mcd": mcd}
+    known_metrics: ClassVar = {"mcd": mcd}
     answer_field: ClassVar[str] = "audio"
     files: ClassVar = ("dictionary",)
     head_fields: ClassVar = (*SoundTask.head_fields, "voice", "pace", "loudness")
@@ -118,11 +118,11 @@ class Synthesize(SoundTask):
             )
 
     @property
-    def clipped_apart(self) -> tuple[str, ...]:
+    def separate_clip_groups(self) -> tuple[str, ...]:
         return () if self.end_to_end else ("bridge", "wavenet")
 
     @property
-    def leaves_encoder(self) -> bool:
+    def freezes_encoder(self) -> bool:
         return self.vocoder == "flow"
 
     @property
@@ -249,8 +249,8 @@ class Synthesize(SoundTask):
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.text_example(row, tokenizer)
         with about(f"column '{self.text}'"):
-            odd = self.check_sayable(row.text(self.text), given, tokenizer)
-        return replace(given, odd=(*given.odd, *odd))
+            warnings = self.check_sayable(row.text(self.text), given, tokenizer)
+        return replace(given, warnings=(*given.warnings, *warnings))
 
     def check_sayable(self, text: str, example: Example, tokenizer: Tokenizer) -> list[str]:
         """Return what a voice may say badly in a text, in words that follow "has ".
@@ -292,7 +292,7 @@ class Synthesize(SoundTask):
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.evaluation_example(row, tokenizer)
-        wave = self.truth(row)
+        wave = self.target(row)
         (sample,) = given.samples
         if tokenizer.unk_id in sample.ids:
             raise UserError(
@@ -305,13 +305,13 @@ class Synthesize(SoundTask):
                 "raise it, or cut the sound where nothing is said"
             )
         sample = replace(sample, sound=partial(self.samples, row), labels={"steps": self._steps(wave)})
-        odd = [f"sound that {remark}" for remark in wave.remarks]
+        warnings = [f"sound that {remark}" for remark in wave.remarks]
         spoken = spoken_form(row.text(self.text), self.text_normalization)
         if self.dictionary and not all_pronounceable(spoken, read_dictionary(self.dictionary)):
-            odd.append("words that the dictionary lacks, which stay as they are")
+            warnings.append("words that the dictionary lacks, which stay as they are")
         if self.text_normalization == "none" and has_digits(row.text(self.text)):
-            odd.append("digits in a text, which task.text_normalization would write as words")
-        return replace(given, samples=(sample,), odd=tuple(odd))
+            warnings.append("digits in a text, which task.text_normalization would write as words")
+        return replace(given, samples=(sample,), warnings=tuple(warnings))
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.text_example(row, tokenizer)
@@ -323,10 +323,10 @@ class Synthesize(SoundTask):
                 f"{self.max_len}: the sound would say words that the text lacks; raise max_len, or split text and sound"
             )
         if tokenizer.unk_id in given.samples[0].ids:
-            given = replace(given, odd=("characters in a text that the vocabulary lacks, which are not spoken",))
+            given = replace(given, warnings=("characters in a text that the vocabulary lacks, which are not spoken",))
         return given
 
-    def truth(self, row: Row) -> Wave:
+    def target(self, row: Row) -> Wave:
         return self.wave(row)
 
     def prediction(self, answer: Answer) -> Wave:
@@ -408,7 +408,7 @@ class Synthesize(SoundTask):
         """Disable dropout in a teacher's layer while a flow is trained: the flow must see its inference outputs."""
         from ernie.model.inference import evaluating
 
-        return evaluating(layer) if self.leaves_encoder else nullcontext()
+        return evaluating(layer) if self.freezes_encoder else nullcontext()
 
     def sound_loss(self, head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, batch: Packed) -> Tensor:
         """Return the vocoder's loss on a random segment of each sound, seeded by the sound's name."""
@@ -418,7 +418,7 @@ class Synthesize(SoundTask):
         if self.vocoder == "flow":
             assert head.flow is not None
             context += head.flow.context
-        generators = [order.generator(0, "stretch", *name.tolist()) for name in batch.samples]
+        generators = [seeded_rng.generator(0, "stretch", *name.tolist()) for name in batch.samples]
         start_counts = np.maximum(1, steps - self.crop_steps + 1)
         first = np.array([rng.integers(count) for rng, count in zip(generators, start_counts, strict=True)])
         segment = voice_loss.Segment(first, self.crop_steps)

@@ -28,7 +28,7 @@ from tasks.downstream.base import (
     softmax,
 )
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, is_number
-from tasks.downstream.measures import (
+from tasks.downstream.metrics import (
     entity_f1,
     entity_precision,
     entity_recall,
@@ -100,13 +100,13 @@ class Tag(LogitsTask):
     attached: tuple[str, ...] = ()
 
     column_fields: ClassVar = ("tokens", "tags")
-    measures: ClassVar = {
+    known_metrics: ClassVar = {
         "f1": entity_f1,
         "precision": entity_precision,
         "recall": entity_recall,
         "accuracy": tag_accuracy,
     }
-    usual: ClassVar = 3
+    default_metrics: ClassVar = 3
     per_token: ClassVar = True
     answer_field: ClassVar = "tags"
     labels_belong_to: ClassVar = "word"
@@ -139,13 +139,13 @@ class Tag(LogitsTask):
     def _labeled_as(self, rows: Sequence[Row]) -> Tag:
         if self.labels:
             return self
-        found = found_in(rows, self.truth)
+        found = found_in(rows, self.target)
         if self.entities:  # add the other tag of a type that occurs only with B, or only with I
             types = {tag[2:] for tag in found if tag != OUTSIDE}
             found = {OUTSIDE} | {f"{mark}-{kind}" for kind in types for mark in "BI"}
         return replace(self, labels=collected(found))
 
-    def truth(self, row: Row) -> list[str]:
+    def target(self, row: Row) -> list[str]:
         given = row.texts(self.tags, "tags")
         tags = as_bio(given) if self.entities else given
         if self.labels:
@@ -163,8 +163,10 @@ class Tag(LogitsTask):
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         example = self._example(self._words(row, tokenizer), None, tokenizer)
         if self.splitting == "segmented" and example.notes.text and HAN_CHARACTER.search(example.notes.text):
-            odd = "Chinese text, which is split into characters though the training rows had words; give lists of words"
-            return replace(example, odd=(odd,))
+            warnings = (
+                "Chinese text, which is split into characters though the training rows had words; give lists of words"
+            )
+            return replace(example, warnings=(warnings,))
         return example
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
@@ -175,7 +177,7 @@ class Tag(LogitsTask):
         return self._example(self._tagged(row, tokenizer)[0], None, tokenizer)
 
     def _tagged(self, row: Row, tokenizer: Tokenizer) -> tuple[Words, list[str]]:
-        words, tags = self._words(row, tokenizer), self.truth(row)
+        words, tags = self._words(row, tokenizer), self.target(row)
         if len(words.words) != len(tags):
             raise UserError(f"has {len(words.words)} words and {len(tags)} tags")
         return words, tags
@@ -255,7 +257,7 @@ class Tag(LogitsTask):
         return {"tags": tags, "entities": found, "words": given.words}
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
-        both = [self.truth(row) for row in rows], [self.prediction(answer) for answer in answers]
+        both = [self.target(row) for row in rows], [self.prediction(answer) for answer in answers]
         return entity_scores(*both) if self.entities else tag_scores(*both)
 
 

@@ -19,7 +19,7 @@ from ernie.audio.features import FeatureStream, features
 from ernie.audio.lengths import STRIDE, min_vectors, vector_count
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.config import MOST_LAYERS, check_least, check_most
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
@@ -33,8 +33,8 @@ from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import Answer, Example, Measure, encode_start, finetune_task, rounded
-from tasks.downstream.measures import cer, wer
+from tasks.downstream.base import Answer, Example, Metric, encode_start, finetune_task, rounded
+from tasks.downstream.metrics import cer, wer
 from tasks.downstream.sound import SoundTask
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringConfig:
-    """What counts in word and character error rates: `case`, and `punctuation`, see `measures.wer`."""
+    """What counts in word and character error rates: `case`, and `punctuation`, see `metrics.wer`."""
 
     case: bool = False
     punctuation: bool = True
@@ -94,8 +94,8 @@ class Transcribe(SoundTask, RankedDecoding):
     longest_line: float = 20.0
     scoring: ScoringConfig = field(default_factory=ScoringConfig)
 
-    measures: ClassVar = {"wer": wer, "cer": cer}
-    usual: ClassVar = 2
+    known_metrics: ClassVar = {"wer": wer, "cer": cer}
+    default_metrics: ClassVar = 2
     files: ClassVar = ("language", "hot_words")
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
     decoding_fields: ClassVar = (
@@ -190,7 +190,7 @@ class Transcribe(SoundTask, RankedDecoding):
         self.check_files(tokenizer, (begin, end, *others))
 
     def remarks_on_texts(self, rows: Sequence[Row], tokenizer: Tokenizer) -> list[str]:
-        return self.remarks_on_language([self.truth(row) for row in rows], tokenizer)
+        return self.remarks_on_language([self.target(row) for row in rows], tokenizer)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self._whole_example(row)
@@ -210,20 +210,20 @@ class Transcribe(SoundTask, RankedDecoding):
             )
         zeros = np.zeros(count, np.int64)
         sample = Sample(zeros, zeros, sound=partial(self.samples, row))
-        odd = tuple(f"sound that {remark}" for remark in wave.remarks)
-        return Example((sample,), odd=odd)
+        warnings = tuple(f"sound that {remark}" for remark in wave.remarks)
+        return Example((sample,), warnings=warnings)
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        if not self.truth(row):
+        if not self.target(row):
             raise UserError(
                 f"column '{self.label}': the transcript is empty; rows where nothing is said can be tested on"
             )
         given = self._whole_example(row)
         self._check_length(row, given)
-        ids = encode_start(tokenizer, self.truth(row), given.tokens)
+        ids = encode_start(tokenizer, self.target(row), given.tokens)
         if tokenizer.unk_id in ids:
             raise UserError(
-                f"column '{self.label}': the vocabulary lacks characters of '{self.truth(row)}'; train a tokenizer on "
+                f"column '{self.label}': the vocabulary lacks characters of '{self.target(row)}'; train a tokenizer on "
                 "the transcripts, or leave them out"
             )
         (sample,) = given.samples
@@ -235,15 +235,15 @@ class Transcribe(SoundTask, RankedDecoding):
         return replace(given, samples=(replace(sample, decoder_ids=frame(tokenizer, ids)[0]),))
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        given, truth = self.example(row, tokenizer), self.truth(row)
-        ids, odd = encode_start(tokenizer, truth, given.tokens), list(given.odd)
-        if not truth:
-            odd.append("an empty transcript, where each word that is written counts as inserted")
+        given, target = self.example(row, tokenizer), self.target(row)
+        ids, warnings = encode_start(tokenizer, target, given.tokens), list(given.warnings)
+        if not target:
+            warnings.append("an empty transcript, where each word that is written counts as inserted")
         if tokenizer.unk_id in ids:
-            odd.append("characters in a transcript that the vocabulary lacks, which count as errors")
+            warnings.append("characters in a transcript that the vocabulary lacks, which count as errors")
         if min_vectors(ids) > len(given.samples[0]):
-            odd.append("a sound that is shorter than what its transcript says")
-        return replace(given, odd=tuple(odd))
+            warnings.append("a sound that is shorter than what its transcript says")
+        return replace(given, warnings=tuple(warnings))
 
     def _check_length(self, row: Row, given: Example, otherwise: str = "") -> None:
         """Raise UserError for a sound of more than `max_len` vectors; `otherwise` ends the advice."""
@@ -254,12 +254,12 @@ class Transcribe(SoundTask, RankedDecoding):
                 f"max_len{otherwise}"
             )
 
-    def truth(self, row: Row) -> str:
+    def target(self, row: Row) -> str:
         text = " ".join(row.text(self.label).split())
         return "" if is_blank(text) else text
 
-    def measure(self, name: str) -> Measure:
-        measure: Callable[..., float] = super().measure(name)
+    def metric(self, name: str) -> Metric:
+        measure: Callable[..., float] = super().metric(name)
         return partial(measure, case=self.scoring.case, punctuation=self.scoring.punctuation)
 
     def prediction(self, answer: Answer) -> str:
@@ -287,7 +287,7 @@ class Transcribe(SoundTask, RankedDecoding):
         """Return the batch with its features; in training each sound is augmented, seeded by its name and epoch."""
         features_FM = []
         sounds = list(batch.sounds)
-        generators = [order.generator(0, "sound", *name.tolist()) for name in batch.samples]
+        generators = [seeded_rng.generator(0, "sound", *name.tolist()) for name in batch.samples]
         if training:
             triples = zip(sounds, _labels(batch), generators, strict=True)
             sounds = [self._perturbed(sound, labels, rng) for sound, labels, rng in triples]
@@ -497,4 +497,4 @@ def _excluded_from_ctc(tokenizer: Tokenizer) -> list[int]:
 
 def _shifts(batch: Packed, period: int) -> np.ndarray:
     """Return the first position of each sound, (N,), random by its name, so that positions do not reveal lengths."""
-    return np.array([order.generator(0, "shift", *name.tolist()).integers(period) for name in batch.samples])
+    return np.array([seeded_rng.generator(0, "shift", *name.tolist()).integers(period) for name in batch.samples])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ernie.config import MOST_LAYERS, check_least, check_most
-from ernie.data import order
+from ernie.data import seeded_rng
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row, as_list, is_empty
@@ -23,7 +23,7 @@ from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import MOST_COUNTED, Answer, Example, FinetuneTask, Measure, encode_start, finetune_task
+from tasks.downstream.base import MOST_COUNTED, Answer, Example, FinetuneTask, Metric, encode_start, finetune_task
 from tasks.downstream.bleu import BleuTokenizer, bleu, chrf, require_tokenizer, signature
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
-    from ernie.model.reading import SourceView
+    from ernie.model.prefix_source import SourceView
 
 
 @finetune_task("translate")
@@ -65,8 +65,8 @@ class Translate(FinetuneTask):
     references: tuple[str, ...] = ()
     bleu_tokenizer: BleuTokenizer = "auto"
 
-    measures: ClassVar = {"bleu": bleu, "chrf": chrf}
-    usual: ClassVar = 2
+    known_metrics: ClassVar = {"bleu": bleu, "chrf": chrf}
+    default_metrics: ClassVar = 2
     head_fields: ClassVar = ("layers",)
     decoding_fields: ClassVar = ("wait_k", "catch_up", "beam", "bleu_tokenizer")
     column_fields: ClassVar = ("text", "label", "references")
@@ -115,7 +115,7 @@ class Translate(FinetuneTask):
             (single(tokenizer, ids[: self.max_len - 2]),),
             cut=_excess(ids, self.max_len),
             empty=not len(ids),
-            odd=("a text that the vocabulary lacks characters of",) if (ids == tokenizer.unk_id).any() else (),
+            warnings=("a text that the vocabulary lacks characters of",) if (ids == tokenizer.unk_id).any() else (),
         )
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
@@ -123,18 +123,18 @@ class Translate(FinetuneTask):
         text = self.reference(row)
         ids = encode_start(tokenizer, text, self.max_len)
         written, _ = frame(tokenizer, ids[: self.max_len - 2])
-        odd = []
+        warnings = []
         if (ids == tokenizer.unk_id).any():
-            odd.append("a translation that the vocabulary lacks characters of")
+            warnings.append("a translation that the vocabulary lacks characters of")
         elif len(text) <= MOST_COUNTED and tokenizer.decode(ids.tolist()).lower().split() != text.lower().split():
-            odd.append("a translation that this vocabulary writes with other spaces or accents, which BLEU counts")
+            warnings.append("a translation that this vocabulary writes with other spaces or accents, which BLEU counts")
         if tokenizer.lowercase and text != text.lower():
-            odd.append("capitals in a translation, which BLEU counts and this vocabulary never writes")
+            warnings.append("capitals in a translation, which BLEU counts and this vocabulary never writes")
         return replace(
             given,
             samples=(replace(given.samples[0], decoder_ids=written),),
             cut=given.cut + _excess(ids, self.max_len),
-            odd=(*given.odd, *odd),
+            warnings=(*given.warnings, *warnings),
         )
 
     def check_examples(self, examples: Sequence[Example], tokenizer: Tokenizer) -> None:
@@ -159,7 +159,7 @@ class Translate(FinetuneTask):
     def answer_columns(self) -> tuple[str, ...]:
         return (self.label, *self.references)
 
-    def truth(self, row: Row) -> str | tuple[str, ...]:
+    def target(self, row: Row) -> str | tuple[str, ...]:
         """Return the reference translation of a row, or all of them if it has several."""
         texts = [text for column in self.answer_columns for text in _texts(row, column)]
         if not texts:
@@ -172,11 +172,11 @@ class Translate(FinetuneTask):
             raise UserError(f"column '{self.label}': the translation to learn is empty")
         return texts[0]
 
-    def measure(self, name: str) -> Measure:
-        return partial(bleu, tokenizer=self.bleu_tokenizer) if name == "bleu" else super().measure(name)
+    def metric(self, name: str) -> Metric:
+        return partial(bleu, tokenizer=self.bleu_tokenizer) if name == "bleu" else super().metric(name)
 
     def signatures(self, rows: Sequence[Row]) -> dict[str, str]:
-        targets = [self.truth(row) for row in rows]
+        targets = [self.target(row) for row in rows]
         return {name: signature(name, targets, self.bleu_tokenizer) for name in self.scored_by}
 
     def prediction(self, answer: Answer) -> str:
@@ -249,7 +249,7 @@ class Translate(FinetuneTask):
 
         The distance of each row is sampled by its name, so it does not depend on the batch or the process.
         """
-        from ernie.model.reading import SourceView, source_lengths
+        from ernie.model.prefix_source import SourceView, source_lengths
 
         assert batch.decoder_tokens is not None
         layout, paths = batch.decoder_tokens.layout, self.paths
@@ -266,7 +266,7 @@ class Translate(FinetuneTask):
         """Return the index of the path that a sample with this name is trained on."""
         if len(self.paths) == 1:
             return 0
-        return int(order.generator(0, "wait_k", *name.tolist()).integers(len(self.paths)))
+        return int(seeded_rng.generator(0, "wait_k", *name.tolist()).integers(len(self.paths)))
 
 
 def _texts(row: Row, column: str) -> list[str]:

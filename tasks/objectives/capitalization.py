@@ -12,7 +12,7 @@ from ernie.data.document import IGNORE, Document, Flag, Sample
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import TokenTask, pretrain_task, single
-from tasks.passages import stretches
+from tasks.passages import token_spans
 
 
 @pretrain_task("capitalization")
@@ -39,6 +39,6 @@ class Capitalization(TokenTask):
         labeled = ((document.flags & Flag.CASED) != 0) & ((document.flags & Flag.CONTINUES_WORD) == 0)
         capital = (document.flags & Flag.CAPITALIZED) != 0
         labels = np.where(labeled, capital, IGNORE)
-        for start, stop in stretches(document, self.length - 2):
+        for start, stop in token_spans(document, self.length - 2):
             if labeled[start:stop].any():
                 yield single(tokenizer, document.tokens.cut(start, stop), label=labels[start:stop])

@@ -16,7 +16,7 @@ from ernie.data.document import IGNORE, Document, Flag, Sample
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import PretrainTask, pretrain_task, single
-from tasks.passages import stretches
+from tasks.passages import token_spans
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -61,7 +61,7 @@ class KnowledgeMasking(PretrainTask):
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]
-        for start, stop in stretches(document, self.length - 2):
+        for start, stop in token_spans(document, self.length - 2):
             ids, flags = document.tokens.cut(start, stop)
             chosen = self._choose(flags, rng, np.isin(ids, list(tokenizer.special_ids)))
             if not chosen.any():

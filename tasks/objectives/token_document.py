@@ -11,7 +11,7 @@ import numpy as np
 from ernie.data.document import Document, Sample
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import TokenTask, pretrain_task, single
-from tasks.passages import stretches
+from tasks.passages import token_spans
 
 
 @pretrain_task("token_document")
@@ -28,7 +28,7 @@ class TokenDocument(TokenTask):
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]
-        segments = stretches(document, self.length - 2)
+        segments = token_spans(document, self.length - 2)
         if len(segments) == 1 and len(document) > 1:
             middle = int(document.ends[len(document) // 2 - 1])
             segments = [(0, middle), (middle, len(document.ids))]

@@ -70,7 +70,7 @@ def test_a_state_is_restored_from_its_arrays() -> None:
         config = FeatureConfig(normalize="streaming", normalize_seconds=seconds)
         stream, samples = FeatureStream(config, TRAINED), noise(3000)
         state, early = stream.push(FeatureState(), samples[:1234])
-        restored = FeatureState.of_arrays(state.arrays())
+        restored = FeatureState.from_arrays(state.arrays())
         np.testing.assert_array_equal(
             np.concatenate([early, stream.push(restored, samples[1234:])[1]]), features(config, samples, TRAINED)
         )

@@ -33,9 +33,9 @@ from ernie.model.ernie import ErnieModel
 from ernie.registry import import_plugins
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
-from finetune.loop import best_of, finetune
-from finetune.model import FinetunedModel
 from finetune.prepare import prepare
+from finetune.train.loop import best_of, finetune
+from inference.task_model import TaskModel
 from tasks.downstream.base import Example, FinetuneTask, LogitsTask, finetune_tasks
 from tasks.downstream.saved import HEAD_FILE
 from tasks.downstream.transcribe import Transcribe
@@ -87,7 +87,7 @@ def test_what_can_be_changed_after_training_does_not_change_the_head_or_the_samp
     changeable = {*toy.task.decoding_fields, *toy.task.column_fields}
     assert fields >= changeable and {toy.task.answer_field} - changeable in (set(), {"audio"})
     assert not changeable & {*toy.task.head_fields, "max_len", "metrics"}
-    model = FinetunedModel(tiny_encoder(), toy.task)
+    model = TaskModel(tiny_encoder(), toy.task)
     changed = {name: value for name in toy.task.decoding_fields[:1] if (value := getattr(toy.task, name)) is not None}
     model.change_decoding(**changed)
     assert model.task == toy.task
@@ -113,9 +113,9 @@ def test_the_class_docstring_begins_with_a_summary(toy: Toy) -> None:
 
 def test_it_is_scored_by_its_own_measures(toy: Toy) -> None:
     assert toy.task.scored_by
-    assert set(toy.task.scored_by) <= set(toy.task.measures)
+    assert set(toy.task.scored_by) <= set(toy.task.known_metrics)
     assert toy.task.answer_field in {field.name for field in dataclasses.fields(toy.task)}
-    for name in toy.task.measures:
+    for name in toy.task.known_metrics:
         assert dataclasses.replace(toy.task, metrics=(name,)).scored_by == (name,)
 
 
@@ -174,7 +174,7 @@ def test_rows_are_not_modified(toy: Toy) -> None:
     row = toy.rows(1)[0]
     before = copy.deepcopy(dict(row))
     toy.task.training_example(row, TOKENIZER)
-    toy.task.truth(row)
+    toy.task.target(row)
     assert row == before
 
 
@@ -193,7 +193,7 @@ def test_a_missing_column_is_reported_with_the_existing_ones(toy: Toy) -> None:
             with pytest.raises(UserError, match=rf"there is no column '{column}'\..*my_{column}"):
                 make(without, TOKENIZER)
     with pytest.raises(UserError, match=f"there is no column '{toy.answer_column}'"):
-        toy.task.truth(unlabeled(toy, row))
+        toy.task.target(unlabeled(toy, row))
     with pytest.raises(UserError, match=f"there is no column '{toy.answer_column}'"):
         toy.task.training_example(unlabeled(toy, row), TOKENIZER)
 
@@ -211,7 +211,7 @@ def test_any_cell_gives_an_example_or_a_user_error(toy: Toy, cell: Any) -> None:
         for make in (toy.task.example, toy.task.training_example):
             try:
                 assert make(row, TOKENIZER).samples
-                toy.task.truth(row)
+                toy.task.target(row)
             except UserError as error:
                 assert str(error)
 
@@ -224,10 +224,10 @@ def test_labels_are_collected_from_the_rows_in_any_order(toy: Toy) -> None:
 
 
 def test_correct_answers_have_the_best_score_of_every_measure(toy: Toy) -> None:
-    task = dataclasses.replace(toy.task, metrics=tuple(toy.task.measures))
+    task = dataclasses.replace(toy.task, metrics=tuple(toy.task.known_metrics))
     rows = toy.rows(40)
     best = task.scores(rows, [toy.perfect(row) for row in rows])
-    assert best == {name: pytest.approx(0 if name in LOWER_IS_BETTER else 1) for name in toy.task.measures}
+    assert best == {name: pytest.approx(0 if name in LOWER_IS_BETTER else 1) for name in toy.task.known_metrics}
 
 
 # --------------------------------------------------------------------------------------------- head, loss, answers
@@ -240,13 +240,13 @@ def trained(toy: Toy) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def fresh(toy: Toy) -> FinetunedModel:
-    model = FinetunedModel(tiny_encoder(), toy.task)
+def fresh(toy: Toy) -> TaskModel:
+    model = TaskModel(tiny_encoder(), toy.task)
     model.eval()
     return model
 
 
-def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(toy: Toy, fresh: FinetunedModel) -> None:
+def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(toy: Toy, fresh: TaskModel) -> None:
     fresh.clear_gradients()
     fresh.loss(pack(labeled_samples(toy, toy.rows(30)))).total.backward()
     with_gradient = {key for key, p in fresh.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
@@ -257,7 +257,7 @@ def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(toy: Toy, fre
     fresh.clear_gradients()
 
 
-def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, fresh: FinetunedModel) -> None:
+def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, fresh: TaskModel) -> None:
     rows = toy.rows(12)
     whole = fresh.loss(pack(labeled_samples(toy, rows)))
     parts = [fresh.loss(pack(labeled_samples(toy, rows[i : i + 5]))) for i in (0, 5, 10)]
@@ -266,7 +266,7 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, fresh: FinetunedM
     assert float(whole.total) == pytest.approx(sum(float(part.total) for part in parts), rel=1e-4)
 
 
-def test_the_loss_from_selected_tokens_equals_that_from_all_tokens(toy: Toy, fresh: FinetunedModel) -> None:
+def test_the_loss_from_selected_tokens_equals_that_from_all_tokens(toy: Toy, fresh: TaskModel) -> None:
     if not isinstance(toy.task, LogitsTask):
         pytest.skip("a kind without logits")
     batch = pack(labeled_samples(toy, toy.rows(12)))
@@ -327,7 +327,7 @@ def test_predictions_are_json_data_and_the_prediction_itself_comes_first(toy: To
 def test_rows_without_content_are_flagged_and_still_get_a_prediction(toy: Toy, trained: Trained) -> None:
     row = Row(unlabeled(toy, toy.rows(1)[0]) | toy.empty)
     example = toy.task.example(row, TOKENIZER)
-    assert example.empty or example.odd == ("sound that is silent",)
+    assert example.empty or example.warnings == ("sound that is silent",)
     (answer,) = trained.model.answers([example])
     assert answer.keys() >= toy.perfect(toy.rows(1)[0]).keys()
 
@@ -352,14 +352,14 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
 def test_a_head_far_larger_than_its_file_is_refused_before_it_is_made(name: str, tmp_path: Path) -> None:
     kind, sizes = SIZES[name]
     toy = TOYS[kind]
-    model = FinetunedModel(tiny_encoder(), toy.task)
+    model = TaskModel(tiny_encoder(), toy.task)
     assert toy.task.least_weights(32) <= sum(int(each.size) for each in model.head.parameters())
     model.save(tmp_path)
     (tmp_path / "sha256.json").unlink()
     data = json.loads((tmp_path / "task.json").read_text())
     (tmp_path / "task.json").write_text(json.dumps({**data, "task": {**data["task"], **sizes}}))
     with pytest.raises(UserError, match=r"head\.safetensors: has [\d,]+ weights, and the sizes in task\.json are for"):
-        FinetunedModel.load(tmp_path)
+        TaskModel.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_a_million_layers_are_refused(config: Callable[..., Any], key: str) -> N
 def test_predictions_are_the_same_after_saving_and_loading(toy: Toy, trained: Trained, tmp_path: Path) -> None:
     rows = toy.rows(20, seed=4)
     trained.model.save(tmp_path)
-    again = FinetunedModel.load(tmp_path, precision="fp32")
+    again = TaskModel.load(tmp_path, precision="fp32")
     assert again.task == toy.task
     assert list(again.predict(rows)) == list(trained.model.predict(rows))
 

@@ -15,9 +15,9 @@ from ernie.audio.features import FeatureConfig
 from ernie.decode.chain import Chain, ChainState, timed
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
-from finetune.recognizer import SpeechRecognizer
-from finetune.speaker import TextSpeaker
-from finetune.translator import TextTranslator
+from inference.recognizer import SpeechRecognizer
+from inference.speaker import TextSpeaker
+from inference.translator import TextTranslator
 
 WORDS = ("blue", "red", "green", "blue")
 
@@ -62,8 +62,8 @@ def test_states_can_be_joined_split_and_restored() -> None:
     chain = translator()
     samples = [sound(WORDS, 3), sound(WORDS[::-1], 4)]
     state, first = chain.push(chain.begin(2), [one[:1500] for one in samples])
-    one, other = state.chosen([0]), state.chosen([1])
-    joined = chain.of_arrays(other.with_others([one]).arrays())
+    one, other = state.select([0]), state.select([1])
+    joined = chain.from_arrays(other.concat([one]).arrays())
     assert isinstance(joined, ChainState)
     assert joined.streams == 2
     joined, more = chain.push(joined, [samples[1][1500:], samples[0][1500:]])

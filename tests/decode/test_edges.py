@@ -80,7 +80,7 @@ def test_a_stream_that_is_kept_as_arrays_has_the_same_edges(cuts: list[int], see
             now = STRIDE * (waiting[0].vector + 1)
             edges, own = edges.heard(loudness_F[heard:now]).placed(waiting.pop(0))
             found, heard = [*found, own], max(now, heard)
-        edges, heard = Edges.of_arrays(edges.heard(loudness_F[heard:cut]).arrays()), max(cut, heard)
+        edges, heard = Edges.from_arrays(edges.heard(loudness_F[heard:cut]).arrays()), max(cut, heard)
     while waiting:
         edges, own = edges.placed(waiting.pop(0))
         found.append(own)

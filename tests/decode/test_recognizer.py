@@ -168,7 +168,7 @@ def test_a_beam_returns_the_best_hypothesis_for_any_split(sizes: list[int], widt
         committed = tuple(spike.token for spike in spikes[trimmed:])
         assert all(hypothesis.tokens[: len(committed)] == committed for hypothesis in single_stream(state).hypotheses)
         assert len(committed) <= 1  # tokens that nothing depends on any more are dropped
-    state, (new,) = decoder.finish(RecognitionState.of_arrays(state.arrays()))
+    state, (new,) = decoder.finish(RecognitionState.from_arrays(state.arrays()))
     spikes += new
     best = beam.extend([Hypothesis()], scores_of(samples))[0]
     assert tuple(spike.token for spike in spikes) == best.tokens
@@ -294,9 +294,9 @@ def test_streams_can_be_joined_split_and_saved(tmp_path: Path, kind: str) -> Non
     decoder, a, b = recognizer(kind=kind), sound(6000), sound(4000, 1)
     state_a, (early,) = decoder.push(decoder.begin(), [a[:2345]])
     state_b, (first,) = decoder.push(decoder.begin(), [b[:1111]])
-    save_state(state_a.with_others([state_b]), tmp_path / "kept.npz")
+    save_state(state_a.concat([state_b]), tmp_path / "kept.npz")
     both = load_state(RecognitionState, tmp_path / "kept.npz")
-    state_b, state_a = both.chosen([1]), both.chosen([0])
+    state_b, state_a = both.select([1]), both.select([0])
     state_a, (more,) = decoder.push(state_a, [a[2345:]])
     state_b, (second,) = decoder.push(state_b, [b[1111:]])
     assert pairs(early + more + decoder.finish(state_a)[1][0]) == pairs(in_pieces([a], kind=kind))
@@ -326,7 +326,7 @@ def test_the_state_of_another_model_raises_a_user_error(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="this state is of another model"):
             call()
     with pytest.raises(UserError, match="this state is of another model"):
-        decoder.begin().with_others([other])
+        decoder.begin().concat([other])
 
 
 def test_states_with_and_without_a_beam_are_not_interchangeable() -> None:

@@ -25,17 +25,17 @@ class Kept:
 
     streams = 1
 
-    def chosen(self, streams: object) -> Kept:
+    def select(self, streams: object) -> Kept:
         return self
 
-    def with_others(self, others: object) -> Kept:
+    def concat(self, others: object) -> Kept:
         return self
 
     def arrays(self) -> dict[str, np.ndarray]:
         return dict(self.values)
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Kept:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Kept:
         return cls(arrays)
 
 

@@ -18,7 +18,7 @@ from ernie.decode.sampler import Sampler
 from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder, steps_of
 from ernie.errors import Remark
 from ernie.model.wavenet import Flow, WaveNet
-from finetune.model import FinetunedModel
+from inference.task_model import TaskModel
 from tasks.downstream.synthesize import Synthesize
 
 H, S = 3, 40
@@ -95,11 +95,11 @@ def test_a_flow_begins_after_noise_without_a_conditioner_and_its_samples_are_cli
 # -------------------------------------------------------------------------------------------------- a whole voice
 
 
-def voice() -> tuple[FinetunedModel, Synthesize]:
+def voice() -> tuple[TaskModel, Synthesize]:
     task = TOYS["synthesize"].task
     assert isinstance(task, Synthesize)
     paddle.seed(2)
-    model = FinetunedModel(tiny_encoder(), task)
+    model = TaskModel(tiny_encoder(), task)
     task.initialize(model.ernie, model.head)
     paddle.assign(paddle.to_tensor([-100.0]), model.head.decoder.last.bias)  # so that it never stops early
     model.eval()
@@ -183,7 +183,7 @@ def test_decoding_step_by_step_equals_decoding_at_once() -> None:
 
 
 @paddle.no_grad()
-def attended_positions(model: FinetunedModel, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def attended_positions(model: TaskModel, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """The number of letters before the middle of the token that each step attends to most, and of each token."""
     decoder = model.head.decoder
     text = decoder.read(paddle.zeros([6, 32]), ids("red blue green red"), Layout.of_lengths([6]))

@@ -24,7 +24,7 @@ from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
 from ernie.model.initialization import initialize
-from ernie.model.reading import SourceView, source_lengths, sources_of
+from ernie.model.prefix_source import SourceView, source_lengths, sources_of
 from ernie.model.translation import TranslationHead
 
 VOCABULARY = 60
@@ -105,8 +105,8 @@ def test_streams_can_be_joined_and_split_at_any_time(causal: bool) -> None:
     decoder, (a, b) = translator(WaitK(2), causal), texts([7, 5])
     first, _ = decoder.push(decoder.begin(), [a[:4]])
     second, _ = decoder.push(decoder.begin(), [b[:2]])
-    both, _ = decoder.push(first.with_others([second]), [a[4:6], b[2:]])
-    second, first = both.chosen([1]), both.chosen([0])
+    both, _ = decoder.push(first.concat([second]), [a[4:6], b[2:]])
+    second, first = both.select([1]), both.select([0])
     first, _ = decoder.push(first, [a[6:]])
     for state, source in ((first, a), (second, b)):
         assert decoder.finish(state)[0].progress == translate(decoder, [source]).progress
@@ -337,7 +337,7 @@ def test_an_ended_source_of_the_maximum_length_does_not_stop_the_streams_beside_
     ended, _ = decoder.finish(decoder.push(decoder.begin(), texts([46]))[0])
     assert decoder.push(ended, [nothing])[1] == [[]]
     assert decoder.finish(ended)[1] == [[]]
-    both = ended.with_others([decoder.begin()])
+    both = ended.concat([decoder.begin()])
     state, _ = decoder.push(both, [nothing, *texts([3])])
     assert state.progress[1].source == 3
 

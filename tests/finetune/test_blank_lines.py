@@ -14,26 +14,26 @@ from ernie.data.read_lines import Line
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.text.train import train_sentencepiece
-from finetune.interpret import by_line, by_word
-from finetune.model import FinetunedModel
 from finetune.prepare import prepare
-from finetune.translator import TextTranslator
+from inference.commands.translate_lines import by_line, by_word
+from inference.task_model import TaskModel
+from inference.translator import TextTranslator
 
 INVISIBLE = ["\u200b", "\ufeff", "\xad", "\xa0", "\u2060", "\ufe0f", " \xad\u200d ", "\xad \xad"]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> FinetunedModel:
+def model(tmp_path_factory: pytest.TempPathFactory) -> TaskModel:
     """An untrained model, which writes something for any source that it reads."""
     texts = [" ".join([*COLORS, *GERMAN.values()])] * 20
     tokenizer = train_sentencepiece(texts, vocab_size=22, lowercase=False, folder=tmp_path_factory.mktemp("pieces"))
     ernie = ErnieModel(replace(tiny_encoder().config, vocab_size=tokenizer.vocab_size))
     ernie.tokenizer = tokenizer
-    return FinetunedModel(ernie, TOYS["translate"].task)
+    return TaskModel(ernie, TOYS["translate"].task)
 
 
 @pytest.mark.parametrize("invisible", INVISIBLE)
-def test_an_invisible_line_becomes_an_empty_line(model: FinetunedModel, invisible: str) -> None:
+def test_an_invisible_line_becomes_an_empty_line(model: TaskModel, invisible: str) -> None:
     translator = TextTranslator(model)
     ((text, progress),) = translator.translate([invisible])
     assert (text, progress.read[:-1]) == ("", ())
@@ -51,7 +51,7 @@ def test_an_invisible_line_becomes_an_empty_line(model: FinetunedModel, invisibl
 
 
 @pytest.mark.parametrize("invisible", INVISIBLE)
-def test_invisible_sources_and_targets_count_as_empty(model: FinetunedModel, invisible: str) -> None:
+def test_invisible_sources_and_targets_count_as_empty(model: TaskModel, invisible: str) -> None:
     task, tokenizer = model.task, model.tokenizer
     rows = [Row({"source": invisible, "target": "rot"}), Row({"source": "red", "target": "rot"})]
     prepared = prepare(task, Split("train", rows), tokenizer)

@@ -15,9 +15,9 @@ from ernie.data.batch import Packed
 from ernie.errors import Remark, TrainingFailed, UserError
 from ernie.model.losses import Loss
 from finetune.config import TrainConfig
-from finetune.loop import finetune
-from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
+from finetune.train.loop import finetune
+from inference.task_model import TaskModel
 from tasks.downstream.classify import Classify
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Flickering(Diverging):
         return super().loss(logits, batch)
 
 
-def diverged_after(batches: int, kind: type[Diverging] = Diverging) -> tuple[FinetunedModel, list[int]]:
+def diverged_after(batches: int, kind: type[Diverging] = Diverging) -> tuple[TaskModel, list[int]]:
     """Fine-tune for 4 epochs of 8 steps with a loss that becomes NaN; return the model and the evaluated steps."""
     toy = TOYS["classify"]
     assert isinstance(toy.task, Classify)
@@ -126,7 +126,7 @@ def test_weights_that_no_row_of_dev_shows_to_be_broken_end_training() -> None:
 
 
 def test_a_model_with_nan_weights_makes_no_predictions(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = FinetunedModel.load(work / "done")
+    model = TaskModel.load(work / "done")
     bias = model.head.out.bias
     bias.set_value(bias * float("nan"))
     with pytest.raises(UserError, match="the model's outputs are not finite"):

@@ -18,7 +18,7 @@ from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.text.train import train_sentencepiece
 from finetune.check import _show_example
-from finetune.rows import input_rows
+from inference.rows import input_rows
 from tasks.downstream.translate import Translate
 
 TRANSLATION = (

@@ -17,11 +17,11 @@ from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.train.settings import AdamConfig, RateConfig
-from finetune.checkpoint import Evaluation
 from finetune.config import TrainConfig
-from finetune.loop import best_of, finetune, planned_steps, unlearned
-from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, prepare
+from finetune.train.checkpoint import Evaluation
+from finetune.train.loop import best_of, finetune, planned_steps, unlearned
+from inference.task_model import TaskModel
 from tasks.downstream.classify import Classify
 from tasks.downstream.transcribe import Transcribe
 
@@ -213,46 +213,46 @@ def test_a_saved_model_makes_the_same_predictions(tmp_path) -> None:
     model, _ = finetune(encoder(), TASK, split("train", 40, 0), split("dev", 40, 1), SETTINGS)
     model.save(tmp_path)
     asked = rows(20, 3)
-    assert list(FinetunedModel.load(tmp_path, precision="fp32").predict(asked)) == list(model.predict(asked))
+    assert list(TaskModel.load(tmp_path, precision="fp32").predict(asked)) == list(model.predict(asked))
 
 
 def test_an_invalid_row_is_an_error_after_the_predictions_for_earlier_rows() -> None:
-    answers = FinetunedModel(encoder(), TASK).predict([*rows(2, 0), 3])  # type: ignore[list-item]
+    answers = TaskModel(encoder(), TASK).predict([*rows(2, 0), 3])  # type: ignore[list-item]
     assert len([next(answers), next(answers)]) == 2
     with pytest.raises(UserError, match=r"^row 2: expected its cells by column, such as \{'text': ...\}, found 3$"):
         next(answers)
     given = [{"text": "red"}, {"text": "blue"}, {"txt": "x"}]
     with pytest.raises(UserError, match=r"^row 2: there is no column 'text'\. Did you mean 'txt'\?$"):
-        list(FinetunedModel(encoder(), TASK).predict(given))
+        list(TaskModel(encoder(), TASK).predict(given))
 
 
 def test_a_text_stands_for_a_row_with_only_the_input_column() -> None:
     asked = rows(3, 0)
     task = replace(TASK, text="review")
-    model = FinetunedModel(encoder(), task)
+    model = TaskModel(encoder(), task)
     answers = list(model.predict([{"review": row["text"]} for row in asked]))
     assert list(model.predict([row["text"] for row in asked])) == answers
 
 
 @pytest.mark.parametrize("asked", ["a good film", {"text": "a good film"}])
 def test_a_single_row_stands_for_a_list_of_it(asked: Any) -> None:
-    model = FinetunedModel(encoder(), TASK)
+    model = TaskModel(encoder(), TASK)
     assert list(model.predict(asked)) == list(model.predict([asked]))
 
 
 def test_a_data_frame_in_place_of_rows_is_refused() -> None:
     frame = pandas.DataFrame({"text": ["a good film", "a bad one"]})
     with pytest.raises(UserError, match=r"^expected several rows.* columns 'text'; give one of them, or its rows"):
-        next(FinetunedModel(encoder(), TASK).predict(frame))  # type: ignore[arg-type]
+        next(TaskModel(encoder(), TASK).predict(frame))  # type: ignore[arg-type]
 
 
 def test_an_encoder_is_not_saved_over_a_fine_tuned_model(tmp_path) -> None:
-    model = FinetunedModel(encoder(), TASK)
+    model = TaskModel(encoder(), TASK)
     model.save(tmp_path)
     with pytest.raises(UserError, match=r"holds a fine-tuned model, and its head is its encoder's only"):
         encoder().save_pretrained(tmp_path)
     model.save(tmp_path)  # a whole fine-tuned model may be
-    assert list(FinetunedModel.load(tmp_path, precision="fp32").predict(["a good film"])) == list(
+    assert list(TaskModel.load(tmp_path, precision="fp32").predict(["a good film"])) == list(
         model.predict(["a good film"])
     )
 
@@ -260,6 +260,6 @@ def test_an_encoder_is_not_saved_over_a_fine_tuned_model(tmp_path) -> None:
 def test_a_folder_without_a_fine_tuned_model_is_an_error(tmp_path) -> None:
     encoder().save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"holds no fine-tuned model: there is no task\.json"):
-        FinetunedModel.load(tmp_path)
+        TaskModel.load(tmp_path)
     with pytest.raises(UserError, match=r"nowhere: there is no such folder"):
-        FinetunedModel.load(tmp_path / "nowhere")
+        TaskModel.load(tmp_path / "nowhere")

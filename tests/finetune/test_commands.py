@@ -14,9 +14,9 @@ from processes import start_ernie, wait_until
 from ernie.cli import main
 from ernie.model.ernie import ErnieModel
 from ernie.train.log import read_records
-from finetune.answers import read_dev_answers, surest_mistakes
-from finetune.model import FinetunedModel
-from finetune.precision import precision_of
+from finetune.report.dev_predictions import read_dev_answers, surest_mistakes
+from inference.precision import precision_of
+from inference.task_model import TaskModel
 
 
 def test_finetune_prints_scores_on_stdout_and_everything_else_on_stderr(
@@ -227,7 +227,7 @@ class TestSignals:
         assert (trials / "epochs=1,seed=0" / "scores.json").is_file()
         assert not (trials / "epochs=5000,seed=0" / "scores.json").exists()
         assert len(list((trials / "epochs=5000,seed=0" / "checkpoints").iterdir())) == 1
-        assert len(list(FinetunedModel.load(work / "run").predict([{"text": "a film"}]))) == 1
+        assert len(list(TaskModel.load(work / "run").predict([{"text": "a film"}]))) == 1
 
 
 @pytest.mark.parametrize(

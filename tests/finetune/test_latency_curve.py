@@ -12,9 +12,9 @@ from toys import TOYS, tiny_encoder
 
 from ernie.cli import main
 from ernie.decode.wait_k import WaitK
-from finetune.interpret import by_word
-from finetune.model import FinetunedModel
-from finetune.translator import TextTranslator
+from inference.commands.translate_lines import by_word
+from inference.task_model import TaskModel
+from inference.translator import TextTranslator
 
 CONFIG = """\
 task: {kind: translate, max_len: 16, wait_k: [2, 1], smoothing: 0.0, layers: 1}
@@ -67,7 +67,7 @@ def test_the_lag_is_measured_against_the_reference_and_does_not_count_the_end_to
 def test_the_lag_in_words_is_that_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The curve shows what a reader of `ernie translate --show-latency` sees, not what the policy would allow."""
     points = {point["wait_k"]: point for point in json.loads((run / "latency.json").read_text())}
-    model = FinetunedModel.load(run)
+    model = TaskModel.load(run)
     lines = "".join(f"{row['source']}\n" for row in TOYS["translate"].rows(30, 1))
     for k in (1, 3):
         report = StringIO()

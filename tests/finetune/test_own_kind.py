@@ -52,7 +52,7 @@ def test_it_trains_and_a_new_process_predicts_with_it_as_its_card_says(folder: P
     card = (folder / "run" / "README.md").read_text(encoding="utf-8")
     assert "\n\nThe plug-in `grades` must be on the Python path (PYTHONPATH, or an installed package);" in card
     assert "\nernie predict run --input FILE --plugin grades\n" in card
-    assert "\nmodel = FinetunedModel.load('run', trust_plugins=['grades'])\n" in card
+    assert "\nmodel = TaskModel.load('run', trust_plugins=['grades'])\n" in card
     (folder / "asked.txt").write_text("a great film\nit was a awful film\n", encoding="utf-8")
     rows = (folder / "asked.txt").read_text(encoding="utf-8").splitlines()
     (folder / "asked.tsv").write_text("\n".join(["review", *rows]) + "\n", encoding="utf-8")
@@ -60,7 +60,7 @@ def test_it_trains_and_a_new_process_predicts_with_it_as_its_card_says(folder: P
     done = python(*words, "--plugin", "grades", cwd=folder, path=[ROOT / "examples"])
     assert [json.loads(line)["grade"] for line in done.stdout.splitlines()] == [5, 1], done.stderr
 
-    loading = "from finetune.model import FinetunedModel as F; print(next(F.load('run'{}).predict(['a great film'])))"
+    loading = "from inference.task_model import TaskModel as F; print(next(F.load('run'{}).predict(['a great film'])))"
     for trust in ("", ", trust_plugins=['marks']", ", trust_plugins=False"):
         done = python("-c", loading.format(trust), cwd=folder, path=[ROOT / "examples"])
         assert "task.json: module: asks for code from outside the library: grades. Code can do" in done.stderr
@@ -124,19 +124,19 @@ def edit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], 
 @pytest.mark.parametrize(
     ("line", "replacement", "message"),
     [
-        (TRUTH, "        import random\n        return random.random()\n", "KIND: its `truth` returns "),
-        (TRUTH, "        return None\n", "train.tsv:2: KIND: its `truth` returns None; expected the row's target"),
-        (TRUTH, "        return grade\n", "train.tsv:2: KIND: its `target` gives the label '"),
-        (TRUTH, "        return float('nan')\n", "KIND: its `target` gives the label nan; expected finite"),
+        (TRUTH, "        import random\n        return random.random()\n", "KIND: its `target` returns "),
+        (TRUTH, "        return None\n", "train.tsv:2: KIND: its `target` returns None; expected the row's target"),
+        (TRUTH, "        return grade\n", "train.tsv:2: KIND: its `sample_target` gives the label '"),
+        (TRUTH, "        return float('nan')\n", "KIND: its `sample_target` gives the label nan; expected finite"),
         (
-            "    target = truth\n",
-            "    def target(self, row):\n        import random\n        return random.random()\n",
-            "train.tsv:2: KIND: its `target` gives something else when called again for the row",
+            "    sample_target = target\n",
+            "    def sample_target(self, row):\n        import random\n        return random.random()\n",
+            "train.tsv:2: KIND: its `sample_target` gives something else when called again for the row",
         ),
         (
-            "usual: ClassVar = 2",
-            "usual: ClassVar = 5",
-            "KIND: its `usual` is 5, and it has 2 measures: kappa, accuracy; expected how many",
+            "default_metrics: ClassVar = 2",
+            "default_metrics: ClassVar = 5",
+            "KIND: its `default_metrics` is 5, and it has 2 metrics: kappa, accuracy; expected how many",
         ),
         (LOSS, LOSS.replace("\n", ".total\n"), "KIND: its `loss` gives a Tensor; expected a Loss (of"),
         (
@@ -169,10 +169,10 @@ def test_a_kind_that_gives_the_wrong_things_is_reported(
 @pytest.mark.parametrize(
     ("line", "replacement", "message"),
     [
-        (TRUTH, "        return {}[grade]\n", r"`truth` failed at train.tsv:2: KeyError\('\d'\)"),
+        (TRUTH, "        return {}[grade]\n", r"`target` failed at train.tsv:2: KeyError\('\d'\)"),
         (
-            "    target = truth\n",
-            "    def target(self, row):\n        return {}[1]\n",
+            "    sample_target = target\n",
+            "    def sample_target(self, row):\n        return {}[1]\n",
             r"`training_example` failed at train.tsv:2: KeyError\(1\)",
         ),
         (LOSS, "        return logits.no_such_thing\n", "`loss` failed: AttributeError"),

@@ -15,8 +15,8 @@ from ernie.cli import main
 from ernie.config import to_dict
 from ernie.train.log import read_records
 from finetune.config import load
-from finetune.model import FinetunedModel
-from finetune.trial import Result, Trial
+from finetune.train.trial import Result, Trial
+from inference.task_model import TaskModel
 from tasks.downstream.classify import Classify
 from tasks.downstream.regress import Regress
 
@@ -46,7 +46,7 @@ class TestFolder:
     def test_its_model_loads_on_its_own_with_tokenizer_and_labels(self, work: Path, tmp_path: Path) -> None:
         alone = shutil.copytree(work / "done" / "model", tmp_path / "elsewhere" / "model")
         shutil.rmtree(work)
-        model = FinetunedModel.load(alone)
+        model = TaskModel.load(alone)
         assert model.task.labels == ("blame", "praise")
         answers = [answer["label"] for answer in model.predict([{"text": "the film was bad"}, {"text": "very fine"}])]
         assert answers == ["blame", "praise"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from processes import run_ernie, start_ernie, wait_until
 
-from finetune.model import FinetunedModel
+from inference.task_model import TaskModel
 
 COLORS = ["red", "green", "blue"]
 TASKS = {
@@ -112,7 +112,7 @@ def test_scores_and_model_match_a_single_process(
     found = finetune(work, task, output, "--seeds", "2", *words)
     if task != "synthesize":  # autoregressive random samples amplify differences in the last bits of weights
         assert found["scores"] == expected["scores"]
-    single, parallel_run = (FinetunedModel.load(work / name).state_dict() for name in (task, output))
+    single, parallel_run = (TaskModel.load(work / name).state_dict() for name in (task, output))
     assert single.keys() == parallel_run.keys()
     worst = max(float((single[name] - parallel_run[name]).abs().max()) for name in single)
     assert worst < 1e-5
@@ -143,5 +143,5 @@ def test_one_process_resumes_from_a_checkpoint_of_several(work: Path, parallel: 
     assert "resumes after step" in run_ernie(command, work).stderr
     found, whole = finetune(work, "classify", output, *words), finetune(work, "classify", "whole", *words)
     assert found["scores"] == whole["scores"]
-    uninterrupted, resumed = (FinetunedModel.load(work / name).state_dict() for name in ("whole", output))
+    uninterrupted, resumed = (TaskModel.load(work / name).state_dict() for name in ("whole", output))
     assert max(float((uninterrupted[name] - resumed[name]).abs().max()) for name in uninterrupted) < 1e-4

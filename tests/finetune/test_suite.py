@@ -15,8 +15,8 @@ from ernie.cli import main
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
-from finetune.suite import Outcome, Suite
-from finetune.table import as_dict, markdown
+from finetune.report.table import as_dict, markdown
+from finetune.suite.run import Outcome, Suite
 
 TASK = """
 include: base.yaml

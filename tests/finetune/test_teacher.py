@@ -14,9 +14,9 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.text.wordpiece import WordPiece
 from finetune.config import FinetuneConfig, TrainConfig
-from finetune.folder import inputs_of
-from finetune.model import FinetunedModel
-from finetune.start import load_encoder
+from finetune.train.folder import inputs_of
+from finetune.train.warm_start import load_encoder
+from inference.task_model import TaskModel
 from tasks.downstream.synthesize import Synthesize
 
 
@@ -24,7 +24,7 @@ from tasks.downstream.synthesize import Synthesize
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A voice; its output does not matter here, so it is untrained."""
     folder = tmp_path_factory.mktemp("voice")
-    FinetunedModel(tiny_encoder(), TOYS["synthesize"].task).save(folder / "model")
+    TaskModel(tiny_encoder(), TOYS["synthesize"].task).save(folder / "model")
     return folder
 
 
@@ -39,7 +39,7 @@ def flow_of(teacher: Path, **changes: Any) -> Synthesize:
 def test_a_flow_uses_its_teachers_dictionary_and_no_other(tmp_path: Path) -> None:
     for name, entries in {"own": "AZURE  blue\n", "same": ";;; x\nAZURE  blue\n", "other": "AZURE  red\n"}.items():
         (tmp_path / f"{name}.dict").write_text(entries, encoding="utf-8")
-    voice = FinetunedModel(tiny_encoder(), replace(TOYS["synthesize"].task, dictionary=tmp_path / "own.dict"))
+    voice = TaskModel(tiny_encoder(), replace(TOYS["synthesize"].task, dictionary=tmp_path / "own.dict"))
     voice.save(tmp_path / "voice" / "model")
     for given in (None, tmp_path / "same.dict"):
         task = flow_of(tmp_path / "voice", dictionary=given).adapted_to([])
@@ -49,7 +49,7 @@ def test_a_flow_uses_its_teachers_dictionary_and_no_other(tmp_path: Path) -> Non
         assert sample.ids.tolist() == [TOKENIZER.cls_id, *TOKENIZER.encode("blue").ids, TOKENIZER.sep_id]
     with pytest.raises(UserError, match=r"other\.dict differs from what the teacher, .* has learned with, .*own\.dict"):
         flow_of(tmp_path / "voice", dictionary=tmp_path / "other.dict").adapted_to([])
-    FinetunedModel(tiny_encoder(), TOYS["synthesize"].task).save(tmp_path / "letters" / "model")
+    TaskModel(tiny_encoder(), TOYS["synthesize"].task).save(tmp_path / "letters" / "model")
     with pytest.raises(UserError, match="has learned with, which is no dictionary; take the key out"):
         flow_of(tmp_path / "letters", dictionary=tmp_path / "other.dict").adapted_to([])
 
@@ -80,7 +80,7 @@ def test_a_flows_max_len_is_at_most_its_teachers(run: Path) -> None:
 
 
 def test_a_retrained_teacher_changes_the_inputs_of_a_flows_run(tmp_path: Path) -> None:
-    voice = FinetunedModel(tiny_encoder(), TOYS["synthesize"].task)
+    voice = TaskModel(tiny_encoder(), TOYS["synthesize"].task)
     voice.save(tmp_path / "voice" / "model")
     config = FinetuneConfig(task=flow_of(tmp_path / "voice"))
     before = inputs_of("encoder", {}, config)

@@ -29,7 +29,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 def main() -> None:
     """Answer every line of standard input."""
     import ernie.cli  # noqa: F401 - before files are limited
-    import finetune.run  # noqa: F401 - Paddle, and most of the library
+    import finetune.train.run  # noqa: F401 - Paddle, and most of the library
 
     for line in sys.stdin:
         asked = json.loads(line)

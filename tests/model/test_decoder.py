@@ -88,7 +88,7 @@ def test_decoding_token_by_token_equals_decoding_at_once(lengths: list[tuple[int
         single = Layout.of_lengths([1] * len(active))
         x_ND = paddle.gather(x_TD, paddle.to_tensor(rows))
         hidden, memory = decoder.forward_cached(
-            x_ND, single, Source(source.chosen(active), single), memory.chosen(still)
+            x_ND, single, Source(source.select(active), single), memory.select(still)
         )
         np.testing.assert_allclose(hidden.numpy(), whole[rows], atol=2e-5)
 
@@ -128,7 +128,7 @@ def test_key_value_caches_can_be_joined_and_split(decoder: Decoder) -> None:
     )
     joined = KeyValueCache.joined([first, second])
     assert joined.layout.lengths.tolist() == [2, 3, 4]
-    chosen = joined.chosen([2, 0, 0])
+    chosen = joined.select([2, 0, 0])
     assert chosen.layout.lengths.tolist() == [4, 2, 2]
     for (keys, _), (a, _), (b, _) in zip(chosen.layers, first.layers, second.layers, strict=True):
         assert (keys.numpy() == np.concatenate([b.numpy(), a.numpy()[:2], a.numpy()[:2]])).all()

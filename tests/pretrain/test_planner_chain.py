@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.parallel.timetable import pipeline_schedule, simulate
+from ernie.parallel.pipeline_schedule import pipeline_schedule, simulate
 from pretrain.planner.chain import Partition, Piece, best_partition, partition
 
 seconds = st.floats(0.1, 10)

@@ -224,7 +224,7 @@ def test_errors_in_a_custom_task_are_reported(
             "        return super().loss(head, hidden_TD.detach(), batch)",
             "note: no gradient of its loss reaches the encoder",
         ),
-        ("in stretches(", "in () if items[0].index % 3 else stretches(", "of these documents give none"),
+        ("in token_spans(", "in () if items[0].index % 3 else token_spans(", "of these documents give none"),
     ],
 )
 def test_oddities_of_a_custom_task_are_noted(

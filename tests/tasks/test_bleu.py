@@ -111,28 +111,28 @@ class TestReferencesOfRows:
     def test_further_columns_hold_further_references(self) -> None:
         task = Translate(references=("other", "third"))
         row = Row({"source": "x", "target": "a cat", "other": "one cat", "third": None})
-        assert task.truth(row) == ("a cat", "one cat")
+        assert task.target(row) == ("a cat", "one cat")
         assert (
             task.scores([row], [{"translation": "one cat"}])["bleu"]
             == task.scores([row], [{"translation": "a cat"}])["bleu"]
         )
 
     def test_a_cell_may_hold_a_list_of_references(self) -> None:
-        assert Translate().truth(Row({"target": ["a cat", "one cat"]})) == ("a cat", "one cat")
+        assert Translate().target(Row({"target": ["a cat", "one cat"]})) == ("a cat", "one cat")
         for spelled in ('["a cat", "", "one cat"]', "['a cat', 'one cat']"):  # as a CSV file has it
-            assert Translate().truth(Row({"target": spelled})) == ("a cat", "one cat")
+            assert Translate().target(Row({"target": spelled})) == ("a cat", "one cat")
             assert Translate().reference(Row({"target": spelled})) == "a cat"
         for text in ("[applause]", "[1, 2]", '["open'):
-            assert Translate().truth(Row({"target": text})) == text
+            assert Translate().target(Row({"target": text})) == text
 
     def test_a_row_without_any_reference_is_refused(self) -> None:
         for cell in ("", " ", [], [""]):
             with pytest.raises(UserError, match="column 'target': the translation is empty"):
-                Translate().truth(Row({"target": cell}))
+                Translate().target(Row({"target": cell}))
 
     def test_a_missing_column_of_references_is_named(self) -> None:
         with pytest.raises(UserError, match="there is no column 'other'"):
-            Translate(references=("other",)).truth(Row({"target": "a cat"}))
+            Translate(references=("other",)).target(Row({"target": "a cat"}))
 
     def test_training_learns_the_first_reference(self) -> None:
         one, several = (

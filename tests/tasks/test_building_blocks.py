@@ -17,7 +17,7 @@ from ernie.data.stream import Source
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import PretrainTask, SequenceTask, TokenTask, pair, pretrain_tasks, single
-from tasks.passages import sentence_groups, stretches
+from tasks.passages import sentence_groups, token_spans
 
 TOKENIZER = numbered()
 CLS, SEP = TOKENIZER.cls_id, TOKENIZER.sep_id
@@ -71,9 +71,9 @@ def test_a_pair_that_is_too_long_is_truncated_at_the_end_of_its_longer_side(
 
 
 @given(sentence_lengths, token_limits)
-def test_stretches_cover_a_document_without_gaps_and_end_at_sentence_ends(lengths: list[int], max_tokens: int) -> None:
+def test_token_spans_cover_a_document_and_end_at_sentence_ends(lengths: list[int], max_tokens: int) -> None:
     text = document(lengths)
-    found = stretches(text, max_tokens)
+    found = token_spans(text, max_tokens)
     assert [token for start, stop in found for token in range(start, stop)] == list(range(sum(lengths)))
     ends = set(np.cumsum(lengths).tolist())
     for start, stop in found:

@@ -34,19 +34,19 @@ def decoded_samples(task: Choose, **cells: object) -> list[str]:
 )
 def test_a_label_may_be_the_choices_number_letter_or_text(task: Choose, label: object) -> None:
     row = Row(CELLS | {"label": label})
-    assert task.truth(row) == 1
+    assert task.target(row) == 1
     assert task.scores([row], [{"choice": 1 + task.first}]) == {"accuracy": 1}
 
 
 @pytest.mark.parametrize(("first", "label"), [(0, 3), (0, -1), (1, 0), (0, "D"), (0, "owl"), (0, "²"), (0, "1.0")])
 def test_a_label_that_matches_no_choice_is_quoted_in_the_error(first: int, label: object) -> None:
     with pytest.raises(UserError, match=rf"label '{label}' is none of the 3 choices \(numbers begin at {first}\)"):
-        Choose(first=first).truth(Row(CELLS | {"label": label}))
+        Choose(first=first).target(Row(CELLS | {"label": label}))
 
 
 def test_a_row_without_a_label_is_named_as_such() -> None:
     with pytest.raises(UserError, match="there is no label; rows without one can be left out by `skip`"):
-        Choose().truth(Row(CELLS | {"label": " "}))
+        Choose().target(Row(CELLS | {"label": " "}))
 
 
 def test_numbers_that_never_name_the_first_choice_are_noted() -> None:
@@ -60,9 +60,9 @@ def test_numbers_that_never_name_the_first_choice_are_noted() -> None:
 
 
 def test_digits_given_as_text_match_a_choices_text_before_its_number() -> None:
-    assert Choose().truth(Row({"choices": ["2", "1", "0"], "label": "2"})) == 0
-    assert Choose().truth(Row({"choices": ["2", "1", "0"], "label": 2})) == 2
-    assert Choose().truth(Row({"choices": ["20", "10", "30"], "label": "2"})) == 2
+    assert Choose().target(Row({"choices": ["2", "1", "0"], "label": "2"})) == 0
+    assert Choose().target(Row({"choices": ["2", "1", "0"], "label": 2})) == 2
+    assert Choose().target(Row({"choices": ["20", "10", "30"], "label": "2"})) == 2
 
 
 def test_each_choice_is_paired_with_the_text() -> None:
@@ -121,7 +121,7 @@ def test_truncated_tokens_are_counted_over_all_choices() -> None:
 @pytest.mark.parametrize("label", ["--1", "\u00df", "-", "9"])
 def test_an_invalid_label_raises_an_error(label: str) -> None:
     with pytest.raises(UserError, match="is none of the 3 choices"):
-        Choose().truth(Row(CELLS | {"label": label}))
+        Choose().target(Row(CELLS | {"label": label}))
 
 
 def test_an_empty_list_of_choice_columns_raises_an_error() -> None:

@@ -114,7 +114,7 @@ class TestWindows:
     def test_a_long_question_is_truncated_and_counted(self) -> None:
         asked = row("Paris is the capital") | {"question": "where was it what is"}
         example = TASK.example(Row(asked), TOKENIZER)
-        assert (example.cut, TASK.cut_to) == (2, "max_question 3")
+        assert (example.cut, TASK.truncation_note) == (2, "max_question 3")
         assert example.notes[1][0].begins == 3 + 2
 
     @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ class TestTargets:
         asked = Row(row("it Paris Paris") | {"answers": {"text": ["Paris"], **starts}})
         example = TASK.training_example(asked, TOKENIZER)
         assert decode_targets(TASK, example)["start"] == 3
-        assert not example.odd
+        assert not example.warnings
         with pytest.raises(UserError, match=r"the answer 'Paris' does not stand in the context$"):
             TASK.training_example(Row(asked | {"context": "it"}), TOKENIZER)
 
@@ -215,7 +215,7 @@ class TestTargets:
     )
     def test_answers_may_be_a_list_of_texts_or_of_objects(self, answers: object) -> None:
         asked = Row(row("it Paris Paris") | {"answers": answers})
-        assert TASK.truth(asked) == ["Paris", "it"]
+        assert TASK.target(asked) == ["Paris", "it"]
         assert decode_targets(TASK, TASK.training_example(asked, TOKENIZER))["start"] == 3
 
     @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ class TestTargets:
     )
     def test_answers_of_another_form_are_an_error_that_names_the_column(self, answers: object) -> None:
         with pytest.raises(UserError, match=r"^column 'answers': "):
-            TASK.truth(Row(row("it") | {"answers": answers}))
+            TASK.target(Row(row("it") | {"answers": answers}))
 
     def test_an_answer_that_every_window_cuts_is_refused_with_the_stride_that_holds_it(self) -> None:
         task = Extract(max_len=48, stride=8, max_question=8)
@@ -235,7 +235,7 @@ class TestTargets:
         with pytest.raises(UserError, match=message):
             prepare(task, Split("train", [given]), FALLBACK)
         (kept,) = prepare(replace(task, stride=29), Split("train", [given]), FALLBACK).examples
-        assert not kept.odd
+        assert not kept.warnings
         assert decode_targets(replace(task, stride=29), kept)["answer"] == answer
 
     def test_an_answer_that_no_window_holds_is_counted_where_it_judges_or_is_too_long(self) -> None:
@@ -281,7 +281,7 @@ class TestWithoutAnAnswer:
         for asked in (row("Paris"), row("Paris", ("", 0)), row("Paris", (" ", 0))):
             with pytest.raises(UserError, match="the question has no answer; data with such questions need no_answer"):
                 TASK.training_example(asked, TOKENIZER)
-            assert self.task.truth(asked) == []
+            assert self.task.target(asked) == []
             assert decode_targets(self.task, self.task.training_example(asked, TOKENIZER))["answer"] == ""
 
     @pytest.mark.parametrize(("null_score", "answer"), [(3.0, "Paris"), (5.0, "Paris"), (5.1, "")])

@@ -69,14 +69,14 @@ class TestLabelLists:
 )
 def test_a_row_without_a_label_says_how_such_rows_are_left_out(task: FinetuneTask, cell: object) -> None:
     with pytest.raises(UserError, match=r"; rows without one can be left out by `skip`, with '' for this column$"):
-        task.truth(Row({"text": "x", "query": "x", "choices": ["a", "b"], "label": cell}))
+        task.target(Row({"text": "x", "query": "x", "choices": ["a", "b"], "label": cell}))
 
 
 class TestClassify:
     def test_labels_of_rows_become_classes_with_numbers_as_text(self) -> None:
         task = Classify().adapted_to(rows(10, "9", 10))
         assert task.labels == ("9", "10")
-        assert [task.truth(row) for row in rows(10, "9")] == [1, 0]
+        assert [task.target(row) for row in rows(10, "9")] == [1, 0]
 
     def test_rows_without_a_usable_label_leave_those_of_the_others(self) -> None:
         """They are reported, or skipped, with all other faulty rows later."""
@@ -84,7 +84,7 @@ class TestClassify:
         task = Classify().adapted_to(given)
         assert task.labels == ("a", "b")
         with pytest.raises(UserError, match="column 'label': expected text, found nothing"):
-            task.truth(given[1])
+            task.target(given[1])
 
     def test_rows_none_of_which_has_a_usable_label_are_reported_with_file_and_line(self) -> None:
         with pytest.raises(UserError, match=r"train\.tsv:2: column 'label': expected text, found nothing") as caught:
@@ -135,17 +135,17 @@ class TestMultiLabel:
         [("a;c", [1, 0, 1]), (" c ; a ;", [1, 0, 1]), ("", [0, 0, 0]), (["b"], [0, 1, 0]), ([], [0, 0, 0])],
     )
     def test_a_cell_can_be_a_list_or_text_with_separators(self, cell: object, hot: list[int]) -> None:
-        assert self.task.truth(rows(cell)[0]).tolist() == hot
+        assert self.task.target(rows(cell)[0]).tolist() == hot
 
     @pytest.mark.parametrize("cell", [None, float("nan"), "", " ", "[]", np.array([])])
     def test_a_row_may_have_no_label_whatever_represents_that(self, cell: object) -> None:
-        assert self.task.truth(rows(cell)[0]).tolist() == [0, 0, 0]
+        assert self.task.target(rows(cell)[0]).tolist() == [0, 0, 0]
 
     @pytest.mark.parametrize(
         "cell", ["['a', 'c']", '["a", "c"]', "['a' 'c']", "('a', 'c')", "{'a', 'c'}", " ['c','a',] "]
     )
     def test_a_list_may_be_spelled_as_text_as_in_a_csv_file_of_lists(self, cell: str) -> None:
-        assert self.task.truth(rows(cell)[0]).tolist() == [1, 0, 1]
+        assert self.task.target(rows(cell)[0]).tolist() == [1, 0, 1]
         assert MultiLabel().adapted_to(rows(cell, "b")).labels == ("a", "b", "c")
 
     @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ class TestMultiLabel:
     @pytest.mark.parametrize("cell", [f"[{'a,' * 20_000}x[", f"[{'...' * 20_000}]x", f"[{'[' * 20_000}"])
     def test_long_text_that_begins_as_a_list_is_read_in_one_pass(self, cell: str) -> None:
         with suppress(UserError):
-            MultiLabel(labels=("a", "b"), separator="|").truth(rows(cell)[0])
+            MultiLabel(labels=("a", "b"), separator="|").target(rows(cell)[0])
 
     def test_a_list_in_quotes_is_named_with_the_setting_that_removes_them(self) -> None:
         with pytest.raises(UserError, match=r"begins as a list and is none; .*; data\.quote: '\"' removes the quotes"):
@@ -171,7 +171,7 @@ class TestMultiLabel:
     @pytest.mark.parametrize("cell", [["a", None], "['a', None]", ["a", float("nan")]])
     def test_a_missing_item_of_a_list_is_no_label(self, cell: object) -> None:
         with pytest.raises(UserError, match=r"column 'label': expected text, found nothing as an item of \['a', "):
-            MultiLabel(labels=("a", "b")).truth(rows(cell)[0])
+            MultiLabel(labels=("a", "b")).target(rows(cell)[0])
 
     def test_a_label_may_have_brackets(self) -> None:
         assert MultiLabel().adapted_to(rows("[a], b (c)")).labels == ("[a]", "b (c)")
@@ -198,7 +198,7 @@ class TestMultiLabel:
 
     def test_an_unknown_label_among_known_ones_is_reported(self) -> None:
         with pytest.raises(UserError, match="label 'd' is not one of a, b, c"):
-            self.task.truth(rows("a;d")[0])
+            self.task.target(rows("a;d")[0])
 
     def test_labels_are_collected_from_lists_and_from_text(self) -> None:
         without_labels = replace(self.task, labels=())
@@ -218,7 +218,7 @@ class TestRegress:
         task = Regress().adapted_to(given)
         assert task.scale == (2.0, 0.5)
         with pytest.raises(UserError, match=r"column 'label': .* is too large to learn from, at most 1e\+15"):
-            task.truth(given[1])
+            task.target(given[1])
 
     def test_rows_that_all_have_the_same_number_are_remarked_on(self) -> None:
         assert Regress().remarks_on(rows(2.5, "2.5")) == ["every row has the number 2.5; no correlation is defined"]
@@ -234,10 +234,10 @@ class TestRegress:
     @pytest.mark.parametrize("cell", ["x", "nan", "inf", "1,5", "1_5"])
     def test_a_value_that_is_not_a_finite_number_is_quoted(self, cell: str) -> None:
         with pytest.raises(UserError, match=f"column 'label': expected a number, found '{cell}'"):
-            Regress().truth(rows(cell)[0])
+            Regress().target(rows(cell)[0])
 
     def test_values_may_be_numbers_or_text(self) -> None:
-        assert [Regress().truth(row) for row in rows("-1.5", 3, 2.25, " 1e2 ")] == [-1.5, 3, 2.25, 100]
+        assert [Regress().target(row) for row in rows("-1.5", 3, 2.25, " 1e2 ")] == [-1.5, 3, 2.25, 100]
 
     @pytest.mark.parametrize(("logit", "value"), [(-1.0, 0.0), (2.5, 2.5), (7.0, 5.0)])
     def test_predictions_are_clipped_to_the_limits(self, logit: float, value: float) -> None:
@@ -247,13 +247,13 @@ class TestRegress:
     def test_targets_are_standardized_by_mean_and_standard_deviation(self) -> None:
         task = Regress().adapted_to(rows(300_000, "not yet known", 100_000, 500_000))
         assert task.scale == pytest.approx((300_000, 163_299.316))
-        assert [task.target(row) for row in rows(300_000, 100_000)] == pytest.approx([0, -1.224745])
+        assert [task.sample_target(row) for row in rows(300_000, 100_000)] == pytest.approx([0, -1.224745])
         assert task.answer(NOTHING, [np.float32([-1.2247449])])["value"] == pytest.approx(100_000, rel=1e-6)
         assert task.adapted_to(rows(1, 2)) == task
 
     def test_constant_values_have_deviation_1(self) -> None:
         task = Regress().adapted_to(rows(7, 7))
-        assert (task.scale, task.target(rows(7)[0])) == ((7, 1), 0)
+        assert (task.scale, task.sample_target(rows(7)[0])) == ((7, 1), 0)
 
     @pytest.mark.parametrize("scale", [None, (2.5, 1.5)])
     @pytest.mark.parametrize("limits", [None, (0.0, 3.0)])
@@ -307,11 +307,11 @@ class TestMultiHot:
     def test_equal_lists_of_0_and_1_have_one_for_each_label(self, cells: Any, names: tuple[str, ...]) -> None:
         task = MultiLabel(labels=names).adapted_to(rows(*cells))
         assert task.labels == (names or ("0", "1", "2"))
-        assert [task.truth(row).tolist() for row in rows(*cells)] == [[1, 0, 0], [0, 1, 1]]
+        assert [task.target(row).tolist() for row in rows(*cells)] == [[1, 0, 0], [0, 1, 1]]
 
     def test_two_labels_are_told_from_lists_of_their_numbers(self) -> None:
         task = MultiLabel().adapted_to(rows([1, 0], [0, 1]))
-        assert [task.truth(row).tolist() for row in rows([1, 0], [0, 1], [0, 0], None)] == [
+        assert [task.target(row).tolist() for row in rows([1, 0], [0, 1], [0, 0], None)] == [
             [1, 0],
             [0, 1],
             [0, 0],
@@ -324,7 +324,9 @@ class TestMultiHot:
         assert task.multi_hot is None
         for cell in cells:
             numbers = cell.split(",") if isinstance(cell, str) else map(str, cell)
-            assert {label for label, on in zip(task.labels, task.truth(rows(cell)[0]), strict=True) if on} == {*numbers}
+            assert {label for label, on in zip(task.labels, task.target(rows(cell)[0]), strict=True) if on} == {
+                *numbers
+            }
 
     def test_two_named_0_and_1_can_be_read_either_way_unless_the_key_says_so(self) -> None:
         given = rows([0, 1], [1, 0])
@@ -332,7 +334,7 @@ class TestMultiHot:
             MultiLabel(labels=("0", "1")).adapted_to(given)
         named = MultiLabel(labels=("0", "1"), multi_hot=False).adapted_to(given)
         hot = MultiLabel(labels=("0", "1"), multi_hot=True).adapted_to(given)
-        assert (named.truth(given[0]).tolist(), hot.truth(given[0]).tolist()) == ([1, 1], [0, 1])
+        assert (named.target(given[0]).tolist(), hot.target(given[0]).tolist()) == ([1, 1], [0, 1])
 
     @pytest.mark.parametrize(
         ("cell", "message"),
@@ -346,12 +348,12 @@ class TestMultiHot:
         given = rows([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], cell)
         task = MultiLabel().adapted_to(given)
         with pytest.raises(UserError, match=f"column 'label': {message}"):
-            task.truth(given[2])
+            task.target(given[2])
 
     def test_a_number_that_is_named_twice_among_names_is_refused(self) -> None:
         task = MultiLabel().adapted_to(rows([0, 2], [1]))
         with pytest.raises(UserError, match=r"column 'label': \[1, 0, 0\] names a label twice"):
-            task.truth(rows([1, 0, 0])[0])
+            task.target(rows([1, 0, 0])[0])
 
     def test_two_names_for_each_label_are_refused_with_the_way_to_0_and_1(self) -> None:
         with pytest.raises(UserError, match=r"'no' or 'yes', as if .*data\.values can make one of them 0"):
@@ -363,7 +365,7 @@ class TestMultiHot:
         with pytest.raises(UserError, match=f"'{re.escape(cells[0])}' has one 0 or 1 for each label"):
             MultiLabel().adapted_to(rows(*cells))
         if mark.strip():
-            assert MultiLabel(separator=mark).adapted_to(rows(*cells)).truth(rows(cells[0])[0]).tolist() == [1, 0, 1]
+            assert MultiLabel(separator=mark).adapted_to(rows(*cells)).target(rows(cells[0])[0]).tolist() == [1, 0, 1]
 
     @pytest.mark.parametrize("cells", [("10", "11"), ("1.0", "0.0"), ("1", "0"), ("0-1", "1-0"), ("010", "x")])
     def test_codes_that_only_look_alike_are_labels(self, cells: tuple[str, str]) -> None:
@@ -383,9 +385,9 @@ class TestColumnsOfLabels:
         given = [Row({"toxic": 1, "obscene": "0"}), Row({"toxic": False, "obscene": 1.0})]
         task = self.task.adapted_to(given)
         assert task.labels == ("toxic", "obscene")
-        assert [task.truth(row).tolist() for row in given] == [[1, 0], [0, 1]]
+        assert [task.target(row).tolist() for row in given] == [[1, 0], [0, 1]]
         named = MultiLabel(label=("toxic", "obscene"), labels=("t", "o")).adapted_to(given)
-        assert (named.labels, named.truth(given[0]).tolist()) == (("t", "o"), [1, 0])
+        assert (named.labels, named.target(given[0]).tolist()) == (("t", "o"), [1, 0])
         assert self.task.is_labeled(given)
         assert not self.task.is_labeled([Row({"text": "a"}), Row({"toxic": "", "obscene": None})])
 
@@ -393,9 +395,9 @@ class TestColumnsOfLabels:
     def test_other_cells_are_refused_with_their_column(self, cell: Any, found: str) -> None:
         task = self.task.adapted_to([])
         with pytest.raises(UserError, match=f"column 'obscene': expected 0 or 1, found {found}; data.values can make"):
-            task.truth(Row({"toxic": 0, "obscene": cell}))
+            task.target(Row({"toxic": 0, "obscene": cell}))
         with pytest.raises(UserError, match="there is no column 'obscene'"):
-            task.truth(Row({"toxic": 0}))
+            task.target(Row({"toxic": 0}))
 
     @pytest.mark.parametrize(
         ("keys", "message"),
@@ -417,12 +419,12 @@ class TestColumnsOfLabels:
 class TestRank:
     def test_texts_are_ranked_within_their_query_or_group(self) -> None:
         row = Row({"query": "q", "text": "t", "label": "1", "topic": 7})
-        assert Rank().truth(row) == ("q", 1)
-        assert Rank(group="topic").truth(row) == ("7", 1)
+        assert Rank().target(row) == ("q", 1)
+        assert Rank(group="topic").target(row) == ("7", 1)
 
     def test_a_grade_must_be_0_or_1(self) -> None:
         with pytest.raises(UserError, match="label '2' is not 0 or 1"):
-            Rank().truth(Row({"query": "q", "text": "t", "label": 2}))
+            Rank().target(Row({"query": "q", "text": "t", "label": 2}))
 
     def test_the_score_is_the_probability_of_relevance(self) -> None:
         assert Rank().answer(NOTHING, [np.log(np.float32([1, 3]))]) == {"score": pytest.approx(0.75)}
@@ -430,10 +432,10 @@ class TestRank:
 
 def test_labels_in_a_list_may_be_text_numbers_or_booleans_only() -> None:
     task = MultiLabel(labels=("1", "a", "true"))
-    assert task.truth(Row({"label": ["a", 1, True]})).tolist() == [1, 1, 1]
+    assert task.target(Row({"label": ["a", 1, True]})).tolist() == [1, 1, 1]
     for wrong in (None, {"x": 1}):
         with pytest.raises(UserError, match="column 'label': expected text"):
-            task.truth(Row({"label": [wrong]}))
+            task.target(Row({"label": [wrong]}))
 
 
 def test_rows_with_an_empty_label_column_are_not_labeled() -> None:

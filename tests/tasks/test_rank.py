@@ -13,7 +13,7 @@ ROW = Row({"query": "colour", "text": "blue", "label": "1 "})
 
 
 def test_whitespace_around_a_label_is_ignored() -> None:
-    assert Rank().truth(ROW) == ("colour", 1)
+    assert Rank().target(ROW) == ("colour", 1)
 
 
 @pytest.mark.parametrize("label", [1, 1.0, True, "1.0", "True"])

@@ -19,8 +19,8 @@ from ernie.errors import UserError
 from ernie.model import voice_loss
 from ernie.model.voice import letters_of
 from ernie.text.spoken_form import SpokenLanguage, has_digits, spoken_form
-from finetune.model import FinetunedModel
 from finetune.prepare import prepare
+from inference.task_model import TaskModel
 from tasks.downstream.synthesize import Synthesize
 
 TASK = TOYS["synthesize"].task
@@ -65,7 +65,7 @@ def test_a_frame_is_centered_on_the_samples_generated_from_it(frame: int) -> Non
 def voice_losses(task: Synthesize, *, names: int = 1, training: bool = True) -> list[float]:
     """The losses of a row under so many names, from the same head and encoder output."""
     paddle.seed(3)
-    model = FinetunedModel(tiny_encoder(), task)
+    model = TaskModel(tiny_encoder(), task)
     task.initialize(model.ernie, model.head)
     perturbed(model.head)
     (model.train if training else model.eval)()
@@ -81,7 +81,7 @@ def voice_losses(task: Synthesize, *, names: int = 1, training: bool = True) -> 
 
 def test_the_weights_of_a_flows_losses_are_those_of_the_configuration(tmp_path: Path) -> None:
     teacher = SYNTHESIZE.adapted_to([row("red blue")])
-    FinetunedModel(tiny_encoder(), teacher).save(tmp_path)
+    TaskModel(tiny_encoder(), teacher).save(tmp_path)
     flow = replace(teacher, vocoder="flow", teacher=tmp_path)
     (divergence,), (spectra,), (apart,), (both,) = (
         voice_losses(replace(flow, spectral=spectral, apart=weight))
@@ -171,11 +171,11 @@ class TestWhatAVoiceCanSay:
 
     def test_a_few_other_tokens_are_noted(self) -> None:
         example = self.learned("red", "blue").example(Row({"text": "red blue " * 6 + "who"}), TOKENIZER)
-        assert [remark for remark in example.odd if "('who')" in remark]
+        assert [remark for remark in example.warnings if "('who')" in remark]
 
     def test_marks_in_a_short_text_are_noted(self) -> None:
         example = self.learned("red", "blue").example(Row({"text": "red."}), TOKENIZER)
-        assert [remark for remark in example.odd if "('.')" in remark]
+        assert [remark for remark in example.warnings if "('.')" in remark]
 
     def test_a_text_of_marks_alone_says_nothing(self) -> None:
         task = self.learned("red", ".", "?")
@@ -183,10 +183,10 @@ class TestWhatAVoiceCanSay:
         assert not task.text_example(Row({"text": "red ?"}), TOKENIZER).empty
 
     def test_a_text_of_learned_tokens_is_not_remarked_on(self) -> None:
-        assert not self.learned("red", "blue").example(Row({"text": "blue red"}), TOKENIZER).odd
+        assert not self.learned("red", "blue").example(Row({"text": "blue red"}), TOKENIZER).warnings
 
     def test_older_voices_that_do_not_know_what_they_learned_still_speak(self) -> None:
-        assert not self.learned().example(Row({"text": "who red"}), TOKENIZER).odd
+        assert not self.learned().example(Row({"text": "who red"}), TOKENIZER).warnings
 
     def test_digits_are_refused_with_the_way_out(self) -> None:
         with pytest.raises(UserError, match=r"'room 7' has characters .*; write them as words, or let --normalize en"):

@@ -83,8 +83,8 @@ class TestFormats:
     def test_a_number_as_a_tag_raises_an_error_that_says_how_to_name_it(self) -> None:
         row = Row({"token": ["a", "b"], "tag": [0, 1]})
         with pytest.raises(UserError, match=r"tag '0' is not O, .*; numbers get their names by data\.values"):
-            TASK.truth(row)
-        assert replace(TASK, entities=False, labels=()).truth(row) == ["0", "1"]
+            TASK.target(row)
+        assert replace(TASK, entities=False, labels=()).target(row) == ["0", "1"]
 
     @given(TAGS, st.sampled_from(["BIES", "BMES", "BILU"]))
     def test_tags_that_mark_last_and_single_words_have_the_same_entities(self, tags: list[str], marks: str) -> None:
@@ -124,13 +124,13 @@ class TestLabels:
         task = Tag().adapted_to(rows)
         assert task.labels == ("B-A", "I-A", "O")
         with pytest.raises(UserError, match=r"^tag 'x' is not"):
-            task.truth(rows[1])
+            task.target(rows[1])
         with pytest.raises(UserError, match=r"^train\.txt:1: tag 'x' is not"):
             Tag().adapted_to(rows[1:2])
 
     def test_an_unknown_tag_raises_an_error_that_lists_the_labels(self) -> None:
         with pytest.raises(UserError, match="label 'B-ORG' is not one of B-LOC, B-PER"):
-            TASK.truth(Row({"tag": ["B-ORG"]}))
+            TASK.target(Row({"tag": ["B-ORG"]}))
 
     def test_tags_without_entities_have_no_entity_metrics(self) -> None:
         with pytest.raises(UserError, match="metrics: tags that spell no entities have only the metric accuracy"):
@@ -277,15 +277,15 @@ class TestRawText:
         rows = [Row({"token": ["北京", "是", "首都"], "tag": ["B-LOC", "O", "O"]})]
         task = Tag().adapted_to(rows)
         assert task.splitting == "segmented"
-        (odd,) = task.example(Row({"token": "北京"}), TOKENIZER).odd
+        (odd,) = task.example(Row({"token": "北京"}), TOKENIZER).warnings
         assert odd.startswith("Chinese text, which is split into characters though the training rows had words")
-        assert not task.example(Row({"token": ["北京"]}), TOKENIZER).odd
+        assert not task.example(Row({"token": ["北京"]}), TOKENIZER).warnings
 
     @pytest.mark.parametrize("tokens", ["['Anna', 'in', 'York']", '["Anna", "in", "York"]', "['Anna' 'in' 'York']"])
     def test_lists_of_words_and_tags_may_be_spelled_as_text(self, tokens: str) -> None:
         row = Row({"token": tokens, "tag": "['B-PER', 'O', 'B-LOC']"})
         assert TASK.training_example(row, TOKENIZER).notes.words == ["Anna", "in", "York"]
-        assert TASK.truth(row) == ["B-PER", "O", "B-LOC"]
+        assert TASK.target(row) == ["B-PER", "O", "B-LOC"]
         assert Tag().adapted_to([row]).splitting == "marks"
         assert TASK.example(Row({"token": "[1] see"}), TOKENIZER).notes.words == ["[", "1", "]", "see"]
 
@@ -315,7 +315,7 @@ def test_rows_of_any_scheme_are_learned_in_that_of_the_labels_and_scored_in_bio(
         example = task.training_example(row, TOKENIZER)
         targets = np.concatenate([sample.labels["tag"] for sample in example.samples])
         assert [task.labels[i].partition("-")[0] for i in targets[targets != IGNORE]] == learned.split()
-        assert task.truth(row) == "B-X I-X I-X O B-X I-X O B-X".split()
+        assert task.target(row) == "B-X I-X I-X O B-X I-X O B-X".split()
 
 
 def test_labels_of_no_scheme_are_refused_and_those_of_parts_of_speech_are_not() -> None:

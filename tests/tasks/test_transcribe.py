@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from ernie.decode.recognizer import Recognized
-from finetune.commands.transcribe import add_arguments, decoding_changes
+from inference.commands.transcribe import add_arguments, decoding_changes
 from tasks.downstream.transcribe import Transcribe
 
 TEXTS = ("", "red", "re", "##d", " blue")

@@ -16,7 +16,7 @@ from ernie import config
 from ernie.config import ConfigError
 from ernie.text.segment import default_segmenters
 from ernie.text.segment.base import Kind, Segmenter, combine, covered, disjoint, segmenters
-from ernie.tree import from_dict
+from ernie.yaml_tree import from_dict
 
 
 @dataclass(frozen=True)

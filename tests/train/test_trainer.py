@@ -279,7 +279,7 @@ def test_separately_clipped_parameters_do_not_shrink_the_other_gradients() -> No
     norms = [norm({name: raw[name] for name in group}) for group in (set(raw) - separate, separate)]
     clip = sum(norms) / 2  # between the two norms: one group is clipped, the other is not
     assert norms[0] != pytest.approx(norms[1], rel=0.1)
-    trainer = Trainer(model, ADAM, clip=clip, patience=3, seed=0, clipped_apart=["heads.blue.", "heads.red."])
+    trainer = Trainer(model, ADAM, clip=clip, patience=3, seed=0, separate_clip_groups=["heads.blue.", "heads.red."])
     report = trainer.step(0, [("red", batch(8))], model.loss, 0.1)
     assert report.gradient_norm == pytest.approx(norm(raw), rel=1e-5)
     state = trainer.optimizer.state()

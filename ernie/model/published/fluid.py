@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.json_file import check_not_lfs_pointer
 from ernie.protobuf import fields, varint
-from ernie.saved import check_not_lfs_pointer
 
 _TYPES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8", 20: "u1", 21: "i1"}
 

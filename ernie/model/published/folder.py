@@ -10,12 +10,12 @@ import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
 
 from ernie.errors import UserError
+from ernie.json_file import check_not_lfs_pointer, check_regular, read_json
 from ernie.model.published.arrays import bfloat16_to_float32
 from ernie.model.published.fluid import read_fluid
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.tensor_bundle import read_tensor_bundle
 from ernie.model.published.torch_file import read_torch
-from ernie.saved import check_not_lfs_pointer, check_regular, read_json
 
 Kind = Literal["ernie", "hf", "paddlenlp", "ernie-official", "bert-tf"]
 Weights = Mapping[str, np.ndarray]

@@ -117,7 +117,7 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     model.sentence_config, sentence_notes = read_sentence_config(folder, config.max_positions, config.hidden_size)
     model.eval()
     head_note = (
-        "" if head is None else f"its head ({', '.join(head)}) is no part of the encoder; FinetunedModel.load reads it"
+        "" if head is None else f"its head ({', '.join(head)}) is no part of the encoder; TaskModel.load reads it"
     )
     return LoadedCheckpoint(model, kind, (*notes, *tokenizer_notes, *sentence_notes), pooler, head_note)
 

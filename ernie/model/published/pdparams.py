@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.json_file import check_not_lfs_pointer
 from ernie.model.published.arrays import bfloat16_to_float32, shaped
 from ernie.model.published.pickles import SafeUnpickler, ordered_dict, unpickle
-from ernie.saved import check_not_lfs_pointer
 
 _NUMBERS = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"})
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.json_file import read_json_list
 from ernie.model.published.folder import read_object, read_weights
 from ernie.model.sentence import (
     ACTIVATIONS,
@@ -26,7 +27,6 @@ from ernie.model.sentence import (
     SentenceLayer,
     class_name,
 )
-from ernie.saved import read_json_list
 from ernie.text.tokenizer import SETTINGS_FILE
 
 _MODULE_FOLDER = re.compile(r"(\d+)_([A-Za-z]+)")

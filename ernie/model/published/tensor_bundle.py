@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.json_file import check_not_lfs_pointer
 from ernie.model.published.arrays import bfloat16_to_float32, check_growth, shaped
 from ernie.protobuf import fields, varint
-from ernie.saved import check_not_lfs_pointer
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48

@@ -17,9 +17,9 @@ from typing import IO, Any
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.json_file import check_not_lfs_pointer
 from ernie.model.published.arrays import bfloat16_to_float32, check_growth, shaped
 from ernie.model.published.pickles import SafeUnpickler, ordered_dict, unpickle
-from ernie.saved import check_not_lfs_pointer
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _TYPES = {

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ernie.errors import UserError
+from ernie.json_file import check_regular
 from ernie.model.pretrained import TOKENIZER_FOLDER
 from ernie.model.published.folder import read_object
-from ernie.saved import check_regular
 from ernie.text.engine_file import ENGINE_FILE
 from ernie.text.load import read_tokenizer_files
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer

@@ -1,0 +1,103 @@
+"""The model card of a run: what the model is, its scores and data, and how to use it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from ernie import __version__
+from ernie.atomic import put_text
+from ernie.registry import plugins_needed
+from ernie.report.markdown import cell, code, fenced, prose
+from ernie.terminal import shown
+from finetune.config import FinetuneConfig
+from finetune.prepare import Prepared, describe
+from finetune.train.trial import Result
+
+CARD_FILE = "README.md"
+_COMMANDS = {  # of kinds with a command of their own, besides `ernie predict`
+    "translate": "ernie translate {run} < TEXT",
+    "transcribe": "ernie transcribe {run} SOUND...",
+    "synthesize": 'ernie speak {run} "TEXT" --output SOUND',
+}
+
+
+def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Sequence[Prepared]) -> None:
+    """Write README.md to a run's folder."""
+    example = _example_row(config, splits[0])
+    best, kind = result.best, config.task.variant_name
+    setting = f" at the best point of the grid, {code(best.point)}" if best.point else ""
+    lines = [
+        f"# {prose(folder.name)}",
+        "",
+        f"A model of the kind {code(str(kind))}, fine-tuned from {code(config.model)}"
+        f"{' and its head' if config.head == 'keep' else ''} with ernie {__version__}.",
+        "",
+        "## Scores",
+        "",
+        *score_table(result),
+        "",
+        f"{result.explained()} The model in `model/` is that of seed {best.seed}{setting}.",
+        "",
+        "## Data",
+        "",
+        *(f"- {prose(describe(split))}; from {_sources(config, split.name)}" for split in splits),
+        *(f"- {prose(remark)}" for split in splits for remark in split.remarks),
+        "",
+        "## Use",
+        "",
+        *(f"{line}\n" for line in plugins_needed(config.plugins)),
+        fenced("console", "\n".join(_commands(folder, config))),
+        "",
+        f"FILE has the columns {', '.join(map(code, example))}; with `--like dev` it is read as the dev split was.",
+        "",
+        fenced("python", _python(folder, config, example)),
+        "",
+        "All settings are in `config.yaml`, versions and the command in `origin.json`.",
+    ]
+    put_text(folder / CARD_FILE, shown("\n".join(lines) + "\n"))
+
+
+def score_table(result: Result) -> list[str]:
+    """Return the scores of every split as the lines of a Markdown table."""
+    head, *rows = (f"| {' | '.join(map(cell, cells))} |" for cells in result.score_rows())
+    return [head, f"|{'---|' * len(result.score_rows()[0])}", *rows]
+
+
+def _commands(folder: Path, config: FinetuneConfig) -> Iterator[str]:
+    run, kind = shlex.quote(str(folder)), config.task.variant_name
+    if kind in _COMMANDS:
+        yield _COMMANDS[kind].format(run=run)
+    yield f"ernie predict {run} --input FILE{''.join(f' --plugin {shlex.quote(name)}' for name in config.plugins)}"
+
+
+def _python(folder: Path, config: FinetuneConfig, example: dict[str, object]) -> str:
+    trust = f", trust_plugins={list(config.plugins)}" if config.plugins else ""
+    return "\n".join(
+        [
+            "from inference.task_model import TaskModel",
+            "",
+            f"model = TaskModel.load({str(folder)!r}{trust})",
+            f"print(list(model.predict([{example}])))",
+        ]
+    )
+
+
+def _sources(config: FinetuneConfig, split: str) -> str:
+    return ", ".join(code(source) for source in config.data.splits()[split])
+
+
+def _example_row(config: FinetuneConfig, split: Prepared) -> dict[str, object]:
+    """Return a placeholder row with the data columns that the task's fields name, except the label column."""
+    task = config.task
+    values = {field.name: getattr(task, field.name) for field in fields(task)}
+    columns = {name for value in values.values() for name in ((value,) if isinstance(value, str) else _names(value))}
+    columns.difference_update(task.answer_columns)
+    cells = {column: cell for column, cell in split.rows[0].items() if column in columns}
+    return {column: ["...", "..."] if isinstance(cell, list) else "..." for column, cell in cells.items()}
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, tuple) else ()

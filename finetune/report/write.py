@@ -1,0 +1,243 @@
+"""The report of a fine-tuning run: scores, training curves and errors, as figures and one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import shorten
+from types import NoneType
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ernie.atomic import inner_folder, put_text
+from ernie.config import dump
+from ernie.data.labeled.row import spelled
+from ernie.decode.latency import MEASURES
+from ernie.json_file import check_kind
+from ernie.report import page
+from ernie.report.chapter import Chapter, write_chapters
+from ernie.report.panels import (
+    BLUE,
+    MUTED,
+    PAPER,
+    SMALL,
+    Label,
+    above,
+    apart,
+    count_axis,
+    margin_labels,
+    panels,
+    say,
+    size,
+    style,
+    text_width,
+)
+from ernie.report.table import Cell, heat_table, table, text_table
+from ernie.report.words import duration, percent, plural
+from ernie.train.log import METRICS_FILE, read_records
+from finetune.config import FinetuneConfig
+from finetune.prepare import Prepared, describe
+from finetune.report.dev_predictions import confusion, read_dev_answers, surest_mistakes, using_dev_answers
+from finetune.report.latency import Point
+from finetune.train.trial import Result, Trial, best_point, spreads
+from tasks.downstream.classify import Classify
+from tasks.downstream.saved import TRIALS_FOLDER
+
+PAGE, FOLDER = "report.html", "report"
+_MOST_LABELS, _MOST_SCORED_LABELS = 20, 100  # larger tables are unreadable: of labels by labels, and of their scores
+_MIN_DISTANCE = 0.15  # words: a distance whose lagging is this close to that of whole sentences is not drawn
+_BETWEEN = 3.0  # points between the names of two distances
+_STEP = {"loss": (float, NoneType), "skipped": (bool, int)}  # a record of a trial's metrics.jsonl
+_LOSS_SPANS = 60  # of a trial's steps: the loss curve has one point, the mean loss, for each span
+_MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
+
+
+def write_report(
+    folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared], latency: Sequence[Point] = ()
+) -> Path:
+    """Write figures and page to a run's folder; return the page's path.
+
+    `latency` holds a translator's latency and quality at several distances from the source.
+    """
+    pictures = inner_folder(folder, FOLDER)
+    dev = next(split for split in splits if split.name == "dev")
+    trial = folder / TRIALS_FOLDER / result.best.name
+    records = read_dev_answers(trial)
+    with using_dev_answers(trial):
+        answered = [*_labels(records, result, dev), *_errors(records, result, dev)]
+    with style():
+        chapters = write_chapters(_chapters(folder, result, latency), pictures)
+    parts = [
+        page.paragraph(_sentence(config, result)),
+        table("scores", result.score_rows()),
+        page.paragraph(result.explained(), "note"),
+        *chapters,
+        *_latency_table(result.metric, latency),
+        *_grid(result),
+        *answered,
+        page.section("Data", "What was read, and what is unusual about it.", *_data(splits)),
+        page.folded("The configuration, with every default", dump(config)),
+    ]
+    spent = duration(sum(trial.seconds for trial in result.trials))
+    state = f"{plural(len(result.trials), 'fine-tuning')}, {spent} of training"
+    output = folder / PAGE
+    put_text(output, page.page(folder.resolve().name, state, parts))
+    return output
+
+
+def _sentence(config: FinetuneConfig, result: Result) -> str:
+    seconds = [trial.seconds for trial in result.trials if trial.point == result.point]
+    each = f"{duration(float(np.median(seconds)))} of training{' each (median)' if result.seeds > 1 else ''}"
+    return (
+        f"{config.model} fine-tuned on the task {config.task.variant_name} under {plural(result.seeds, 'seed')}, in "
+        f"{each}."
+    )
+
+
+def _chapters(folder: Path, result: Result, latency: Sequence[Point]) -> Iterator[Chapter]:
+    note = (
+        "Each thin line is a seed, the thick one that of the model that was kept; the dot marks the checkpoint that "
+        f"was chosen. The loss is averaged over spans of steps, at most {_LOSS_SPANS} of them."
+    )
+    yield Chapter("course", "Scores on dev and loss in training", note, _draw_course(folder, result))
+    if latency:
+        note = (
+            "How well the model translates when it stays a given number of tokens behind the source, over "
+            f"{plural(latency[0].rows, 'row')} of dev{_too_long(latency[0])}. Filled dots are distances that it was "
+            "trained for. Average lagging is the number of words (characters, in scripts without spaces) by which it "
+            "lags behind a translation that keeps pace with the source (Ma et al., 2019), measured on input that "
+            "arrives word by word; the table below has other measures and, separately, the computing time."
+        )
+        yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
+
+
+def _too_long(point: Point) -> str:
+    return f" ({plural(point.left_out, 'longer one')} cannot be read live)" if point.left_out else ""
+
+
+def _latency_table(metric: str, latency: Sequence[Point]) -> Iterator[str]:
+    """Yield a table of all latency measures at each distance."""
+    if latency:
+        rows = [["distance", metric, *(short for short, _ in MEASURES), "AL in tokens", "ms a token"]]
+        for point in latency:
+            measures = (f"{getattr(point.latency, name):.2f}" for _, name in MEASURES)
+            lag = f"{point.token_latency.lagging:.2f}"
+            rows.append([point.name, f"{point.score:.3f}", *measures, lag, f"{1000 * point.seconds:.1f}"])
+        yield table("latencies", rows)
+
+
+def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
+    figure, (axes,) = panels([f"dev · {metric}, against average lagging in words"], 2.6)
+    whole = latency[-1]
+    near = whole.latency.lagging - _MIN_DISTANCE
+    points = [point for point in latency if point is whole or point.trained or point.latency.lagging < near]
+    lags = np.array([point.latency.lagging for point in points])
+    axes.plot(lags, [point.score for point in points], color=BLUE, linewidth=1.2)
+    for point in points:
+        place, face = (point.latency.lagging, point.score), BLUE if point.trained else PAPER
+        axes.plot(*place, "o", color=BLUE, markerfacecolor=face, markersize=6, clip_on=False, zorder=3 + point.trained)
+    axes.margins(0.06, 0.18)
+    low, high = axes.get_xlim()
+    names = [point.name if point in (points[0], whole) else str(point.wait_k) for point in points]
+    gap = (_BETWEEN + max(text_width(name, SMALL) for name in names)) / size(axes)[0]
+    gap = min(gap, 1 / max(1, len(points) - 1))  # many names overlap rather than leave the figure
+    for point, name, place in zip(points, names, apart((lags - low) / (high - low), gap), strict=True):
+        look: dict[str, Any] = {"ha": "center", "va": "bottom", "size": SMALL, "transform": axes.transAxes}
+        axes.text(place, above(axes, 4), name, color=BLUE if point.trained else MUTED, **look)
+    say(axes, names)
+    return figure
+
+
+def _draw_course(folder: Path, result: Result) -> Figure:
+    trials = [trial for trial in result.trials if trial.point == result.point]
+    figure, (scores, losses) = panels([f"dev · {result.metric}", "training loss"], 1.6)
+    for trial in [*(t for t in trials if t is not result.best), result.best]:
+        chosen = trial is result.best
+        line_style: dict[str, Any] = (
+            {"color": BLUE, "linewidth": 1.8} if chosen else {"color": MUTED, "linewidth": 0.8, "alpha": 0.7}
+        )
+        steps = [record["step"] for record in trial.curve]
+        values = [record[result.metric] for record in trial.curve]
+        scores.plot(steps, values, marker="o" if len(steps) == 1 else "", markersize=4, **line_style)
+        place = steps.index(trial.best_step)
+        scores.plot(steps[place], values[place], "o", color=line_style["color"], markersize=5, clip_on=False)
+        means = _mean_losses(folder / TRIALS_FOLDER / trial.name, trial)
+        losses.plot(*zip(*means, strict=True), marker="o" if len(means) == 1 else "", markersize=4, **line_style)
+    for axes in (scores, losses):
+        count_axis(axes, 0, max(trial.steps for trial in trials), "steps")
+    best = result.best.headline(result.metric)
+    margin_labels(scores, [Label(best, f"{best:.3f}", BLUE, bold=True)])
+    margin_labels(losses, [Label(means[-1][1], f"{means[-1][1]:.3f}", BLUE, bold=True)])
+    return figure
+
+
+def _mean_losses(place: Path, trial: Trial) -> list[tuple[int, float]]:
+    """Return the last step and the mean loss of each span of a trial's steps."""
+    logged = read_records(place, "step") if (place / METRICS_FILE).is_file() else []
+    for record in logged:
+        check_kind(record, _STEP, f"{place / METRICS_FILE}: step {record['step']}", "The file is damaged; remove it.")
+    records = [record for record in logged if not record["skipped"] and record["loss"] is not None]
+    if not records:  # the log was removed, or comes from a version that logged evaluations only
+        return [(record["step"], record["loss"]) for record in trial.curve]
+    spans = np.array_split(np.arange(len(records)), min(len(records), _LOSS_SPANS))
+    return [(records[span[-1]]["step"], float(np.mean([records[n]["loss"] for n in span]))) for span in spans]
+
+
+def _grid(result: Result) -> list[str]:
+    points = list(dict.fromkeys(trial.point for trial in result.trials))
+    if len(points) < 2:
+        return []
+    best = best_point(result.trials, result.metric)
+    rows = [["setting", f"dev {result.metric}", ""]]
+    for point in points:
+        shown = str(spreads(result.trials, point)["dev"][result.metric])
+        rows.append([point.replace(",", ", "), shown, "chosen" if point == best else ""])
+    note = "The median over the seeds decides; the model that was kept is the best seed's of the chosen setting."
+    return [page.section("Grid", note, table("grid", rows))]
+
+
+def _labels(records: Sequence[dict[str, Any]], result: Result, dev: Prepared) -> list[str]:
+    """Return the table of scores of each label, tag or type of entity, for tasks that have any."""
+    by_label = result.task.scores_by_label(dev.rows, records)
+    if not 1 < len(by_label) <= _MOST_SCORED_LABELS:
+        return []
+    rows = [["", "precision", "recall", "F1", "targets"]]
+    for label, scores in by_label.items():
+        shares = (f"{scores[name]:.4f}" for name in ("precision", "recall", "f1"))
+        rows.append([label, *shares, f"{scores['targets']:,}"])
+    return [page.section("Each label", "On dev, by the model that was kept.", table("labels", rows))]
+
+
+def _errors(records: Sequence[dict[str, Any]], result: Result, dev: Prepared) -> list[str]:
+    """Return the confusion table and the most confident mistakes, for tasks with one label per row."""
+    if not isinstance(result.task, Classify) or len(result.task.labels) > _MOST_LABELS:
+        return []
+    labels = result.task.labels
+    counts = confusion(records, labels)
+    rows = [[Cell("right \\ answered"), *map(Cell, labels)]]
+    for label, row in zip(labels, counts, strict=True):
+        total = max(1, sum(row))
+        rows.append([Cell(label), *(Cell(f"{n:,}", percent(n / total), n / total) for n in row)])
+    note = "Rows of dev by what is right, columns by what was answered; in small print the share of the row."
+    parts = [page.section("Which labels are taken for which", note, heat_table("confusion", rows))]
+    mistakes = surest_mistakes(records, _MISTAKES)
+    if mistakes:
+        rows_of = {str(row.place): row for row in dev.rows}
+        fields = [field for field in (result.task.text, result.task.text_pair) if field]
+        lines = [["row", "right", "answered", "probability", *fields]]
+        for mistake in mistakes:
+            texts = [shorten(rows_of[mistake["row"]].text(field), _TEXT, placeholder=" …") for field in fields]
+            place = Path(mistake["row"]).name
+            lines.append([place, spelled(mistake["right"]), mistake["label"], f"{mistake['probability']:.3f}", *texts])
+        note = "Wrong labels, or hard rows: worth reading either way. All answers are in the trials' dev.jsonl."
+        parts.append(page.section("The mistakes it was surest of", note, text_table("mistakes", lines, len(fields))))
+    return parts
+
+
+def _data(splits: list[Prepared]) -> Iterator[str]:
+    for split in splits:
+        yield page.paragraph(describe(split))
+        for remark in split.remarks:
+            yield page.paragraph(remark, "note")

@@ -1,0 +1,1 @@
+"""Suites of tasks, as leaderboards have them."""

@@ -1,0 +1,1 @@
+"""Training: trials, their checkpoints and the folder of a run."""

@@ -1,0 +1,199 @@
+"""The folder of a fine-tuning run: which run it belongs to, and the model that it keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from ernie.atomic import check_within, inner_folder, make_folder, partial_folder, put, put_text
+from ernie.config import differences, dump, to_dict
+from ernie.data.labeled.read import Split, read_rows
+from ernie.data.labeled.row import Row, RowOptions
+from ernie.data.shards import file_sha256
+from ernie.errors import UserError, about, check_exists
+from ernie.json_file import read_json, read_limited
+from ernie.kernels.precision import InferencePrecisionChoice
+from ernie.model.checksums import write_checksums
+from ernie.model.ernie import ErnieModel
+from ernie.model.pretrained import TASK_FILE
+from ernie.model.weights import arrays
+from ernie.parallel.launch import LOGS_FOLDER
+from ernie.registry import plugin_sources
+from ernie.train.checkpoint import Checkpoints
+from ernie.train.lock import run_lock
+from ernie.train.origin import origin
+from finetune.config import FinetuneConfig, decoding_overrides, load
+from finetune.prepare import Prepared
+from finetune.train.checkpoint import FOLDER as CHECKPOINTS
+from finetune.train.trial import SCORES_FILE
+from finetune.train.warm_start import kept_head
+from inference.precision import CONFIG_FILE
+from inference.rows import usable_rows
+from inference.task_model import TaskModel
+from tasks.downstream.base import FinetuneTask
+from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model
+
+ORIGIN_FILE, MODEL_FOLDER = "origin.json", "model"
+_TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
+_WAYS_OUT = "Choose another --output, or delete the folder to start over."
+# Keys that do not affect a single fine-tuning: finished trials remain valid when they change.
+_UNRELATED_KEYS = ("output", "seeds", "save_minutes", "grid", "plugins", "published", "submission", "local", "parallel")
+
+
+@contextmanager
+def claim_folder(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """Assign the folder to this run and lock it; `inputs` are the fingerprints of the run's training inputs.
+
+    Raises UserError when it holds something else, when another process is using it, or when it has finished trials, or
+    checkpoints of unfinished ones, of another configuration or of other inputs.
+    """
+    trials = folder / TRIALS_FOLDER
+    if any(trials.glob(f"*/{SCORES_FILE}")) or any(
+        Checkpoints(place).latest() for place in trials.glob(f"*/{CHECKPOINTS}")
+    ):
+        _check_same(config, inputs, folder)
+    check_folder(folder)
+    inner_folder(make_folder(folder), TRIALS_FOLDER)
+    check_within(folder, folder / MODEL_FOLDER)
+    with run_lock(folder):
+        put_text(folder / CONFIG_FILE, dump(config))
+        put_text(folder / ORIGIN_FILE, json.dumps({"inputs": inputs, **origin()}, indent=2) + "\n")
+        yield
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UserError for a folder that holds something other than a fine-tuning run."""
+    found = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if found - {LOGS_FOLDER} and TRIALS_FOLDER not in found:
+        raise UserError(f"{folder}: is not empty and holds no fine-tuning run; choose another --output")
+
+
+def identity(config: FinetuneConfig, inputs: Mapping[str, str]) -> str:
+    """Return a fingerprint of everything that determines a trial's result, except its own seed and grid point."""
+    tree = {key: value for key, value in to_dict(config).items() if key not in _UNRELATED_KEYS}
+    return hashlib.sha256(json.dumps([tree, dict(inputs)], default=str, sort_keys=True).encode()).hexdigest()
+
+
+def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:
+    changed = {
+        key: values
+        for key, values in differences(to_dict(load(folder / CONFIG_FILE, saved=True)), to_dict(config)).items()
+        if not any(key == unrelated or key.startswith(f"{unrelated}.") for unrelated in _UNRELATED_KEYS)
+    }
+    if changed:
+        lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
+        raise UserError(f"{folder}: holds a run of another configuration:\n{lines}\n{_WAYS_OUT}")
+    changed_inputs = differences(read_inputs(folder), dict(inputs))
+    if changed_inputs:
+        raise UserError(
+            f"{folder}: holds a run trained on other inputs under the same name: {', '.join(changed_inputs)} changed "
+            f"since. {_WAYS_OUT}"
+        )
+
+
+def read_inputs(folder: Path) -> dict[str, str]:
+    """Return the fingerprints of a run's training inputs.  Raises UserError when they cannot be read."""
+    return read_json(folder / ORIGIN_FILE, {"inputs": {str: str}}, "Choose another --output.")["inputs"]
+
+
+def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], config: FinetuneConfig) -> dict[str, str]:
+    """Return fingerprints of a run's training inputs, named after the keys of its configuration.
+
+    They cover the encoder, a head that is kept, each split's rows and the files that they name, the task's own files,
+    and the plug-ins' code.
+    """
+    task = config.task
+    rows = {f"data.{name}": _rows_fingerprint(split.rows, task) for name, split in splits.items()}
+    files = {f"task.{field}": file_sha256(file) for field, file in task.learns_from.items()}
+    code = {f"plugins.{name}": digest for name, digest in plugin_sources(config.plugins).items()}
+    head = kept_head(config)
+    return {"model": encoder, **({"head": file_sha256(head)} if head else {}), **rows, **files, **code}
+
+
+def encoder_fingerprint(ernie: ErnieModel) -> str:
+    """Return a fingerprint of an encoder's shape, dropout, weights and tokenizer."""
+    tokenizer = ernie.tokenizer.fingerprint if ernie.tokenizer else ""
+    digest = hashlib.sha256(json.dumps([tokenizer, to_dict(ernie.config)]).encode())
+    for name, values in sorted(arrays(ernie).items()):
+        digest.update(name.encode() + values.tobytes())
+    return digest.hexdigest()
+
+
+def _rows_fingerprint(rows: Sequence[Row], task: FinetuneTask) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(row, default=_encode_cell).encode() + task.file_fingerprint(row) + b"\n")
+    return digest.hexdigest()
+
+
+def _encode_cell(cell: object) -> str:
+    """Return a JSON value for a cell that JSON cannot encode, such as the bytes of an audio file."""
+    if isinstance(cell, np.ndarray):
+        cell = cell.tobytes()
+    return hashlib.sha256(cell).hexdigest() if isinstance(cell, bytes) else str(cell)
+
+
+def keep_model(model: TaskModel, trial: str, folder: Path) -> None:
+    """Save the model of a trial as the run's model, atomically."""
+    place = folder / MODEL_FOLDER
+    partial = partial_folder(place)
+    model.save(partial)
+    (partial / _TRIAL_FILE).write_text(f"{trial}\n", encoding="utf-8")
+    write_checksums(partial, [_TRIAL_FILE])
+    put(partial, place)
+
+
+def kept_trial(folder: Path) -> str:
+    """Return the name of the trial whose model the folder keeps, "" if it keeps none."""
+    file = folder / MODEL_FOLDER / _TRIAL_FILE
+    return read_limited(file).decode(errors="replace").strip() if file.is_file() else ""
+
+
+def load_model(folder: Path, overrides: Sequence[str], precision: InferencePrecisionChoice | None = None) -> TaskModel:
+    """Load a run's model, with `--set` overrides of how answers are found.  Raises UserError for wrong ones."""
+    model = TaskModel.load(folder, precision=precision)
+    if given := decoding_overrides(type(model.task), overrides):
+        with about("--set: task"):
+            model.change_decoding(**given)
+    return model
+
+
+def read_run(folder: Path) -> FinetuneConfig:
+    """Return the configuration of a finished run.  Raises UserError when the folder is not one."""
+    check_exists(folder)
+    check_finished(folder)
+    if not (folder / CONFIG_FILE).is_file() or not (folder / MODEL_FOLDER / TASK_FILE).is_file():
+        hint = "; --input gives a model without a run its rows" if find_model(folder) else ""
+        raise UserError(f"{folder}: is not the folder of a finished fine-tuning run{hint}")
+    return replace(load(folder / CONFIG_FILE, saved=True), output=folder)
+
+
+def split_rows(config: FinetuneConfig, split: str, validate: Callable[[Row], object] | None = None) -> Iterator[Row]:
+    """Yield the rows of a split of a run's data.
+
+    If the data says that faulty rows are skipped, so are rows for which `validate` raises UserError.  Raises UserError
+    when there is no such split, or a row cannot be read.
+    """
+    data, options = config.data, config.data.options(split)
+    rows = chain.from_iterable(read_rows(source, options) for source in data.sources(split))
+    return usable_rows(rows, options, validate if options.faulty == "skip" else None)
+
+
+def rows_to_score(folder: Path, split: str, files: Sequence[str]) -> tuple[tuple[str, ...], RowOptions]:
+    """Return the `files` or, without any, those of a split of a run's data, and how they are read.
+
+    Files are read as the split is; those for a model without a run, such as a converted one, as their names say.
+    """
+    if files and not (folder / CONFIG_FILE).is_file() and find_model(folder) == folder:
+        return tuple(files), RowOptions()
+    data = read_run(folder).data
+    with about("--split"):
+        sources = data.sources(split)
+    return tuple(files) or sources, data.options(split)

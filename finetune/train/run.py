@@ -1,0 +1,273 @@
+"""A fine-tuning run: every seed and every grid point, and the folder that it writes.
+
+RUN/config.yaml     the resolved configuration
+RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning, and a checkpoint until it is done
+RUN/scores.json     medians, spreads and every score
+RUN/model/          encoder, tokenizer, head and task of the best trial; self-contained
+RUN/README.md       the model card
+RUN/report.html     the same as figures
+RUN/latency.json    of a translator: its quality at several distances from the source
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ernie.atomic import check_room, disk_guard, inner_folder, put_text
+from ernie.errors import Remark, UserError, about
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.model.inference import tokenizer_of
+from ernie.parallel.layout import ParallelConfig, Sizes
+from ernie.parallel.world import World
+from ernie.report.words import plural
+from ernie.train.interrupt import Interrupt
+from ernie.train.log import Log
+from ernie.train.trainer import StepReport
+from finetune.config import FinetuneConfig, TrainConfig
+from finetune.prepare import Prepared, describe, prepare_all
+from finetune.report.card import write_card
+from finetune.report.dev_predictions import write_dev_answers
+from finetune.report.latency import measure_latency, write_latency
+from finetune.train.checkpoint import FOLDER as CHECKPOINTS
+from finetune.train.checkpoint import Evaluation, TrialCheckpoints
+from finetune.train.folder import claim_folder, encoder_fingerprint, identity, inputs_of, keep_model, kept_trial
+from finetune.train.loop import best_of, finetune, planned_steps, unlearned
+from finetune.train.trial import SCORES_FILE, Result, Trial, best_trial, check_alike, trial_name
+from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
+from inference.task_model import TaskModel
+from tasks.downstream.base import FinetuneTask
+from tasks.downstream.saved import TRIALS_FOLDER
+from tasks.downstream.translate import Translate
+
+_PROBED = 1000  # training rows whose segments are checked
+
+
+def run(
+    config: FinetuneConfig,
+    folder: Path,
+    say: Callable[[str], None],
+    quiet: bool = False,
+    world: World | None = None,
+) -> Result:
+    """Fine-tune for every seed and grid point, and write the run's folder (only the first process of `world` does).
+
+    Trials that the folder already has are not run again.  Raises UserError for unusable data and for the folder of
+    another run.
+    """
+    world = world or World()
+    ernie = load_encoder(config)
+    world.layout.check(sizes(ernie.config, world.layout))
+    say(f"model: {config.model}")
+    if remark := remark_on_head(config):
+        say(f"note: {remark}")
+    if config.train.dropout is None and not ernie.config.dropout and not config.task.freezes_encoder:
+        say("note: this encoder was pretrained without dropout; with few rows `train.dropout: 0.1` is usually better")
+    task, splits = prepare_all(starting_task(config), config.data, tokenizer_of(ernie), say)
+    check_segments(splits["train"], ernie, config.model)
+    for split in splits.values():
+        say(describe(split))
+        for remark in split.remarks:
+            say(f"note: {remark}")
+    inputs = inputs_of(encoder_fingerprint(ernie), splits, config)
+    with ExitStack() as stack:
+        world.on_rank0("opening the run", lambda: stack.enter_context(claim_folder(config, inputs, folder)))
+        size = sum(4 * weight.size for weight in ernie.parameters())
+        del ernie  # each trial loads its own: do not hold two in memory
+        runner = _Runner(config, task, splits, folder, identity(config, inputs), quiet, world)
+        trials: list[Trial] = []
+        for point, settings in config.trials():
+            for seed in range(config.seed, config.seed + config.seeds):
+                done = folder / TRIALS_FOLDER / trial_name(point, seed) / SCORES_FILE
+                if done.is_file():
+                    trials.append(Trial.read(done, task.scored_by[0]))
+                    check_alike(trials, done)
+                    say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
+                    continue
+                world.on_rank0("opening the trial", partial(check_room, folder, size, size, "the model"))
+                with about(trial_name(point, seed)):
+                    model, trial = runner.train(settings, point, seed)
+                say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")
+                trials.append(trial)
+                is_best = best_trial(trials, task.scored_by[0]) is trial
+                world.on_rank0("saving", partial(_save_trial, model if is_best else None, trial, folder))
+                del model
+        result = runner.with_signatures(runner.with_best_model(Result.of(task, trials), say))
+        world.on_rank0("reporting", lambda: _write_results(folder, config, result, splits))
+    return result
+
+
+def _save_trial(model: TaskModel | None, trial: Trial, folder: Path) -> None:
+    trial_folder = folder / TRIALS_FOLDER / trial.name
+    with disk_guard(folder, f"the model of {trial.name} was not written, what is there is untouched"):
+        if model is not None:
+            keep_model(model, trial.name, folder)
+        trial.write(trial_folder / SCORES_FILE)
+    shutil.rmtree(trial_folder / CHECKPOINTS, ignore_errors=True)
+
+
+def _write_results(folder: Path, config: FinetuneConfig, result: Result, splits: dict[str, Prepared]) -> None:
+    from finetune.report.write import write_report  # imports matplotlib, which only this process needs
+
+    put_text(folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
+    prepared, latency = list(splits.values()), []
+    if isinstance(result.task, Translate):
+        latency = measure_latency(TaskModel.load(folder), result.task, splits["dev"])
+        write_latency(folder, latency)
+    write_card(folder, config, result, prepared)
+    write_report(folder, config, result, prepared, latency)
+
+
+def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:
+    """Return the sizes that a parallel layout has to divide; a run makes as many micro-batches as the layout needs."""
+    return Sizes.of(shape, 2 * layout.replicas * layout.pipeline)
+
+
+def check_segments(train: Prepared, ernie: ErnieModel, model: str | Path) -> None:
+    """Raise UserError if rows are pairs, and the encoder has no second segment embedding."""
+    samples = (sample for example in train.examples[:_PROBED] for sample in example.samples)
+    segments = 1 + max((int(sample.segments.max(initial=0)) for sample in samples), default=0)
+    if segments > ernie.config.segments:
+        raise UserError(
+            f"model: {model} has {plural(ernie.config.segments, 'segment embedding')}, and the rows of this task, "
+            f"which are of several texts, need {segments}"
+        )
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """What all trials of a run share."""
+
+    config: FinetuneConfig
+    task: FinetuneTask
+    splits: dict[str, Prepared]
+    folder: Path
+    identity: str
+    quiet: bool
+    world: World
+
+    def headline(self, trial: Trial) -> str:
+        metric = self.task.scored_by[0]
+        return f"{metric} {trial.headline(metric):.4f}"
+
+    def train(self, settings: TrainConfig, point: str, seed: int) -> tuple[TaskModel, Trial]:
+        """Run one fine-tuning and write its folder, except for scores.json."""
+        trial_folder = self.folder / TRIALS_FOLDER / trial_name(point, seed)
+        model, curve = self._run_training(load_encoder(self.config, seed), settings, seed, trial_folder)
+        if self.world.is_first and (remark := unlearned(self.task, curve)):
+            warnings.warn(remark, Remark, 2)
+        scores = self.world.on_rank0("scoring", lambda: self._score_splits(model, trial_folder))
+        records = [
+            {"step": item.step, "epoch": item.epoch, "loss": item.loss, "seconds": item.seconds, **item.scores}
+            for item in curve
+        ]
+        return model, Trial(
+            point=point,
+            seed=seed,
+            scores=scores,
+            best_step=curve[best_of(self.task, curve)].step,
+            steps=curve[-1].step,
+            seconds=curve[-1].seconds,
+            tokens=self.splits["train"].tokens,
+            curve=records,
+        )
+
+    def _score_splits(self, model: TaskModel, trial_folder: Path) -> dict[str, dict[str, float]]:
+        answers = {name: model.answers(split.examples) for name, split in self.splits.items() if _is_scored(split)}
+        write_dev_answers(trial_folder, self.task, self.splits["dev"], answers["dev"])
+        return {name: self.task.scores(self.splits[name].rows, predicted) for name, predicted in answers.items()}
+
+    def _run_training(
+        self, ernie: ErnieModel, settings: TrainConfig, seed: int, trial_folder: Path
+    ) -> tuple[TaskModel, list[Evaluation]]:
+        train, dev = self.splits["train"], self.splits["dev"]
+        steps = len(planned_steps(train.examples, settings, seed))
+
+        def log_step(step: int, report: StepReport, pace: float) -> None:
+            loss = report.losses.get("task")  # None for rows without targets
+            log.record("step", step + 1, loss=loss, gradient_norm=report.gradient_norm, skipped=report.skipped)
+            log.progress(step, **{"loss": "none" if loss is None else f"{loss:.4f}", "tokens/s": f"{pace:,.0f}"})
+
+        def stop() -> None:
+            if self.world.any(is_interrupted()):
+                log.say("stopped; the same command resumes from here")
+                interrupt.act()
+
+        def evaluated(evaluation: Evaluation) -> None:
+            log.record("evaluation", evaluation.step, epoch=evaluation.epoch, loss=evaluation.loss, **evaluation.scores)
+
+        def is_interrupted() -> bool:
+            return interrupt.asked is not None
+
+        checkpoints = TrialCheckpoints(trial_folder, self.identity, self.config.save_minutes, is_interrupted, stop)
+        done, is_foreign = self.world.on_rank0("opening the trial", partial(_open_trial, trial_folder, checkpoints))
+        log = Log(
+            trial_folder if self.world.is_first else None, steps, resume_at=done + 1 if done else 0, quiet=self.quiet
+        )
+        if done:
+            log.say(f"{trial_folder.name}: resumes after step {done:,}")
+        elif is_foreign:
+            log.say(f"{trial_folder.name}: starts over: the saved checkpoint is of another configuration or other rows")
+        try:
+            patient = self.world.layout.processes > 1
+            with Interrupt(log.say, "finishing this step and saving", patient=patient) as interrupt:
+                outcome = finetune(
+                    ernie,
+                    self.task,
+                    train,
+                    dev,
+                    settings,
+                    seed,
+                    log_step,
+                    evaluated,
+                    self.world,
+                    checkpoints,
+                    kept_head(self.config),
+                )
+                stop()
+                return outcome
+        finally:
+            log.close()
+
+    def with_best_model(self, result: Result, say: Callable[[str], None]) -> Result:
+        """Return the result, with the best trial's model in the run's folder.
+
+        A model is kept if its trial is the best so far.  When the medians of a grid, or fewer seeds, make an earlier
+        trial the best again, that trial is trained once more.
+        """
+        best = result.best
+        if kept_trial(self.folder) == best.name:
+            return result
+        say(f"{best.name}: is the best after all; training it again, because its model was not kept")
+        model, retrained = self.train(dict(self.config.trials())[best.point], best.point, best.seed)
+        self.world.on_rank0("saving", lambda: _save_trial(model, retrained, self.folder))
+        trials = [retrained if trial is best else trial for trial in result.trials]
+        return Result(self.task, trials, result.point, retrained)
+
+    def with_signatures(self, result: Result) -> Result:
+        """Return the result with the signatures of its metrics on every split that is scored."""
+        scored = {name: split for name, split in self.splits.items() if _is_scored(split)}
+        return replace(result, signatures={name: self.task.signatures(split.rows) for name, split in scored.items()})
+
+
+def _open_trial(trial_folder: Path, checkpoints: TrialCheckpoints) -> tuple[int, bool]:
+    """Make the folder of a trial; return the number of steps done, and whether its checkpoint is of another trial.
+
+    The folder is emptied unless the trial resumes from its checkpoint.
+    """
+    done, is_saved = checkpoints.step, (trial_folder / CHECKPOINTS).is_dir()
+    if not done:
+        shutil.rmtree(trial_folder, ignore_errors=True)
+    inner_folder(trial_folder.parent, trial_folder.name)
+    return done, is_saved and not done
+
+
+def _is_scored(split: Prepared) -> bool:
+    return split.labeled and split.name != "train"

@@ -1,0 +1,206 @@
+"""A trial, one fine-tuning with one setting and one seed, and the comparison of a run's trials."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ernie.atomic import put_text
+from ernie.errors import UserError
+from ernie.json_file import check_kind, read_json
+from ernie.metrics import LOWER_IS_BETTER
+from tasks.downstream.base import FinetuneTask
+
+SCORES_FILE = "scores.json"
+_KINDS = {
+    **{"point": str, "seed": int, "scores": {str: {str: float}}, "best_step": int, "steps": int},
+    **{"seconds": float, "tokens": int, "curve": [{"step": int, "loss": float}]},
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The result of one fine-tuning: the scores of every labeled split at its best checkpoint, and its evaluations.
+
+    `point` names the combination of the grid ("" without a grid); `seconds` is the time spent on its steps; `tokens`
+    counts those of one epoch; `curve` has a record for each evaluation.
+    """
+
+    point: str
+    seed: int
+    scores: dict[str, dict[str, float]]
+    best_step: int
+    steps: int
+    seconds: float
+    tokens: int
+    curve: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return trial_name(self.point, self.seed)
+
+    def headline(self, metric: str) -> float:
+        """Return the deciding score on the dev split."""
+        return self.scores["dev"][metric]
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, atomically."""
+        put_text(path, json.dumps(asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, path: Path, metric: str) -> Trial:
+        """Read a trial that `write` wrote into its folder; `metric` is the deciding one.
+
+        Raises UserError when the file is damaged.
+        """
+        remedy = "Remove it, and its trial is run again."
+        data = read_json(path, _KINDS, remedy)
+        check_kind(data, {"scores": {"dev": {metric: float}}, "curve": [{metric: float}]}, path, remedy)
+        trial = cls(**{name: data[name] for name in _KINDS})
+        if trial.name != path.parent.name:
+            raise UserError(f"{path}: is that of another trial, {trial.name}. {remedy}")
+        if trial.best_step not in {record["step"] for record in trial.curve}:
+            raise UserError(f"{path}: best_step: was not evaluated. {remedy}")
+        return trial
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The values of a score over several seeds."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def __str__(self) -> str:
+        if len(self.values) == 1:
+            return f"{self.median:.4f}"
+        return f"{self.median:.4f} ({min(self.values):.4f} to {max(self.values):.4f})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return median, mean, sample standard deviation (0 for one value), lowest, highest, and every value."""
+        deviation = statistics.stdev(self.values) if len(self.values) > 1 else 0.0
+        return {
+            "median": self.median,
+            "mean": statistics.mean(self.values),
+            "deviation": deviation,
+            "lowest": min(self.values),
+            "highest": max(self.values),
+            "values": list(self.values),
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a run: all its trials, the best grid point, and the best trial at that point.
+
+    `signatures` says, by split and metric, how metrics with settings of their own were computed.
+    """
+
+    task: FinetuneTask
+    trials: list[Trial]
+    point: str
+    best: Trial
+    signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, task: FinetuneTask, trials: list[Trial]) -> Result:
+        """Build the result from the trials, at least one."""
+        metric = task.scored_by[0]
+        return cls(task, trials, best_point(trials, metric), best_trial(trials, metric))
+
+    @property
+    def metric(self) -> str:
+        """The deciding metric."""
+        return self.task.scored_by[0]
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds that its scores cover."""
+        return sum(trial.point == self.point for trial in self.trials)
+
+    def score_rows(self) -> list[list[str]]:
+        """Return the scores of every split as rows of a table, its header first."""
+        found = spreads(self.trials, self.point)
+        rows = [[split, *map(str, measures.values())] for split, measures in found.items()]
+        return [["split", *found["dev"]], *rows]
+
+    def explained(self) -> str:
+        """Return a sentence that explains the figures of `score_rows`."""
+        seeds = f"Medians over {self.seeds} seeds, lowest to highest in brackets" if self.seeds > 1 else "Of one seed"
+        explained = f"{seeds}; on dev they are those of the checkpoint that did best there by {self.metric}."
+        return " ".join([explained, *(f"Signature of {name}." for name in self._signed())])
+
+    def _signed(self) -> list[str]:
+        """Return each metric with a signature, and the split's name where splits differ."""
+        found: dict[str, list[str]] = {}
+        for split, signatures in self.signatures.items():
+            for metric, text in signatures.items():
+                found.setdefault(f"{metric}{{}}: {text}", []).append(split)
+        everywhere = len(self.signatures)
+        return [
+            signed.replace("{}", "" if len(splits) == everywhere else f" ({', '.join(splits)})", 1)
+            for signed, splits in found.items()
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the contents of scores.json."""
+        found = spreads(self.trials, self.point)
+        return {
+            "metric": self.metric,
+            "point": self.point,
+            "scores": {split: {name: s.as_dict() for name, s in measures.items()} for split, measures in found.items()},
+            **({"signatures": self.signatures} if any(self.signatures.values()) else {}),
+            "best": {"seed": self.best.seed, "step": self.best.best_step, "scores": self.best.scores},
+            "trials": [asdict(trial) for trial in self.trials],
+        }
+
+
+def check_alike(trials: Sequence[Trial], path: Path) -> None:
+    """Raise UserError if the last trial, read from `path`, has other scores than those before it."""
+    first, last = ({split: measures.keys() for split, measures in trials[at].scores.items()} for at in (0, -1))
+    if first != last:
+        raise UserError(f"{path}: has other scores than {trials[0].name}. Remove it, and its trial is run again.")
+
+
+def trial_name(point: str, seed: int) -> str:
+    """Return the name of a trial's folder."""
+    return f"{point},seed={seed}".lstrip(",")
+
+
+def best_trial(trials: Sequence[Trial], metric: str) -> Trial:
+    """Return the trial with the best deciding score on dev at the best grid point; ties go to the first."""
+    point = best_point(trials, metric)
+    return max(
+        (trial for trial in trials if trial.point == point), key=lambda trial: _sign(metric) * trial.headline(metric)
+    )
+
+
+def best_point(trials: Sequence[Trial], metric: str) -> str:
+    """Return the grid point with the best median over its seeds; ties go to the first."""
+    points = dict.fromkeys(trial.point for trial in trials)
+    return max(points, key=lambda point: _sign(metric) * _median(trials, point, metric))
+
+
+def spreads(trials: Sequence[Trial], point: str) -> dict[str, dict[str, Spread]]:
+    """Return {split: {metric: spread over the seeds}} of one grid point."""
+    chosen = [trial for trial in trials if trial.point == point]
+    return {
+        split: {name: Spread(tuple(trial.scores[split][name] for trial in chosen)) for name in measures}
+        for split, measures in chosen[0].scores.items()
+    }
+
+
+def _median(trials: Sequence[Trial], point: str, metric: str) -> float:
+    return statistics.median(trial.headline(metric) for trial in trials if trial.point == point)
+
+
+def _sign(metric: str) -> int:
+    return -1 if metric in LOWER_IS_BETTER else 1

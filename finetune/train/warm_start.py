@@ -1,0 +1,93 @@
+"""What a run starts from: an encoder and, if it goes on from another run, that run's head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from reprlib import repr as shortened
+
+import paddle
+
+from ernie.config import differences, to_dict
+from ernie.data import seeded_rng
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from finetune.config import FinetuneConfig
+from tasks.downstream.base import FinetuneTask
+from tasks.downstream.saved import find_model, head_file, kind_of, read_task
+
+
+def read_encoder(path: str | Path, seed: int = 0) -> ErnieModel:
+    """Load an encoder; weights that its checkpoint lacks, such as a pooler's, are initialized from the seed."""
+    paddle.seed(seeded_rng.key(seed, "encoder") % 2**31)
+    return ErnieModel.from_pretrained(path)
+
+
+def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
+    """Load the encoder that a configuration names; weights that its checkpoint lacks are initialized from the seed.
+
+    Raises UserError when there is none, or when the task cannot be trained with it.
+    """
+    if not config.model:
+        raise UserError("model: which encoder? Give --model, or the key `model`")
+    ernie = read_encoder(config.model, seed)
+    if ernie.tokenizer is None:
+        raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
+    config.task.check_fits(ernie.config.max_positions, config.model)
+    config.task.check_tokenizer(ernie.tokenizer)
+    task_ids = ernie.config.task_vocab_size
+    if config.train.task_id >= max(1, task_ids):
+        many = f"a number below {task_ids}, which is how many task embeddings {config.model} has"
+        raise UserError(
+            f"train.task_id: expected {many if task_ids else f'0, as {config.model} has no task embeddings'}, "
+            f"found {config.train.task_id}"
+        )
+    config.task.check_encoder(ernie, config.train.task_id, config.model)
+    return ernie
+
+
+def kept_head(config: FinetuneConfig) -> Path | None:
+    """Return the weights of the head that a run keeps; None if its head is new.
+
+    Raises UserError if `model` is no run of the same kind.
+    """
+    if config.head == "new":
+        return None
+    folder = find_model(Path(config.model))
+    if folder is None:
+        raise UserError(f"head: keep continues with the head of a finished run, and model: {config.model} is none")
+    before, task_id = read_task(folder)
+    if type(before) is not type(config.task):
+        raise UserError(
+            f"head: keep continues with the head of a run of the same kind, {config.task.variant_name}, and "
+            f"model: {config.model} is of the kind {before.variant_name}"
+        )
+    if task_id != config.train.task_id:
+        raise UserError(
+            f"train.task_id: is {config.train.task_id}, and the head of {config.model} has learned with {task_id}; "
+            "set it so"
+        )
+    return head_file(folder)
+
+
+def starting_task(config: FinetuneConfig) -> FinetuneTask:
+    """Return the task; if the head is kept, with the values that the head was trained with.
+
+    Raises UserError if the configuration has others.
+    """
+    head = kept_head(config)
+    if head is None:
+        return config.task
+    before, _ = read_task(head.parent)
+    return config.task.keeping_head_of(before, f"the head of {config.model}")
+
+
+def remark_on_head(config: FinetuneConfig) -> str:
+    """Return a remark on settings that come with a kept head, or on a run whose head is not kept; "" if neither."""
+    if config.head == "keep":
+        kept = differences(to_dict(config.task), to_dict(starting_task(config)))
+        taken = [f"{key} {shortened(value)}" for key, (_, value) in kept.items()]
+        return f"of the head of {config.model} are task: {', '.join(taken)}" if taken else ""
+    folder = find_model(Path(config.model))
+    if folder is None or kind_of(folder) != config.task.variant_name:
+        return ""
+    return f"{config.model} is a run of the same kind, and a new head replaces its own; head: keep continues with it"

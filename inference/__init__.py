@@ -1,0 +1,1 @@
+"""Inference: loaded models of every kind, what they are asked for, and their export to other runtimes."""

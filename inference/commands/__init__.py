@@ -1,0 +1,1 @@
+"""The commands that call a loaded model."""

@@ -1,0 +1,1 @@
+"""Export to other runtimes, compared with the original."""

@@ -1,0 +1,444 @@
+"""Speech synthesis: to files, as samples on a stream, and from text as it arrives."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from copy import deepcopy
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import COLORS, TOKENIZER, TOYS, tiny_encoder
+from trained import trained
+
+from ernie.audio.voice import VoiceConfig
+from ernie.cli import main
+from ernie.config import dump
+from ernie.data.batch import pack
+from ernie.data.labeled.read import Split
+from ernie.data.labeled.row import Row
+from ernie.data.read_lines import Line
+from ernie.decode.stream import Stream, load_state, save_state
+from ernie.errors import NotFinite, Remark, UserError
+from ernie.model.voice_loss import frame_loss
+from ernie.model.weights import arrays, set_weights
+from ernie.text.utterances import utterances
+from ernie.train.settings import RateConfig
+from finetune.config import DataConfig, FinetuneConfig, TrainConfig
+from finetune.prepare import prepare
+from finetune.train.loop import _set_dropout, finetune
+from inference.commands.speak_lines import into_file, into_stream
+from inference.speaker import TextSpeaker, TextSpeakerState
+from inference.task_model import TaskModel
+from tasks.downstream.synthesize import Synthesize
+
+soundfile = pytest.importorskip("soundfile")
+
+
+def trained_voice() -> TaskModel:
+    """A tiny voice trained to say colors as tones."""
+    return trained("synthesize").model
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("voice")
+    trained_voice().save(folder / "model")
+    return folder
+
+
+def heard_colors(samples: np.ndarray) -> list[str]:
+    """The color whose tone is the loudest, in each half."""
+    tones = [500 * (1 + 2 * n) for n in range(len(COLORS))]
+    found = []
+    for half in np.array_split(samples, 2):
+        spectrum = np.abs(np.fft.rfft(half))
+        at = np.fft.rfftfreq(len(half), 1 / 8000)
+        found.append(COLORS[int(np.argmax([spectrum[np.abs(at - tone) < 150].max() for tone in tones]))])
+    return found
+
+
+@pytest.mark.parametrize("text", ["red blue", "green red", "blue green"])
+def test_a_voice_says_the_colors_of_the_text(text: str) -> None:
+    sound = np.concatenate(list(TextSpeaker(trained_voice()).speak(text)))
+    assert len(sound) == pytest.approx(800, abs=160)
+    assert heard_colors(sound) == text.split()
+
+
+@pytest.mark.parametrize("name", ["decoder.last.bias", "decoder.frames.bias", "wavenet.out.bias"])
+def test_nan_weights_raise_an_error_instead_of_a_noise(name: str) -> None:
+    model = deepcopy(trained_voice())
+    weight = dict(model.head.named_parameters())[name]
+    weight.set_value(np.full(weight.shape, np.nan, np.float32))
+    with pytest.raises(NotFinite, match="weights are damaged"):
+        list(model.predict(["red"]))
+
+
+def test_a_file_is_written_and_the_speed_is_reported(tmp_path: Path) -> None:
+    log = io.StringIO()
+    into_file(TextSpeaker(trained_voice()), [Line(1, "red blue")], tmp_path / "a.wav", log)
+    samples, rate = soundfile.read(tmp_path / "a.wav")
+    assert rate == 8000
+    assert heard_colors(samples) == ["red", "blue"]
+    assert re.search(r"0\.1 s of sound in .* real-time factor \d.*the first of it after", log.getvalue())
+
+
+def test_samples_are_written_as_16_bit_integers() -> None:
+    out = io.BytesIO()
+    lines = [Line(1, "red blue"), Line(2, ""), Line(3, "green red")]
+    into_stream(TextSpeaker(trained_voice()), lines, out, None)
+    samples = np.frombuffer(out.getvalue(), "<i2") / 32767
+    each = [np.concatenate(list(TextSpeaker(trained_voice()).speak(text))) for text in ("red blue", "green red")]
+    np.testing.assert_allclose(samples, np.concatenate(each), atol=1e-4)
+
+
+def test_a_line_that_cannot_be_spoken_does_not_lose_the_lines_after_it() -> None:
+    out = io.BytesIO()
+    lines = [Line(1, "pink"), Line(2, "red blue"), Line(3, None, problem="is not UTF-8"), Line(4, "green red")]
+    message = "2 lines could not be spoken; the first: line 1: 'pink' has characters that this voice has not learned"
+    with pytest.warns(Remark, match="line [13]: ") as notes, pytest.raises(UserError, match=f"^{message}"):
+        into_stream(TextSpeaker(trained_voice()), lines, out, None)
+    assert len(notes) == 2
+    spoken = io.BytesIO()
+    into_stream(TextSpeaker(trained_voice()), [lines[1], lines[3]], spoken, None)
+    assert out.getvalue() == spoken.getvalue()
+
+
+def test_the_command_speaks_texts_and_lines(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["speak", str(run), "red blue", "--output", str(tmp_path / "a.wav"), "--quiet"]) == 0
+    (tmp_path / "lines.txt").write_text("red blue\n")
+    with (tmp_path / "lines.txt").open() as lines:
+        monkeypatch.setattr("sys.stdin", lines)
+        assert main(["speak", str(run), "-", "--output", str(tmp_path / "b.wav"), "--quiet"]) == 0
+    assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pink"], "'pink' has characters that this voice has not learned"),
+        (["red", "pink"], "'pink' has characters that this voice has not learned"),
+        ([" "], "there is nothing in the text that could be said"),
+        (["red " * 20 + "pink"], "has characters that this voice has not learned"),
+        (["red", "-"], "standard input is one text"),
+        (["red", "--vocoder", "flow"], "this voice has no flow"),
+    ],
+)
+def test_text_that_cannot_be_spoken_is_an_error_and_nothing_is_written(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    (tmp_path / "a.wav").write_bytes(b"something else")
+    assert main(["speak", str(run), *words, "--output", str(tmp_path / "a.wav")]) == 2
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "a.wav").read_bytes() == b"something else"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("none/a.wav", "there is no folder"), ("a.sound", "its ending names no format of sound"), ("", "is a folder")],
+)
+def test_an_unwritable_output_file_is_reported(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
+) -> None:
+    assert main(["speak", str(run), "red", "--output", str(tmp_path / name)]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+@pytest.mark.parametrize("name", ["a.wav", "a.flac"])
+def test_a_full_disk_is_reported(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / name).symlink_to("/dev/full")
+    assert main(["speak", str(run), "red blue green", "--output", str(tmp_path / name)]) == 2
+    assert f"{name}: cannot be written as sound: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [None, 3, ["red"]])
+def test_input_that_is_not_text_is_an_error(text: object) -> None:
+    speaker = TextSpeaker(TaskModel(tiny_encoder(), TOYS["synthesize"].task))
+    with pytest.raises(UserError, match="expected a text, found"):
+        list(speaker.speak(text))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="expected a piece of text for each stream, found"):
+        Stream(speaker).push(text)  # type: ignore[arg-type]
+
+
+def test_a_model_of_another_kind_is_refused() -> None:
+    with pytest.raises(UserError, match="of the kind classify; only those of the kind synthesize can speak"):
+        TextSpeaker(TaskModel(tiny_encoder(), TOYS["classify"].task))
+
+
+def test_words_are_pronounced_by_the_dictionary_which_is_saved_with_the_model(tmp_path: Path) -> None:
+    (tmp_path / "words.dict").write_text("AZURE  blue\nSKY  blue red\n", encoding="utf-8")
+    voice = TaskModel(trained_voice().ernie, replace(trained_voice().task, dictionary=tmp_path / "words.dict"))
+    voice.head = trained_voice().head
+    voice.save(tmp_path / "model")
+    (tmp_path / "words.dict").unlink()
+    for text, pronounced_as in (("azure red", "blue red"), ("Sky", "blue red")):
+        sound = np.concatenate(list(TextSpeaker.load(tmp_path).speak(text)))
+        np.testing.assert_array_equal(sound, np.concatenate(list(TextSpeaker(trained_voice()).speak(pronounced_as))))
+
+
+# ----------------------------------------------------------------------------------------- the streaming contract
+
+
+def test_a_sentence_is_spoken_as_soon_as_it_is_complete() -> None:
+    stream = Stream(TextSpeaker(Dotted(trained_voice())))
+    assert len(stream.push("red ")) == 0
+    assert len(stream.push("blue. Gr")) == 0  # the next word decides whether the full stop ends a sentence
+    first = stream.push("een ")
+    np.testing.assert_array_equal(first, np.concatenate(list(TextSpeaker(trained_voice()).speak("red blue"))))
+    rest = np.concatenate([stream.push("red"), stream.finish()])
+    np.testing.assert_array_equal(rest, np.concatenate(list(TextSpeaker(trained_voice()).speak("green red"))))
+
+
+def test_text_without_capitals_or_marks_is_spoken_in_parts_that_the_voice_can_speak() -> None:
+    speaker = TextSpeaker(trained_voice())
+    colors = ["red", "green", "blue"] * 12  # several times as long as any text that the voice was trained on
+    stream = Stream(speaker)
+    early = [stream.push(f"{color} ") for color in colors]
+    assert any(len(samples) for samples in early)
+    sound = np.concatenate([*early, stream.finish()])
+    parts = utterances(" ".join(colors), lambda text: len(text.split()) <= 7)  # and two special tokens
+    assert len(parts) > 4
+    wanted = np.concatenate([*chain.from_iterable(map(speaker.speak, parts))])
+    np.testing.assert_array_equal(sound, wanted)
+    np.testing.assert_array_equal(np.concatenate(list(speaker.speak(" ".join(colors)))), wanted)
+
+
+def test_states_are_split_merged_and_saved(tmp_path: Path) -> None:
+    speaker = TextSpeaker(Dotted(trained_voice()))
+    state, _ = speaker.push(speaker.begin(2), ["red ", "green "])
+    first, second = state.select([0]), state.select([1])
+    save_state(second.concat([first]), tmp_path / "state.npz")
+    both = load_state(TextSpeakerState, tmp_path / "state.npz")
+    assert (both, both.texts) == (replace(state, texts=both.texts), ("green ", "red "))
+    _, sounds = speaker.push(both, ["red.\n", "blue.\n"])
+    for sound, text in zip(sounds, ("green red", "red blue"), strict=True):
+        np.testing.assert_array_equal(sound, np.concatenate(list(TextSpeaker(trained_voice()).speak(text))))
+
+
+def test_the_state_of_another_voice_is_refused(tmp_path: Path) -> None:
+    speaker, other_speaker = (
+        TextSpeaker(trained_voice()),
+        TextSpeaker(TaskModel(tiny_encoder(), trained_voice().task)),
+    )
+    state, _ = speaker.push(speaker.begin(), ["red "])
+    save_state(state, tmp_path / "kept.npz")
+    kept = load_state(TextSpeakerState, tmp_path / "kept.npz")
+    attempts = (
+        lambda: other_speaker.push(kept, ["blue"]),
+        lambda: other_speaker.finish(kept),
+        lambda: other_speaker.begin().concat([kept]),
+    )
+    for resume in attempts:
+        with pytest.raises(UserError, match="this state is of another model"):
+            resume()
+    unmarked = TextSpeakerState.from_arrays({"texts": np.array(["red "])})  # older states do not name their voice
+    for own_state in (kept.select([0]), unmarked):
+        np.testing.assert_array_equal(speaker.finish(own_state)[1][0], np.concatenate(list(speaker.speak("red"))))
+
+
+def test_a_stream_that_is_over_takes_no_more_text(tmp_path: Path) -> None:
+    speaker = TextSpeaker(trained_voice())
+    state, _ = speaker.finish(speaker.push(speaker.begin(), ["red "])[0])
+    save_state(state, tmp_path / "kept.npz")
+    for over in (state, load_state(speaker, tmp_path / "kept.npz")):
+        assert speaker.push(over, [""])[1][0].size == 0
+        for others in (over, speaker.begin().concat([over]).select([1])):
+            with pytest.raises(UserError, match="the text of this stream is over; begin another one"):
+                speaker.push(others, ["blue"])
+
+
+def test_push_requires_one_piece_of_text_per_stream() -> None:
+    speaker = TextSpeaker(trained_voice())
+    with pytest.raises(UserError, match="expected a list of 2 pieces, one for each stream, found 1"):
+        speaker.push(speaker.begin(2), ["red "])
+
+
+def test_a_stream_skips_unspeakable_text_with_a_remark_and_continues() -> None:
+    stream = Stream(TextSpeaker(trained_voice()))
+    with pytest.warns(Remark, match="left out: 'pink' has characters that this voice has not learned"):
+        first = stream.push("red\npink\ngreen\n")
+    rest = np.concatenate([stream.push("blue"), stream.finish()])
+    alone = [np.concatenate(list(TextSpeaker(trained_voice()).speak(word))) for word in ("red", "green", "blue")]
+    np.testing.assert_array_equal(np.concatenate([first, rest]), np.concatenate(alone))
+
+
+class Dotted(TaskModel):
+    """The voice, for texts with full stops, which it was not trained on: it skips them."""
+
+    def __init__(self, model: TaskModel):
+        super().__init__(model.ernie, model.task)
+        self.head = model.head
+        self.task = Undotted(**vars(model.task))
+        self.eval()
+
+
+class Undotted(Synthesize):
+    def text_example(self, row, tokenizer):  # type: ignore[no-untyped-def]
+        return super().text_example(Row({"text": row["text"].replace(".", "")}), tokenizer)
+
+
+# --------------------------------------------------------------------------------------------- the flow's teacher
+
+
+def test_training_a_flow_leaves_the_teachers_weights_unchanged(run: Path) -> None:
+    toy = TOYS["synthesize"]
+    bare = replace(toy.task, vocoder="flow", teacher=run, mean=(), deviation=(), pace=0.0, loudness=0.0)
+    task = bare.adapted_to(toy.rows(3))
+    assert task == replace(
+        bare, **{name: getattr(toy.task, name) for name in ("mean", "deviation", "pace", "loudness")}
+    )
+    train, dev = (
+        prepare(task, Split(n, toy.rows(*rows)), TOKENIZER) for n, *rows in (("train", 320, 0), ("dev", 2, 1))
+    )
+    settings = TrainConfig(epochs=4, batch=16, dropout=0.0, rate=RateConfig(peak=4e-3))
+    model, evaluations = finetune(tiny_encoder(), task, train, dev, settings)
+    assert evaluations[-1].loss < evaluations[0].loss / 2
+    assert arrays(model.ernie).keys() == arrays(trained_voice().ernie).keys()
+    for name, value in arrays(trained_voice().ernie).items():
+        np.testing.assert_array_equal(arrays(model.ernie)[name], value)
+    for name, value in arrays(trained_voice().head).items():
+        np.testing.assert_array_equal(arrays(model.head)[name], value)
+    student, teacher = (
+        np.concatenate(list(TextSpeaker(m, "wavenet").speak("red blue"))) for m in (model, trained_voice())
+    )
+    np.testing.assert_array_equal(student, teacher)
+
+
+def test_a_flows_teacher_runs_without_dropout_during_training(run: Path) -> None:
+    toy = TOYS["synthesize"]
+    task = replace(toy.task, vocoder="flow", teacher=run)
+    model = TaskModel(tiny_encoder(), task)
+    task.initialize(model.ernie, model.head)
+    _set_dropout(model, 0.3)
+    samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(4)]
+    batch = pack(samples, np.array([(0, n, 0) for n in range(4)]))
+    model.train()
+    training_loss = model.loss(batch).total
+    training_loss.backward()
+    assert model.head.flow.networks[0].first.weight.grad is not None
+    assert model.training and model.head.decoder.training and model.ernie.training
+    model.eval()
+    assert model.loss(batch).total.item() == training_loss.item()
+
+
+def _gradients(end_to_end: bool, sound: bool) -> dict[str, np.ndarray]:
+    """The gradients of the loss on the samples, or of the frame loss alone; parameters without one are left out."""
+    toy = TOYS["synthesize"]
+    task = replace(toy.task, end_to_end=end_to_end)
+    samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(4)]
+    batch = task.augmented(pack(samples, np.array([(0, n, 0) for n in range(4)])), training=True)
+    model = TaskModel(tiny_encoder(), task)
+    set_weights(model.ernie, arrays(trained_voice().ernie), "the voice")
+    set_weights(model.head, arrays(trained_voice().head), "the voice")
+    model.eval()
+    hidden_TD = task.encode(model.ernie, model.head, batch, model.task_id)
+    if sound:
+        task.head_loss(model.head, hidden_TD, batch).total.backward()
+    else:
+        prediction, text, frames_NFM, steps = task.teacher_forced(model.head, hidden_TD, batch)
+        frame_loss(prediction, text, frames_NFM, steps).backward()
+    return {name: value.grad.numpy() for name, value in model.named_parameters() if value.grad is not None}
+
+
+def test_the_decoder_and_the_encoder_learn_from_the_samples_only_end_to_end() -> None:
+    separate, end_to_end, frames = _gradients(False, True), _gradients(True, True), _gradients(False, False)
+    vocoder = {name for name in separate if name not in frames}
+    others = set(frames)
+    assert set(separate) == set(end_to_end) == vocoder | others
+    for name in vocoder:
+        np.testing.assert_allclose(separate[name], end_to_end[name], rtol=1e-5, atol=1e-7)
+    for name in others:
+        np.testing.assert_allclose(separate[name], frames[name], rtol=1e-5, atol=1e-7)
+    # The parameters that are clipped separately are those trained by the samples alone.
+    assert vocoder == {name for name in separate if name.startswith(("head.bridge.", "head.wavenet."))}
+    assert TOYS["synthesize"].task.separate_clip_groups == ("bridge", "wavenet")
+    assert not replace(TOYS["synthesize"].task, end_to_end=True).separate_clip_groups
+    # The outputs for frames and for the end do not feed the vocoder, so their gradients are equal.
+    differ = {
+        name for name in others if np.abs(end_to_end[name] - frames[name]).max() > 1e-3 * np.abs(frames[name]).max()
+    }
+    assert {name for name in others if "decoder.frames" in name or "decoder.last" in name}.isdisjoint(differ)
+    assert any(name.startswith("head.decoder.behind") for name in differ)
+    assert any(name.startswith("ernie") for name in differ)
+
+
+def test_a_crop_shorter_than_a_window_or_longer_than_a_recording_is_refused() -> None:
+    with pytest.raises(UserError, match=r"crop: 100 s are more than any recording has, 10 s"):
+        Synthesize(crop=100)
+    with pytest.raises(UserError, match=r"crop: 0\.01 s are less than one window of 0\.05 s"):
+        Synthesize(crop=0.01, voice=VoiceConfig(reduction=1))
+
+
+def test_a_flow_without_a_teacher_is_refused() -> None:
+    with pytest.raises(UserError, match="teacher: a flow learns from a run"):
+        Synthesize(vocoder="flow")
+    with pytest.raises(UserError, match="teacher: a flow learns from a run"):
+        Synthesize(teacher=Path("runs/voice"))
+
+
+def test_an_incompatible_teacher_is_refused(run: Path, tmp_path: Path) -> None:
+    task = TOYS["synthesize"].task
+    assert isinstance(task, Synthesize)
+    other = replace(task.voice, reduction=4)
+    with pytest.raises(
+        UserError, match=r"task\.voice\.reduction: is 4, and the teacher, .* learned with .*; set it so"
+    ):
+        replace(task, vocoder="flow", teacher=run, voice=other).adapted_to([])
+    with pytest.raises(UserError, match="holds no fine-tuned model"):
+        replace(task, vocoder="flow", teacher=tmp_path).adapted_to([])
+    TaskModel(tiny_encoder(), TOYS["classify"].task).save(tmp_path / "other" / "model")
+    with pytest.raises(UserError, match="is no run of the kind synthesize whose vocoder is wavenet"):
+        replace(task, vocoder="flow", teacher=tmp_path / "other").adapted_to([])
+
+
+def test_a_kept_head_has_the_same_vocoder_and_features(run: Path) -> None:
+    task = TOYS["synthesize"].task
+    flow = replace(task, vocoder="flow", teacher=run)
+    with pytest.raises(UserError, match="is flow, and its head has learned with wavenet; leave head: keep out"):
+        flow.keeping_head_of(task, "its head")
+    with pytest.raises(UserError, match="is wavenet, and its head has learned with flow; go on from the run that"):
+        task.keeping_head_of(flow, "its head")
+    finer = replace(task, features=replace(task.features, bins=9), mean=(), deviation=())
+    with pytest.raises(
+        UserError, match=r"^task\.features\.bins: is 9, and its head has learned with \d+; take the key"
+    ):
+        finer.keeping_head_of(task, "its head")
+
+
+def test_a_negative_seed_and_an_unknown_vocoder_are_refused() -> None:
+    with pytest.raises(UserError, match="seed: expected a number from 0 to"):
+        TextSpeaker(trained_voice(), seed=-1)
+    with pytest.raises(UserError, match="vocoder: expected wavenet or flow, found 'WaveNet'"):
+        TextSpeaker(trained_voice(), "WaveNet")
+
+
+def test_no_row_is_answered_with_the_sound_of_something_else() -> None:
+    assert [answer["audio"]["array"] for answer in trained_voice().predict([{"text": " "}])] == [[]]
+    with pytest.raises(UserError, match=r"column 'text': 'ж' has characters that this voice has not learned"):
+        list(trained_voice().predict([{"text": "ж"}]))
+
+
+def test_a_voice_can_be_trained_on_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    tiny_encoder().save_pretrained(tmp_path / "encoder")
+    rows = []
+    for number, row in enumerate(TOYS["synthesize"].rows(16, 0)):
+        soundfile.write(tmp_path / "a.wav", np.array(row["audio"]["array"], np.float32), row["audio"]["sampling_rate"])
+        sound = {"bytes": (tmp_path / "a.wav").read_bytes(), "path": f"{number}.wav"}
+        rows.append({**row, "audio": sound})
+    pandas.DataFrame(rows).to_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "voice.yaml").write_text(
+        dump(
+            FinetuneConfig(task=TOYS["synthesize"].task, data=DataConfig(train="rows.parquet", dev="rows.parquet[:2]"))
+        )
+    )
+    words = ["--model", "encoder", "--output", "run", "--quiet", "--set", "train.epochs=1"]
+    assert main(["finetune", "voice.yaml", *words]) == 0
+    records = [json.loads(line) for line in (tmp_path / "run" / "trials" / "seed=0" / "dev.jsonl").open()]
+    assert [record["right"] for record in records] == [{"path": "0.wav"}, {"path": "1.wav"}]
