@@ -48,4 +48,4 @@ def trained(kind: str) -> Trained:
             found = train(TOYS[kind])
             found.model.save(folder)
             evaluations.write_bytes(pickle.dumps(found.evaluations))
-    return Trained(TaskModel.load(folder), pickle.loads(evaluations.read_bytes()))
+    return Trained(TaskModel.load(folder, precision="fp32"), pickle.loads(evaluations.read_bytes()))
