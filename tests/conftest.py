@@ -7,7 +7,9 @@ import os
 import shutil
 import signal
 import tempfile
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # A shell that starts the tests in the background makes them, and the programs that they start, ignore Ctrl-C.
@@ -26,3 +28,20 @@ os.environ.setdefault("KMP_BLOCKTIME", "0")
 # No deadlines: an example may take any time on a busy machine.
 settings.register_profile("ernie", deadline=None)
 settings.load_profile("ernie")
+
+
+@pytest.fixture(scope="session")
+def _finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The initial contents of the working folder, with a finished run."""
+    from finished import finished_run
+
+    return finished_run(tmp_path_factory.mktemp("finetune"))
+
+
+@pytest.fixture
+def work(_finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: an encoder, train.tsv, dev.tsv, test.tsv, task.yaml, and `done`, a finished run of it."""
+    folder = tmp_path / "work"
+    shutil.copytree(_finished_run, folder)
+    monkeypatch.chdir(folder)
+    return folder
