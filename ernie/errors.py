@@ -13,9 +13,25 @@ _COMPARED, _LISTED = 10_000, 100  # known names, in `nearest`: a file may have 1
 
 
 class UserError(ValueError):
-    """An error that the user can fix.  The command line prints it without a traceback and exits with its `status`."""
+    """An error that the user can fix.  The command line prints it without a traceback and exits with its `status`.
+
+    Its message names the place; programs find the place in fields, each None if unknown: the `file` and its `line`,
+    counted from 1, the `key` of a setting or a column, the `row` of a table and the `stream` of a batch, from 0.
+    """
 
     status: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        *message: object,
+        file: str | None = None,
+        line: int | None = None,
+        key: str | None = None,
+        row: int | None = None,
+        stream: int | None = None,
+    ):
+        super().__init__(*message)
+        self.file, self.line, self.key, self.row, self.stream = file, line, key, row, stream
 
 
 class TrainingFailed(UserError):
@@ -79,10 +95,28 @@ def check_count(name: str, given: Any, least: int) -> None:
 
 @contextmanager
 def about(place: object) -> Iterator[None]:
-    """Prefix the message of any UserError raised inside with `place` (a file, a key)."""
+    """Prefix the message of any UserError raised inside with `place` (a file, a key).
+
+    A path, or a place with a `file` and a `line`, also sets these fields of the error unless its file is known.
+    """
     try:
         yield
-    except (TrainingFailed, NotFinite) as error:  # kinds that some callers treat otherwise
-        raise type(error)(f"{place}: {error}") from None
     except UserError as error:
-        raise UserError(f"{place}: {error}") from None
+        # Some callers treat these kinds otherwise.
+        kind = type(error) if isinstance(error, (TrainingFailed, NotFinite)) else UserError
+        fields = _fields(error)
+        raise kind(f"{place}: {error}", **(fields if "file" in fields else _fields_of(place) | fields)) from None
+
+
+def _fields(error: UserError) -> dict[str, Any]:
+    """Return the fields of an error that are set."""
+    found = {name: getattr(error, name) for name in ("file", "line", "key", "row", "stream")}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _fields_of(place: Any) -> dict[str, Any]:
+    """Return the fields that a place sets; an item from no file has a row only."""
+    if isinstance(place, Path):
+        return {"file": str(place)}
+    file, line = getattr(place, "file", None), getattr(place, "line", None)
+    return {"file": str(file), "line": line} if file else {} if line is None else {"row": line}

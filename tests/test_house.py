@@ -24,6 +24,7 @@ ALLOWED = {
 LAYERS = (
     (
         "errors",
+        "outcome",
         "registry",
         "yaml_tree",
         "config",
