@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ernie.errors import UserError, nearest
+from ernie.renames import key_path, renamed
 from ernie.yaml_tree import NOT_SHOWN, ConfigError, Value, described, dump_plain, from_dict, read
 
 __all__ = [
@@ -37,15 +38,18 @@ __all__ = [
 C = TypeVar("C")
 
 
-def build(schema: type[C], tree: Value) -> C:
+def build(schema: type[C], tree: Value, *, saved: bool = False) -> C:
     """Validate `tree` against the dataclass `schema` and create an instance.  Raises ConfigError with all mistakes.
+
+    Former names of keys are mistakes (see ernie.renames), unless the library itself has `saved` the tree.
 
     A field's type may be a scalar, Literal, Path, list, tuple, dict with string keys, a union of these, another
     dataclass, or a class with a classmethod `variant(key, given)` that returns the dataclass to use for the mapping
     `given` under `key`, and the keys of it that this consumes (and may raise UserError).  If a `__post_init__` raises
     ValueError, which UserError is, its message is reported under the key of the object.
     """
-    mistakes: list[str] = []
+    tree, renames = renamed(schema, tree)
+    mistakes = [] if saved else [f"{rename.where}: {key_path(rename.path)}: {rename}" for rename in renames]
     config = _build(schema, tree, "", mistakes)
     if mistakes:
         raise ConfigError(mistakes)
@@ -59,7 +63,8 @@ def build_fields(schema: type[Any], tree: Value, path: str) -> dict[str, Any]:
     """
     if not isinstance(tree.data, dict):
         raise ConfigError([f"{tree.where}: {path}: expected a mapping of keys, found {described(tree)}"])
-    mistakes: list[str] = []
+    tree, renames = renamed(schema, tree, exact=True)
+    mistakes = [f"{rename.where}: {path}.{key_path(rename.path)}: {rename}" for rename in renames]
     hints = typing.get_type_hints(schema)
     fields = {field.name for field in dataclasses.fields(schema) if field.init}
     found: dict[str, Any] = {}

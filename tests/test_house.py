@@ -27,6 +27,7 @@ LAYERS = (
         "outcome",
         "registry",
         "yaml_tree",
+        "renames",
         "config",
         "metrics",
         "runtime",
@@ -64,7 +65,8 @@ WITHOUT_PADDLE = (
 MORE_WITHOUT_PADDLE = (
     "ernie.model.pretrained",
     "ernie.parallel.layout",
-    "ernie.train.settings",
+    "ernie.train.adam_config",
+    "ernie.train.lr_schedule",
     "ernie.train.log",
     "pretrain.config",
     "pretrain.schedule",

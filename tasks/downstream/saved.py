@@ -128,7 +128,7 @@ def read_task(
     """
     path, data = _read_data(folder, positions)
     import_asked(["tasks.downstream", data["module"]], f"{path}: module", trust_plugins)  # they register the kinds
-    task: FinetuneTask = build(_SCHEMA, from_dict(completed(data["task"]), str(path)))
+    task: FinetuneTask = build(_SCHEMA, from_dict(completed(data["task"]), str(path)), saved=True)
     named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}
     present: dict[str, Any] = {field: file for field, file in named.items() if file.is_file()}
     return replace(task, **present), data["task_id"]
