@@ -27,7 +27,7 @@ schedule:
 objectives: {{knowledge_masking: {{share: 0.3}}}}
 model: {{preset: {preset}, dropout: 0.0, attention_dropout: 0.0}}
 data: {{max_len: 64, batch_tokens: 1024}}
-train: {{rate: {{peak: 1e-3, warmup: 0.05}}}}
+train: {{lr: {{peak: 1e-3, warmup: 0.05}}}}
 """
 
 

@@ -81,7 +81,7 @@ OTHERS = (*FOUR[1:], "sentence_distance", "discourse_relation", "ir_relevance")
 COMMON: dict[str, Any] = {
     "model": {"preset": "mini", "dropout": 0.0, "attention_dropout": 0.0},  # no text is repeated often
     "data": {"max_len": 64, "batch_tokens": 1024},
-    "train": {"rate": {"peak": 1e-3, "warmup": 0.05}},
+    "train": {"lr": {"peak": 1e-3, "warmup": 0.05}},
     "probe": {"batches": 32},
     "objectives": {MASKED: {"share": 0.25}},
 }
@@ -92,7 +92,7 @@ BASE = 3_000  # steps of knowledge masking before any other task
 # Sentence distance is learned at 2e-4, hardly at 1e-4 or 3e-4.
 ADDED: dict[str, Any] = {
     **COMMON,
-    "train": {"rate": {"peak": 2e-4, "warmup": 0.05}},
+    "train": {"lr": {"peak": 2e-4, "warmup": 0.05}},
     "probe": {"batches": 96},
     "objectives": {
         **COMMON["objectives"],

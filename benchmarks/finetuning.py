@@ -162,7 +162,7 @@ def ours(
         },
         "data": {"train": str(train), "dev": str(dev)},
         "train": {key: recipe[key] for key in ("epochs", "batch", "dropout") if key in recipe}
-        | {"rate": {"peak": recipe["peak"]}},
+        | {"lr": {"peak": recipe["peak"]}},
     }
     folder.mkdir(parents=True, exist_ok=True)
     file, run = folder / f"{name}.yaml", folder / f"{name}-{seed}"

@@ -55,7 +55,7 @@ RUN = {
     "schedule": {"stages": [{"knowledge_masking": STEPS}]},
     "model": {"preset": "mini", "vocab_size": 16000},
     "data": {"max_len": 128, "batch_tokens": 1024, "workers": 0},
-    "train": {"micro_batches": 8, "precision": "fp32", "rate": {"peak": 1e-4}},
+    "train": {"micro_batches": 8, "precision": "fp32", "lr": {"peak": 1e-4}},
 }
 
 

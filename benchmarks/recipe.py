@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 FINE_TUNING = (
     f"train.epochs={RECIPE['epochs']}",
     f"train.batch={RECIPE['batch']}",
-    f"train.rate.peak={RECIPE['peak']}",
+    f"train.lr.peak={RECIPE['peak']}",
     f"train.dropout={RECIPE['dropout']}",
 )
 

@@ -51,7 +51,7 @@ from ernie.data.labeled.row import Row
 from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder, steps_of
 from ernie.model.voice_loss import MIN_LOG_SCALE, Segment, conditioners, likelihood_loss, magnitudes, segment_samples
 from ernie.text.pronounce import read_dictionary
-from ernie.train.settings import AdamConfig
+from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 from inference.task_model import TaskModel
 from tasks.downstream.metrics import wer
@@ -78,7 +78,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "no spectra": {**SMALL, "spectral": 0.0},
 }
 VOICE_TRAINING: dict[str, Any] = {"batch": 8}
-FLOW_TRAINING: dict[str, Any] = {"batch": 4, "dropout": 0.0, "rate": {"peak": 2e-3, "warmup": 0.1}}
+FLOW_TRAINING: dict[str, Any] = {"batch": 4, "dropout": 0.0, "lr": {"peak": 2e-3, "warmup": 0.1}}
 ORDER, FRAME = 16, 240  # of the linear prediction: past samples, and samples of a frame with its own weights
 TARGETS = ("voice", "voice-likelihood", "flow", "middle-flow", "short-flow", "voice-gradients", "voice-power")
 STEPS = 60  # whose gradients are measured

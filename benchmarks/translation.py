@@ -213,7 +213,7 @@ def pretrained_encoder(train: str, folder: Path, pair: str, fresh: Path, seed: i
         "schedule": {"stages": [{MASKED: PRETRAINING_STEPS}]},
         "model": {"start_from": str(fresh.resolve()), "dropout": 0.1, "attention_dropout": 0.1},
         "data": {"max_len": MOST_TOKENS, "batch_tokens": 2048},
-        "train": {"rate": {"peak": 1e-3, "warmup": 0.05}},
+        "train": {"lr": {"peak": 1e-3, "warmup": 0.05}},
     }
     return pretrain(corpus, tree, folder / f"knows-{seed}", seed)
 

@@ -309,7 +309,7 @@ def _merge(base: Value, over: Value) -> Value:
 def _override(tree: Value, override: str) -> Value:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise ConfigError([f"--set {override}: expected key=value, for instance --set train.rate.peak=5e-5"])
+        raise ConfigError([f"--set {override}: expected key=value, for instance --set train.lr.peak=5e-5"])
     where = "--set"  # messages give the key after it
     # A mark by itself, such as a delimiter, is meant as one; in YAML it would begin something else, or be nothing.
     given = text.strip()

@@ -18,7 +18,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
 from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
-from ernie.train.settings import RateConfig
+from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import FinetuneConfig
 from finetune.label_remarks import label_counts, listed_counts
 from finetune.prepare import Prepared, describe, prepare_all
@@ -74,8 +74,7 @@ def _label_lines(task: FinetuneTask, train: Prepared) -> Iterator[str]:
 def _rate_remarks(config: FinetuneConfig, train: Prepared) -> list[str]:
     """Return remarks on learning rates that do not fit the number of steps, over all points of the grid."""
     remarks = [
-        settings.rate.remark(len(planned_steps(train.examples, settings, config.seed)))
-        for _, settings in config.trials()
+        settings.lr.remark(len(planned_steps(train.examples, settings, config.seed))) for _, settings in config.trials()
     ]
     return list(dict.fromkeys(remark for remark in remarks if remark))
 
@@ -115,8 +114,8 @@ def _describe_labels(sample: Sample) -> list[str]:
 
 
 def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, few: dict[str, Prepared]) -> Iterator[str]:
-    rate = RateConfig(peak=config.train.rate.peak, decay="constant", warmup=0)  # the real one may span many steps
-    settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1, rate=rate)
+    lr = LRScheduleConfig(peak=config.train.lr.peak, decay="constant", warmup=0)  # the real one may span many steps
+    settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1, lr=lr)
     began = time.monotonic()
     with computing(config.train.precision, config.train.amp_level):
         _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed, head=kept_head(config))

@@ -17,8 +17,10 @@ from ernie.errors import Remark, UserError, about, nearest
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_asked, import_plugins
+from ernie.renames import formerly
 from ernie.report.words import plural
-from ernie.train.settings import AdamConfig, RateConfig
+from ernie.train.adam_config import AdamConfig
+from ernie.train.lr_schedule import LRScheduleConfig
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.saved import completed
 
@@ -109,7 +111,7 @@ class TrainConfig:
     batch: int = 32
     batch_tokens: int = 0
     micro_tokens: int = 8192
-    rate: RateConfig = field(default_factory=lambda: RateConfig(peak=5e-5))
+    lr: LRScheduleConfig = field(default_factory=lambda: LRScheduleConfig(peak=5e-5), metadata=formerly("rate"))
     layer_decay: float = 1.0
     adam: AdamConfig = field(default_factory=lambda: AdamConfig(beta2=0.999))
     clip: float = 1.0
@@ -215,8 +217,8 @@ class FinetuneConfig:
         for values in product(*axes.values()):
             point = dict(zip(axes, values, strict=True))
             name = ",".join(f"{key}={value}" for key, value in point.items())
-            rate = replace(self.train.rate, peak=point.pop("peak", self.train.rate.peak))
-            yield name, replace(self.train, rate=rate, **point)
+            lr = replace(self.train.lr, peak=point.pop("peak", self.train.lr.peak))
+            yield name, replace(self.train, lr=lr, **point)
 
 
 def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *, saved: bool = False) -> FinetuneConfig:
@@ -239,7 +241,7 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
         import_plugins(tree.get("plugins"))
     if saved and isinstance(task := tree.get("task"), dict):
         tree = Value({**tree.data, "task": from_dict(completed(task), str(path))}, tree.where)
-    config = build(FinetuneConfig, _without_foreign_splits(tree))
+    config = build(FinetuneConfig, _without_foreign_splits(tree), saved=saved)
     if not saved:
         _check_effects(config)
     if data is None:
@@ -293,8 +295,8 @@ def _check_effects(config: FinetuneConfig) -> None:
         raise UserError(
             "train.patience: has no effect with train.evaluations 0, which scores only at the end of training"
         )
-    if config.train.rate.each_stage:
-        raise UserError("train.rate.each_stage: fine-tuning has one stage; leave it out")
+    if config.train.lr.each_stage:
+        raise UserError("train.lr.each_stage: fine-tuning has one stage; leave it out")
 
 
 def _resolve(source: str, folder: Path) -> str:

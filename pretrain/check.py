@@ -208,7 +208,7 @@ def _try_step(
     task = model.objectives[name]
     started = time.monotonic()
     with computing(config.train.precision, config.train.amp_level):
-        report = trainer.step(step, [(name, batch)], model.loss, config.train.rate.peak)
+        report = trainer.step(step, [(name, batch)], model.loss, config.train.lr.peak)
     loss = report.losses[name]
     if report.skipped:
         raise UserError(
@@ -239,7 +239,7 @@ def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTa
         loss, loss_of_all = compute(only_read=True), compute(only_read=False)
         if not math.isfinite(float(loss.total)):
             raise UserError(
-                f"task '{name}': after one step at train.rate.peak {config.train.rate.peak:g} its loss is not finite; "
+                f"task '{name}': after one step at train.lr.peak {config.train.lr.peak:g} its loss is not finite; "
                 "a lower rate usually helps"
             )
         if not math.isclose(float(loss.total), float(loss_of_all.total), rel_tol=_TOLERANCE):

@@ -18,7 +18,9 @@ from ernie.model.published import hub
 from ernie.model.published.folder import detect_format
 from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.registry import import_asked, import_plugins
-from ernie.train.settings import AdamConfig, RateConfig
+from ernie.renames import formerly
+from ernie.train.adam_config import AdamConfig
+from ernie.train.lr_schedule import LRScheduleConfig
 from pretrain.schedule import ScheduleConfig
 from tasks.base import DEFAULT_MAX_LEN, PretrainTask, pretrain_tasks
 
@@ -127,7 +129,7 @@ class TrainConfig:
     GPU (see ernie.kernels.precision).
     """
 
-    rate: RateConfig = field(default_factory=RateConfig)
+    lr: LRScheduleConfig = field(default_factory=LRScheduleConfig, metadata=formerly("rate"))
     adam: AdamConfig = field(default_factory=AdamConfig)
     moments: Literal["shared", "each_task"] = "shared"
     micro_batches: int = 1
@@ -231,7 +233,7 @@ class PretrainConfig:
     def remarks(self) -> list[str]:
         """Notes on what is unusual about a valid run."""
         stages = [sum(stage.values()) for stage in self.schedule.table]
-        remark = self.train.rate.remark(min(stages) if self.train.rate.each_stage else sum(stages))
+        remark = self.train.lr.remark(min(stages) if self.train.lr.each_stage else sum(stages))
         return [remark] if remark else []
 
     def _check_head(self, name: str, task: PretrainTask) -> None:
@@ -265,8 +267,8 @@ def load_saved(path: Path, code: bool = True) -> PretrainConfig:
     tree = _read(path, ())
     if code:
         import_asked(tree.get("plugins"), f"{path}: plugins")
-        return complete(build(PretrainConfig, _with_scheduled(tree)))
-    return complete(build(PretrainConfig, _without_unknown(tree)))
+        return complete(build(PretrainConfig, _with_scheduled(tree), saved=True))
+    return complete(build(PretrainConfig, _without_unknown(tree), saved=True))
 
 
 def _read(path: str | Path, overrides: Sequence[str]) -> Value:

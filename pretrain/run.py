@@ -104,11 +104,11 @@ class Run:
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
-        rate, schedule = self.config.train.rate, self.schedule
-        if not rate.each_stage:
-            return rate.at(step, len(schedule))
+        lr, schedule = self.config.train.lr, self.schedule
+        if not lr.each_stage:
+            return lr.at(step, len(schedule))
         stage = schedule.stage_of(step)
-        return rate.at(step - schedule.stage_start(stage), schedule.stage_length(stage))
+        return lr.at(step - schedule.stage_start(stage), schedule.stage_length(stage))
 
     def log_step(
         self,
@@ -299,7 +299,7 @@ class Run:
                 return act()
             except NotFinite as error:
                 raise TrainingFailed(
-                    f"after step {self.step:,}: {error}. {self._kept()} A lower peak rate (train.rate.peak) or a "
+                    f"after step {self.step:,}: {error}. {self._kept()} A lower peak rate (train.lr.peak) or a "
                     "longer warm-up usually helps."
                 ) from None
 

@@ -17,7 +17,7 @@ CONFIG = """\
 task: {kind: classify, max_len: 16}
 data: {train: train.tsv, dev: dev.tsv, test: test.tsv}
 model: encoder
-train: {epochs: 5, batch: 10, rate: {peak: 3e-3}}
+train: {epochs: 5, batch: 10, lr: {peak: 3e-3}}
 """
 LABEL_WORDS = {"blame": ("bad", "poor"), "praise": ("good", "fine")}
 

@@ -16,7 +16,7 @@ objectives:
   sentence_reordering: {{segments: 2}}
 model: {{preset: tiny, hidden_size: 32, intermediate_size: 64, layers: 1}}
 data: {{max_len: 48, batch_tokens: 512}}
-train: {{rate: {{peak: 1e-3}}}}
+train: {{lr: {{peak: 1e-3}}}}
 save: {{every: 5}}
 probe: {{batches: 2}}
 """

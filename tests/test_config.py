@@ -343,7 +343,7 @@ def test_a_mark_given_as_an_override_is_that_mark(tmp_path: Path, mark: str) -> 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("seed", "--set seed: expected key=value, for instance --set train.rate.peak=5e-5"),
+        ("seed", "--set seed: expected key=value, for instance --set train.lr.peak=5e-5"),
         ("=3", "--set =3: expected key=value"),
         ("sede=3", "--set: sede: unknown key. Did you mean 'seed'?"),
         ("rate.peak=fast", "--set: rate.peak: expected a number, found 'fast'"),

@@ -12,7 +12,7 @@ from filelock import FileLock
 from toys import TOKENIZER, TOYS, Toy, tiny_encoder
 
 from ernie.data.labeled.read import Split
-from ernie.train.settings import RateConfig
+from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import prepare
 from finetune.train.checkpoint import Evaluation
@@ -34,7 +34,7 @@ def train(toy: Toy) -> Trained:
         prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)
         for name, count, seed in (("train", toy.train_rows, 0), ("dev", toy.dev_rows, 1))
     )
-    settings = TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3))
+    settings = TrainConfig(epochs=10, batch=16, lr=LRScheduleConfig(peak=4e-3))
     return Trained(*finetune(tiny_encoder(), toy.task, train, dev, settings))
 
 

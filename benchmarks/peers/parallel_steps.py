@@ -18,7 +18,7 @@ from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.world import World
-from ernie.train.settings import AdamConfig
+from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 
 

@@ -18,7 +18,7 @@ from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead, SequenceHead
 from ernie.model.losses import Loss, cross_entropy
-from ernie.train.settings import AdamConfig
+from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 
 

@@ -14,7 +14,7 @@ from paddle.optimizer.lr import LRScheduler
 from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.adamw import AdamStep, adamw, sum_of_squares
-from ernie.train.settings import AdamConfig
+from ernie.train.adam_config import AdamConfig
 
 Pair = tuple[Tensor, Tensor]  # a parameter and its gradient
 

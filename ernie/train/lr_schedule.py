@@ -1,7 +1,4 @@
-"""The settings of a training step: AdamW's, and the learning rate as a pure function of the step.
-
-Kept separate from the optimizer, so that reading a configuration does not import Paddle.
-"""
+"""The learning rate as a pure function of the step.  Imports no Paddle: configurations use it."""
 
 from __future__ import annotations
 
@@ -13,26 +10,7 @@ from ernie.errors import UserError
 
 
 @dataclass(frozen=True)
-class AdamConfig:
-    """AdamW (Loshchilov and Hutter, 2019) with decoupled weight decay; biases and LayerNorm are not decayed."""
-
-    beta1: float = 0.9
-    beta2: float = 0.98
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
-
-    def __post_init__(self) -> None:
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name}: expected a number from 0 to below 1, found {getattr(self, name)}")
-        if self.epsilon <= 0:
-            raise UserError(f"epsilon: expected a number above 0, found {self.epsilon}")
-        if self.weight_decay < 0:
-            raise UserError(f"weight_decay: expected at least 0, found {self.weight_decay}")
-
-
-@dataclass(frozen=True)
-class RateConfig:
+class LRScheduleConfig:
     """A learning-rate schedule with linear warm-up to `peak` and a choice of decays.
 
     `warmup` is a number of steps, or below 1 a fraction of all steps.  After it the rate decays to `floor` times the
@@ -53,14 +31,14 @@ class RateConfig:
         if self.peak <= 0:
             raise UserError(f"peak: expected a rate above 0, found {self.peak}")
         if self.warmup < 0:
-            raise UserError(f"warmup: expected a number of steps or a share below 1, found {self.warmup}")
+            raise UserError(f"warmup: expected a number of steps or a fraction below 1, found {self.warmup}")
         if not 0 <= self.floor <= 1:
-            raise UserError(f"floor: expected a share of the peak from 0 to 1, found {self.floor}")
+            raise UserError(f"floor: expected a fraction of the peak from 0 to 1, found {self.floor}")
         if self.cooldown < 0:
-            raise UserError(f"cooldown: expected a number of steps or a share below 1, found {self.cooldown}")
+            raise UserError(f"cooldown: expected a number of steps or a fraction below 1, found {self.cooldown}")
         if self.floor and self.decay in ("noam", "constant"):
             raise UserError(f"floor: a rate with `decay: {self.decay}` has no floor; leave it out")
-        if self.cooldown != RateConfig.cooldown and self.decay != "wsd":
+        if self.cooldown != LRScheduleConfig.cooldown and self.decay != "wsd":
             raise UserError(f"cooldown: only a rate with `decay: wsd` has one, found decay {self.decay}")
 
     def remark(self, steps: int) -> str | None:
@@ -69,18 +47,18 @@ class RateConfig:
         if self.decay == "wsd" and warmup <= steps < warmup + cooldown:
             return (
                 f"the learning rate warms up for {warmup:,g} steps and cools down for {cooldown:,g}, but there are "
-                f"only {steps:,}: it falls at once when the cool-down begins. See train.rate.cooldown"
+                f"only {steps:,}: it falls at once when the cool-down begins. See train.lr.cooldown"
             )
         if warmup <= steps:
             return None
         return (
             f"the learning rate warms up for {self.warmup:,g} steps, but there are only {steps:,}: it does not reach "
-            "its peak. See train.rate.warmup, which below 1 is a share of the steps"
+            "its peak. See train.lr.warmup, which below 1 is a fraction of the steps"
         )
 
     def _phases(self, steps: int) -> tuple[float, float]:
         """Return the steps of warm-up and cool-down in a schedule of `steps`."""
-        warmup, cooldown = (share * steps if share < 1 else share for share in (self.warmup, self.cooldown))
+        warmup, cooldown = (phase * steps if phase < 1 else phase for phase in (self.warmup, self.cooldown))
         return warmup, cooldown
 
     def at(self, step: int, steps: int) -> float:

@@ -10,7 +10,7 @@ from paddle import Tensor, nn
 
 from ernie.kernels.adamw import AdamStep, adamw
 from ernie.parallel.world import World
-from ernie.train.settings import AdamConfig
+from ernie.train.adam_config import AdamConfig
 
 
 class Optimizer:

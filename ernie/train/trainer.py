@@ -13,9 +13,9 @@ from ernie.data import seeded_rng
 from ernie.data.batch import Packed
 from ernie.parallel.micro_batch import MicroBatch
 from ernie.parallel.world import World
+from ernie.train.adam_config import AdamConfig
 from ernie.train.loss_scale import LossScale
 from ernie.train.optimizer import Optimizer
-from ernie.train.settings import AdamConfig
 
 if TYPE_CHECKING:
     from ernie.model.losses import Loss

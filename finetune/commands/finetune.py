@@ -5,7 +5,7 @@ splits; the best model, its scores and its card go into the run's folder.  Run a
 is missing.
 
   ernie finetune glue/sst2 --model runs/first --output runs/sst2
-  ernie finetune reviews.yaml --model runs/first --seeds 5 --set train.rate.peak=3e-5 --output runs/reviews
+  ernie finetune reviews.yaml --model runs/first --seeds 5 --set train.lr.peak=3e-5 --output runs/reviews
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     add_config(parser, "YAML file, see docs/finetuning.md")
     parser.add_argument("--model", metavar="M", help="folder or name of the encoder (also the key `model`)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with the files of the block `local`")
-    add_set(parser, "override a key, for example train.rate.peak=3e-5")
+    add_set(parser, "override a key, for example train.lr.peak=3e-5")
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -90,14 +90,14 @@ def finetune(
         set_trainer(trainer, checkpoint)
     steps, evaluations = planned_steps(train.examples, config, seed), state.evaluations
     sizes = [task.computed_tokens(example) for example in train.examples]
-    if world.is_first and (remark := config.rate.remark(len(steps))):
+    if world.is_first and (remark := config.lr.remark(len(steps))):
         warnings.warn(remark, Remark, 2)
     finished = _is_out_of_patience(task, evaluations, config.patience)  # when resumed after its end
     for number, step in [] if finished else list(enumerate(steps))[state.step :]:
         began = time.perf_counter()
         packs = micro_batches(train.examples, sizes, step, config.micro_tokens, world.layout.replicas)
         batches = [("task", packed) for packed in packs]
-        rate = config.rate.at(number, len(steps))
+        rate = config.lr.at(number, len(steps))
         try:
             report = trainer.step(number, batches, lambda _, packed: model.loss(packed), rate)
         except TrainingStopped as error:  # raised in all processes
@@ -170,11 +170,11 @@ def _stop_early(problem: str, config: TrainConfig, steps: int, evaluations: Sequ
 
 def _causes(config: TrainConfig, steps: int) -> str:
     """Say what usually makes a training of so many steps diverge."""
-    rate = config.rate
+    lr = config.lr
     # A single step, such as that of `ernie check`, has no warm-up.
-    warmup = f", a warm-up that is too short (train.rate.warmup is {rate.warmup:g})" if steps > 1 else ""
+    warmup = f", a warm-up that is too short (train.lr.warmup is {lr.warmup:g})" if steps > 1 else ""
     return (
-        f"The usual causes are a rate that is too high (train.rate.peak is {rate.peak:g}){warmup} and an encoder with "
+        f"The usual causes are a rate that is too high (train.lr.peak is {lr.peak:g}){warmup} and an encoder with "
         "damaged weights."
     )
 
@@ -223,7 +223,7 @@ def unlearned(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> str | No
     why = "More is written than is said" if score > 1 else "Recognizers begin with empty transcripts for some time"
     return (
         f"the last {name} on dev is {score:.2f}: nothing is recognized yet. {why}; train longer (train.epochs), or "
-        "with a higher rate (train.rate.peak)"
+        "with a higher rate (train.lr.peak)"
     )
 
 

@@ -44,7 +44,7 @@ from ernie.parallel.launch import launch, ranks
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.micro_batch import MicroBatch
 from ernie.parallel.world import World
-from ernie.train.settings import AdamConfig
+from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 from pretrain.model import MultiTaskModel
 from pretrain.planner.cost import MASKED, TENSORS, Work, cost

@@ -31,7 +31,7 @@ from ernie.errors import NotFinite, UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.ernie import ErnieModel
 from ernie.registry import import_plugins
-from ernie.train.settings import RateConfig
+from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import prepare
 from finetune.train.loop import best_of, finetune
@@ -383,7 +383,7 @@ def test_training_continues_from_a_saved_head(toy: Toy, trained: Trained, tmp_pa
     trained.model.save(tmp_path)
     rows = toy.rows(toy.train_rows, seed=0)
     train, dev = (prepare(toy.task, Split(name, rows[:20]), TOKENIZER) for name in ("train", "dev"))
-    settings = TrainConfig(epochs=1, rate=RateConfig(peak=1e-12))
+    settings = TrainConfig(epochs=1, lr=LRScheduleConfig(peak=1e-12))
     more, _ = finetune(ErnieModel.from_pretrained(tmp_path), toy.task, train, dev, settings, head=tmp_path / HEAD_FILE)
     for name, weight in trained.model.head.named_parameters():
         np.testing.assert_allclose(dict(more.head.named_parameters())[name].numpy(), weight.numpy(), atol=1e-9)

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 def test_an_excessive_learning_rate_is_an_error_with_step_and_causes_and_exit_status_1(
     work: Path, capsys: pytest.CaptureFixture[str], epochs: int
 ) -> None:
-    words = ["--set", "train.rate.peak=1e30", "--set", f"train.epochs={epochs}", "--output", "run"]
+    words = ["--set", "train.lr.peak=1e30", "--set", f"train.epochs={epochs}", "--output", "run"]
     assert main(["finetune", "task.yaml", *words]) == 1
     captured = capsys.readouterr()
     assert "ernie: error: seed=0: step 16: the model's outputs or weights are not finite." in captured.err
-    assert "a rate that is too high (train.rate.peak is 1e+30)" in captured.err
+    assert "a rate that is too high (train.lr.peak is 1e+30)" in captured.err
     assert captured.out == ""
     assert not (work / "run" / "model").exists()
 
 
 def test_check_reports_non_finite_outputs_too(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "task.yaml", "--set", "train.rate.peak=1e30"]) == 1
+    assert main(["check", "task.yaml", "--set", "train.lr.peak=1e30"]) == 1
     assert "ernie: error: step 1: the model's outputs or weights are not finite." in capsys.readouterr().err
 
 

@@ -122,10 +122,10 @@ def test_notes_on_the_learning_rate_are_about_the_run_and_not_about_the_trial_st
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = ["--set", "train={epochs: 3, batch: 32}"]  # 160 rows: 15 steps
-    assert main(["check", "task.yaml", *steps, "--set", "train.rate.warmup=12"]) == 0
+    assert main(["check", "task.yaml", *steps, "--set", "train.lr.warmup=12"]) == 0
     captured = capsys.readouterr()
     assert "warms up" not in captured.out + captured.err
-    assert main(["check", "task.yaml", *steps, "--set", "train.rate.warmup=20"]) == 0
+    assert main(["check", "task.yaml", *steps, "--set", "train.lr.warmup=20"]) == 0
     captured = capsys.readouterr()
     assert "note: the learning rate warms up for 20 steps, but there are only 15: it does not" in captured.out
     assert "warms up" not in captured.err
@@ -134,11 +134,11 @@ def test_notes_on_the_learning_rate_are_about_the_run_and_not_about_the_trial_st
 def test_a_rate_that_is_too_high_is_reported_without_the_warm_up_that_the_trial_step_lacks(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["check", "task.yaml", "--set", "train.rate.peak=1e30"]) == 1
+    assert main(["check", "task.yaml", "--set", "train.lr.peak=1e30"]) == 1
     err = capsys.readouterr().err
-    assert "a rate that is too high (train.rate.peak is 1e+30) and an encoder with damaged weights." in err
-    assert main(["finetune", "task.yaml", "--output", "run", "--quiet", "--set", "train.rate.peak=1e30"]) == 1
-    assert "a warm-up that is too short (train.rate.warmup is 0.1) and an encoder" in capsys.readouterr().err
+    assert "a rate that is too high (train.lr.peak is 1e+30) and an encoder with damaged weights." in err
+    assert main(["finetune", "task.yaml", "--output", "run", "--quiet", "--set", "train.lr.peak=1e30"]) == 1
+    assert "a warm-up that is too short (train.lr.warmup is 0.1) and an encoder" in capsys.readouterr().err
 
 
 def test_pairs_need_an_encoder_with_two_segments(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,8 @@ from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
-from ernie.train.settings import AdamConfig, RateConfig
+from ernie.train.adam_config import AdamConfig
+from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared, prepare
 from finetune.train.checkpoint import Evaluation
@@ -27,7 +28,7 @@ from tasks.downstream.transcribe import Transcribe
 
 TOKENIZER = vocabulary("good fine bad poor it was very the film")
 TASK = Classify(labels=("no", "yes"), max_len=16)
-SETTINGS = TrainConfig(epochs=6, batch=12, rate=RateConfig(peak=5e-3))
+SETTINGS = TrainConfig(epochs=6, batch=12, lr=LRScheduleConfig(peak=5e-3))
 
 
 def rows(count: int, seed: int) -> list[Row]:
@@ -75,8 +76,8 @@ def test_the_same_seed_gives_the_same_losses_and_another_seed_different_ones() -
 
 
 def test_micro_batches_do_not_change_the_step() -> None:
-    whole = TrainConfig(epochs=1, batch=12, rate=RateConfig(peak=5e-3), dropout=0.0)
-    parts = TrainConfig(epochs=1, batch=12, rate=RateConfig(peak=5e-3), dropout=0.0, micro_tokens=20)
+    whole = TrainConfig(epochs=1, batch=12, lr=LRScheduleConfig(peak=5e-3), dropout=0.0)
+    parts = TrainConfig(epochs=1, batch=12, lr=LRScheduleConfig(peak=5e-3), dropout=0.0, micro_tokens=20)
     losses = [
         finetune(encoder(), TASK, split("train", 40, 0), split("dev", 10, 1), settings)[1][-1].loss
         for settings in (whole, parts)
@@ -85,7 +86,7 @@ def test_micro_batches_do_not_change_the_step() -> None:
 
 
 def test_finetune_returns_the_model_of_the_best_evaluation() -> None:
-    degrading = TrainConfig(epochs=8, batch=12, rate=RateConfig(peak=3e-2, decay="constant", warmup=0))
+    degrading = TrainConfig(epochs=8, batch=12, lr=LRScheduleConfig(peak=3e-2, decay="constant", warmup=0))
     dev = split("dev", 60, 1)
     model, evaluations = finetune(encoder(), TASK, split("train", 60, 0), dev, degrading)
     scores = TASK.scores(dev.rows, model.answers(dev.examples))
@@ -111,13 +112,13 @@ def test_as_long_as_no_word_is_right_the_last_of_equal_scores_is_the_best() -> N
 
 
 def test_training_stops_when_patience_runs_out() -> None:
-    hopeless = TrainConfig(epochs=20, batch=12, rate=RateConfig(peak=1e-9), patience=2)
+    hopeless = TrainConfig(epochs=20, batch=12, lr=LRScheduleConfig(peak=1e-9), patience=2)
     _, evaluations = finetune(encoder(), TASK, split("train", 40, 0), split("dev", 40, 1), hopeless)
     assert len(evaluations) == 3  # the first is the best, and the next two do not improve on it
 
 
 def test_the_initial_weights_of_a_head_depend_on_the_seed() -> None:
-    frozen = TrainConfig(epochs=1, batch=40, rate=RateConfig(peak=1e-30))
+    frozen = TrainConfig(epochs=1, batch=40, lr=LRScheduleConfig(peak=1e-30))
     heads = [
         np.concatenate([value.numpy().ravel() for value in model.head.parameters()])
         for model, _ in (
@@ -132,7 +133,7 @@ def test_gradients_are_clipped_as_the_configuration_says() -> None:
     def moved(clip: float) -> float:
         # A large epsilon makes Adam's first step proportional to the gradient.
         adam = AdamConfig(epsilon=10.0, weight_decay=0.0)
-        settings = TrainConfig(epochs=1, batch=40, rate=RateConfig(peak=1.0, warmup=0), adam=adam, clip=clip)
+        settings = TrainConfig(epochs=1, batch=40, lr=LRScheduleConfig(peak=1.0, warmup=0), adam=adam, clip=clip)
         before = encoder()
         start = before.embedding.token.weight.numpy().copy()
         model, _ = finetune(before, TASK, split("train", 40, 0), split("dev", 4, 1), settings)
@@ -142,7 +143,7 @@ def test_gradients_are_clipped_as_the_configuration_says() -> None:
 
 
 def test_a_warmup_longer_than_training_is_remarked_on() -> None:
-    settings = TrainConfig(epochs=1, batch=20, rate=RateConfig(peak=1e-3, warmup=3))
+    settings = TrainConfig(epochs=1, batch=20, lr=LRScheduleConfig(peak=1e-3, warmup=3))
     with pytest.warns(Remark, match="warms up for 3 steps, but there are only 2: it does not reach its peak"):
         finetune(encoder(), TASK, split("train", 40, 0), split("dev", 10, 1), settings)
 
@@ -150,7 +151,7 @@ def test_a_warmup_longer_than_training_is_remarked_on() -> None:
 def test_lower_layers_train_slower_with_layer_decay() -> None:
     before = encoder()
     start = {name: value.numpy().copy() for name, value in before.named_parameters()}
-    settings = TrainConfig(epochs=1, batch=40, rate=RateConfig(peak=1e-3, warmup=0), layer_decay=0.1)
+    settings = TrainConfig(epochs=1, batch=40, lr=LRScheduleConfig(peak=1e-3, warmup=0), layer_decay=0.1)
     model, _ = finetune(before, TASK, split("train", 40, 0), split("dev", 10, 1), settings)
     moved = {name: float(abs(value.numpy() - start[name]).max()) for name, value in model.ernie.named_parameters()}
     # Adam's first step has the size of the rate, whatever the gradient; decay adds a hundredth of the weight.

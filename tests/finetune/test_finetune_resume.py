@@ -93,7 +93,7 @@ def test_a_finished_trial_keeps_no_checkpoint_and_a_short_one_writes_none(work: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--set", "train.rate.peak=1e-3"], "train.rate.peak: was "),
+        (["--set", "train.lr.peak=1e-3"], "train.lr.peak: was "),
         ("train.tsv", "holds a run trained on other inputs under the same name: data.train changed since"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_run_killed_after_its_patience_ran_out_trains_no_further(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At a rate of nearly zero no evaluation improves on the first, so patience runs out at the second."""
-    no_progress = ("--set", "train.rate.peak=1e-12", "--set", "train.patience=1", "--set", "train.evaluations=1")
+    no_progress = ("--set", "train.lr.peak=1e-12", "--set", "train.patience=1", "--set", "train.evaluations=1")
     assert finetune("whole", "--quiet", *no_progress) == 0
     steps = json.loads((work / "whole" / "trials" / "seed=0" / "scores.json").read_text())["curve"][-1]["step"]
     killed_after(steps, monkeypatch)("cut", *no_progress)

@@ -20,7 +20,7 @@ CONFIG = """\
 task: {kind: translate, max_len: 16, wait_k: [2, 1], smoothing: 0.0, layers: 1}
 data: {train: train.tsv, dev: dev.tsv}
 model: encoder
-train: {epochs: 4, batch: 16, rate: {peak: 4e-3}}
+train: {epochs: 4, batch: 16, lr: {peak: 4e-3}}
 """
 
 

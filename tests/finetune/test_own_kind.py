@@ -21,7 +21,7 @@ plugins: [grades]
 task: {kind: grade, text: review, label: stars, max_len: 16}
 data: {train: train.tsv, dev: dev.tsv}
 model: encoder
-train: {epochs: 16, batch: 10, rate: {peak: 3e-3}}
+train: {epochs: 16, batch: 10, lr: {peak: 3e-3}}
 """
 
 

@@ -164,7 +164,7 @@ class TestRunAgain:
     def test_a_run_without_a_finished_trial_may_start_over_with_other_settings(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert finetune("--quiet", "--set", "train.rate.peak=1e30") == 1
+        assert finetune("--quiet", "--set", "train.lr.peak=1e30") == 1
         assert "not finite" in capsys.readouterr().err
         assert finetune("--quiet") == 0
 
@@ -224,7 +224,7 @@ class TestChoice:
             text = file.read_text(encoding="utf-8")
             file.write_text(text.replace("\tpraise", "\t1").replace("\tblame", "\t0"), encoding="utf-8")
         # A rate so high that later evaluations are worse than earlier ones.
-        unstable = ("--set", "train.rate={peak: 1e-1, decay: constant, warmup: 0}", "--set", "train.evaluations=8")
+        unstable = ("--set", "train.lr={peak: 1e-1, decay: constant, warmup: 0}", "--set", "train.evaluations=8")
         kind = f"task={{kind: regress, max_len: 16, metrics: [{metric}]}}"
         (work / "task.yaml").write_text("data: {train: train.tsv, dev: dev.tsv}\nmodel: encoder\n", encoding="utf-8")
         assert finetune("--quiet", "--set", kind, "--set", "train.batch=10", *unstable) == 0
@@ -237,7 +237,7 @@ class TestChoice:
         assert scores_of_kept_model(work / "run", capsys)[metric] == pytest.approx(best, rel=1e-4)
 
     def test_a_trial_ends_early_when_patience_runs_out(self, work: Path) -> None:
-        hopeless = ("--set", "train.rate.peak=1e-12", "--set", "train.patience=2", "--set", "train.epochs=30")
+        hopeless = ("--set", "train.lr.peak=1e-12", "--set", "train.patience=2", "--set", "train.epochs=30")
         assert finetune("--quiet", *hopeless) == 0
         (trial,) = scores(work / "run")["trials"]
         assert trial["steps"] == 16 * 3  # the first evaluation is the best, the next two are not

@@ -33,7 +33,7 @@ AUDIO_TASKS = ("transcribe", "recurrent", "synthesize")
 CONFIG = """
 task: {}
 data: {{train: train.{form}, dev: dev.{form}}}
-train: {{epochs: 2, batch: 8, dropout: 0.0, precision: fp32, rate: {{peak: 1e-3}}}}
+train: {{epochs: 2, batch: 8, dropout: 0.0, precision: fp32, lr: {{peak: 1e-3}}}}
 """
 SLOW = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from ernie.cli import main
 from inference.task_model import TaskModel
 
-UNCHANGED = ("--set", "train={epochs: 1, rate: {peak: 1e-12}}")
+UNCHANGED = ("--set", "train={epochs: 1, lr: {peak: 1e-12}}")
 
 
 def continued(*more: str, model: str = "done", output: str = "more") -> int:

@@ -72,7 +72,7 @@ PAIRS = """\
 task: {kind: regress, text: asked, text_pair: told, label: price, max_len: 16, metrics: [mean_squared_error]}
 data: {train: pairs.tsv, dev: pairs.tsv}
 model: encoder
-train: {epochs: 30, batch: 10, rate: {peak: 3e-3}}
+train: {epochs: 30, batch: 10, lr: {peak: 3e-3}}
 """
 
 

@@ -27,7 +27,7 @@ from ernie.errors import NotFinite, Remark, UserError
 from ernie.model.voice_loss import frame_loss
 from ernie.model.weights import arrays, set_weights
 from ernie.text.utterances import utterances
-from ernie.train.settings import RateConfig
+from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import DataConfig, FinetuneConfig, TrainConfig
 from finetune.prepare import prepare
 from finetune.train.loop import _set_dropout, finetune
@@ -295,7 +295,7 @@ def test_training_a_flow_leaves_the_teachers_weights_unchanged(run: Path) -> Non
     train, dev = (
         prepare(task, Split(n, toy.rows(*rows)), TOKENIZER) for n, *rows in (("train", 320, 0), ("dev", 2, 1))
     )
-    settings = TrainConfig(epochs=4, batch=16, dropout=0.0, rate=RateConfig(peak=4e-3))
+    settings = TrainConfig(epochs=4, batch=16, dropout=0.0, lr=LRScheduleConfig(peak=4e-3))
     model, evaluations = finetune(tiny_encoder(), task, train, dev, settings)
     assert evaluations[-1].loss < evaluations[0].loss / 2
     assert arrays(model.ernie).keys() == arrays(trained_voice().ernie).keys()

@@ -34,7 +34,7 @@ from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import NotFinite, Remark, UserError
 from ernie.text.wordpiece import WordPiece
-from ernie.train.settings import RateConfig
+from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import prepare
 from finetune.train.loop import finetune
@@ -75,7 +75,7 @@ def trained_recognizer(decoder: str = "ctc") -> TaskModel:
         task,
         train,
         dev,
-        TrainConfig(epochs=10 if decoder in ("ctc", "recurrent") else 25, batch=16, rate=RateConfig(peak=4e-3)),
+        TrainConfig(epochs=10 if decoder in ("ctc", "recurrent") else 25, batch=16, lr=LRScheduleConfig(peak=4e-3)),
     )
     return model
 

@@ -15,8 +15,8 @@ from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import SequenceHead
 from ernie.model.losses import Loss, cross_entropy
+from ernie.train.adam_config import AdamConfig
 from ernie.train.loss_scale import LossScale
-from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer
 
 

@@ -23,7 +23,7 @@ from ernie.model.heads import MaskedTokenHead, SequenceHead
 from ernie.model.losses import Loss, cross_entropy
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.world import World
-from ernie.train.settings import AdamConfig
+from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 
 STEPS, MICRO_BATCHES = 10, 4

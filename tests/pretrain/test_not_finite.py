@@ -22,7 +22,7 @@ ONE_TASK = "schedule.tasks=[capitalization]"
 def test_a_run_that_ends_in_steps_that_are_not_finite_fails_without_a_model(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changes = (ONE_TASK, "train.rate.peak=1e10", "train.rate.warmup=0", "schedule.steps_per_task=10")
+    changes = (ONE_TASK, "train.lr.peak=1e10", "train.lr.warmup=0", "schedule.steps_per_task=10")
     assert pretrain(config, tmp_path / "run", *changes) == 1
     printed = capsys.readouterr().err
     assert "not finite" in printed and "Traceback" not in printed
@@ -35,10 +35,10 @@ def test_weights_that_the_last_step_breaks_are_not_saved(
 ) -> None:
     """The loss and the gradients of this step are finite, as those before it were."""
     run = tmp_path / "run"
-    changes = (ONE_TASK, "train.rate.warmup=0", "train.rate.decay=linear", "schedule.steps_per_task=2", "save.every=1")
+    changes = (ONE_TASK, "train.lr.warmup=0", "train.lr.decay=linear", "schedule.steps_per_task=2", "save.every=1")
     assert pretrain(config, run, *changes) == 0
     (run / "model").rename(tmp_path / "model")
-    longer = (*changes[:-2], "schedule.steps_per_task=3", "save.every=1", "train.rate.peak=3e38")
+    longer = (*changes[:-2], "schedule.steps_per_task=3", "save.every=1", "train.lr.peak=3e38")
     capsys.readouterr()
     command = [
         "pretrain",

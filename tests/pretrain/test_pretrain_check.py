@@ -19,7 +19,7 @@ def test_the_samples_of_every_task_are_listed_and_nothing_is_written(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["pretrain", str(config), "--check", "--set", "train.rate.warmup=25"]) == 0
+    assert main(["pretrain", str(config), "--check", "--set", "train.lr.warmup=25"]) == 0
     shown = capsys.readouterr().out
     assert "note: the learning rate warms up for 25 steps, but there are only 24: it does not reach its peak" in shown
     assert shown.splitlines()[0] == f"ok: {config} has no unknown or mistyped key"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.errors import UserError
-from ernie.train.settings import RateConfig
+from ernie.train.lr_schedule import LRScheduleConfig
 from pretrain.run import Run
 from pretrain.schedule import Schedule, ScheduleConfig
 
@@ -212,9 +212,9 @@ def test_schedules_that_differ_only_in_names_or_in_drawing_have_different_digest
     [(True, [1, 1, 1 / 2, 1, 1, 2 / 3, 1 / 3]), (False, [1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])],
 )
 def test_the_learning_rate_restarts_at_every_stage_on_request(each_stage: bool, rates: list[float]) -> None:
-    rate = RateConfig(peak=1.0, warmup=1, each_stage=each_stage)
+    lr = LRScheduleConfig(peak=1.0, warmup=1, each_stage=each_stage)
     schedule = Schedule(ScheduleConfig(stages=[{"a": 3}, {"a": 1, "b": 3}]))
-    run = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(rate=rate)), schedule=schedule)
+    run = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(lr=lr)), schedule=schedule)
     assert [Run.rate(run, step) for step in range(7)] == pytest.approx(rates)  # type: ignore[arg-type]
 
 

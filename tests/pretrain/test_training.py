@@ -614,7 +614,7 @@ def test_a_run_can_start_from_another_models_weights(finished: tuple[Path, Path]
     text = re.sub(r"model: .*\n", f"model: {{start_from: {run}}}\n", config.read_text(encoding="utf-8"))
     file = tmp_path / "on.yaml"
     file.write_text(text, encoding="utf-8")
-    assert pretrain(file, tmp_path / "run", "--set", "train.rate.peak=1e-9") == 0
+    assert pretrain(file, tmp_path / "run", "--set", "train.lr.peak=1e-9") == 0
     before, after = (
         read_records(folder, "probe")[-3]["scores"]["perplexity"]["value"] for folder in (run, tmp_path / "run")
     )
@@ -733,7 +733,7 @@ def test_tensorboard_files_are_written_on_request(config: Path, tmp_path: Path) 
         ("model.start_from=nowhere", "no such folder"),
         ("model.preset=smal", "Did you mean 'small'?"),
         ("schedule.tasks=[knowledge_maskin]", "Did you mean 'knowledge_masking'?"),
-        ("train.rate.peek=1", "Did you mean 'peak'?"),
+        ("train.lr.peek=1", "Did you mean 'peak'?"),
         ("plugins=[no_such_module]", "cannot be imported"),
         ("model.task_vocab_size=1", "task ids"),
         ("model.vocab_size=10", "do not belong together"),

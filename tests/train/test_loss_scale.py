@@ -14,8 +14,8 @@ from paddle import Tensor, nn
 from ernie.data.batch import Packed, pack
 from ernie.data.document import Sample
 from ernie.model.losses import Loss, cross_entropy
+from ernie.train.adam_config import AdamConfig
 from ernie.train.loss_scale import LossScale
-from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer, TrainingStopped
 
 

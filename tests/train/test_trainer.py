@@ -15,8 +15,8 @@ from paddle import Tensor, nn
 from ernie.data.batch import Packed, pack
 from ernie.data.document import IGNORE, Sample
 from ernie.model.losses import Loss, cross_entropy
+from ernie.train.adam_config import AdamConfig
 from ernie.train.optimizer import Optimizer
-from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer, TrainingStopped
 
 ADAM = AdamConfig(beta1=0.9, beta2=0.98, epsilon=1e-6, weight_decay=0.1)
