@@ -24,9 +24,9 @@ CONFIG = """\
 corpus: {corpus}
 schedule:
   stages: [{{knowledge_masking: {steps}}}]
-objectives: {{knowledge_masking: {{share: 0.3}}}}
+objectives: {{knowledge_masking: {{mask_rate: 0.3}}}}
 model: {{preset: {preset}, dropout: 0.0, attention_dropout: 0.0}}
-data: {{max_len: 64, batch_tokens: 1024}}
+data: {{max_len: 64, micro_batch_tokens: 1024}}
 train: {{lr: {{peak: 1e-3, warmup: 0.05}}}}
 """
 

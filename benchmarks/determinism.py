@@ -31,7 +31,7 @@ from ernie.train.log import read_records
 WORKERS = (1, 1, 2, 4)
 COSTS = 0.01  # of a step's time
 WARM = 14  # warm-up steps, not timed
-DATA = {"max_len": 128, "batch_tokens": 2048}
+DATA = {"max_len": 128, "micro_batch_tokens": 2048}
 
 
 def main() -> None:
@@ -83,7 +83,7 @@ def digest(run: Path) -> str:
 def embedding_sum_seconds(tree: dict[str, Any]) -> float:
     """The seconds that the gradients of the embeddings and their LayerNorm take in a step."""
     shape = EncoderConfig.preset(tree["model"]["preset"])
-    tokens, width = tree["data"]["batch_tokens"], shape.hidden_size
+    tokens, width = tree["data"]["micro_batch_tokens"], shape.hidden_size
     rng = np.random.default_rng(0)
     rows = (16000, shape.max_positions, shape.segments, shape.task_vocab_size)
     matrices = [paddle.create_parameter([count, width], "float32") for count in rows]

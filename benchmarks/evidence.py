@@ -80,10 +80,10 @@ FOUR = (MASKED, "capitalization", "token_document", "sentence_reordering")
 OTHERS = (*FOUR[1:], "sentence_distance", "discourse_relation", "ir_relevance")
 COMMON: dict[str, Any] = {
     "model": {"preset": "mini", "dropout": 0.0, "attention_dropout": 0.0},  # no text is repeated often
-    "data": {"max_len": 64, "batch_tokens": 1024},
+    "data": {"max_len": 64, "micro_batch_tokens": 1024},
     "train": {"lr": {"peak": 1e-3, "warmup": 0.05}},
     "probe": {"batches": 32},
-    "objectives": {MASKED: {"share": 0.25}},
+    "objectives": {MASKED: {"mask_rate": 0.25}},
 }
 HIDDEN_BATCHES = 64  # batches of held-out text with masked words
 BASE = 3_000  # steps of knowledge masking before any other task

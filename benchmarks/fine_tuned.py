@@ -23,7 +23,7 @@ def fine_tuned(
     """Fine-tune unless that is done; return the run's folder.  `train` overrides settings for a small decoder."""
     if not (run / "scores.json").is_file():
         lr = {"peak": 1e-3, "warmup": 0.1}
-        settings = {"dropout": 0.1, "lr": lr, "evaluations": 1, "patience": 0, **train}
+        settings = {"dropout": 0.1, "lr": lr, "evaluations": 1, "early_stopping_patience": 0, **train}
         run.parent.mkdir(parents=True, exist_ok=True)
         file = run.with_name(f"{run.name}.yaml")
         config = {"task": task, "data": data, "model": str(model), "head": head, "train": settings}

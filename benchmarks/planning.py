@@ -54,7 +54,7 @@ STEPS = 24
 RUN = {
     "schedule": {"stages": [{"knowledge_masking": STEPS}]},
     "model": {"preset": "mini", "vocab_size": 16000},
-    "data": {"max_len": 128, "batch_tokens": 1024, "workers": 0},
+    "data": {"max_len": 128, "micro_batch_tokens": 1024, "workers": 0},
     "train": {"micro_batches": 8, "precision": "fp32", "lr": {"peak": 1e-4}},
 }
 

@@ -5,10 +5,10 @@
 CORPUS is a folder written by `ernie data build`.  An encoder of 4 layers of 256 is trained on knowledge masking for a
 quarter of an hour.  In `as it was` its weights are random, except for sinusoidal positions; of the words to predict,
 every tenth is shown and every tenth replaced by another word; 16 batches at a time come from the same few documents
-(`data.mixed: 0`).  Each of the next arms differs in one thing: `drawn` has random positions, as BERT; `all hidden`
-shows none of the words to predict, as the whole-word collator of transformers; `small weights` have a deviation of
-0.02, as BERT; `as BERT` combines the first three of these; `mixed` has batches from some hundred documents, `mixed
-throughout` from all.  `neighbours` is mixed and starts with heads that attend to a token's neighbors
+(`data.shuffle_buffer_tokens: 0`).  Each of the next arms differs in one thing: `drawn` has random positions, as BERT;
+`all hidden` shows none of the words to predict, as the whole-word collator of transformers; `small weights` have a
+deviation of 0.02, as BERT; `as BERT` combines the first three of these; `mixed` has batches from some hundred
+documents, `mixed throughout` from all.  `neighbours` is mixed and starts with heads that attend to a token's neighbors
 (`ernie.model.initialization`); `neighbours, few documents` and `neighbours, all hidden` differ from it, as does
 `neighbours and likeness`, which starts as ErnieModel does now: one more head attends to the same token elsewhere.
 `beta1 0.5`, `beta2 0.999`, `beta2 0.9999` and `both` (the first two) are that last one with a shorter memory of AdamW
@@ -49,9 +49,9 @@ from ernie.model.initialization import (
 from pretrain.config import ModelConfig
 from tasks.base import single
 
-FEW: dict[str, Any] = {**COMMON["data"], "mixed": 0}
-SOME = {**FEW, "mixed": MIXED}
-HIDDEN = {MASKED: {**COMMON["objectives"][MASKED], "mask": 1.0, "random": 0.0}}
+FEW: dict[str, Any] = {**COMMON["data"], "shuffle_buffer_tokens": 0}
+SOME = {**FEW, "shuffle_buffer_tokens": MIXED}
+HIDDEN = {MASKED: {**COMMON["objectives"][MASKED], "mask_replace_prob": 1.0, "random_replace_prob": 0.0}}
 BERT_DEVIATION = 0.02  # of BERT's initial weights, for every width
 
 
@@ -88,7 +88,7 @@ ARMS = {
     "small weights": Arm(deviation=BERT_DEVIATION),
     "as BERT": Arm(random_positions=True, deviation=BERT_DEVIATION, changes={"objectives": HIDDEN}),
     "mixed": Arm(changes={"data": SOME}),
-    "mixed throughout": Arm(changes={"data": {**FEW, "mixed": 2**22}}),
+    "mixed throughout": Arm(changes={"data": {**FEW, "shuffle_buffer_tokens": 2**22}}),
     "neighbours": Arm(heads=NEIGHBOURS, changes={"data": SOME}),
     "neighbours, few documents": Arm(heads=NEIGHBOURS),
     "neighbours, all hidden": Arm(heads=NEIGHBOURS, changes={"data": SOME, "objectives": HIDDEN}),

@@ -59,7 +59,7 @@ def main() -> None:
 
 def measure_making(corpus: Corpus, preset: str) -> None:
     """Measure how many tokens per second one worker puts into batches."""
-    config = _config(corpus, preset, len(TASKS), max_len=128, batch_tokens=4096)
+    config = _config(corpus, preset, len(TASKS), max_len=128, micro_batch_tokens=4096)
     print("\n## Making batches (4,096 tokens, samples of up to 128)\n\n| task | tokens/s of one worker |\n|---|---|")
     for source in sources(config, corpus, held_out=False):
         size = source.items_per_block()
@@ -73,7 +73,7 @@ def measure_making(corpus: Corpus, preset: str) -> None:
 
 def measure_lanes(corpus: Corpus, preset: str) -> None:
     """Measure the CPU time that one of several processes spends on batches, by the lanes that they are dealt from."""
-    config = _config(corpus, preset, 1, max_len=128, batch_tokens=4096, tasks=TASKS[:1])
+    config = _config(corpus, preset, 1, max_len=128, micro_batch_tokens=4096, tasks=TASKS[:1])
     [source] = sources(config, corpus, held_out=False)
     print(f"\n## Making batches on {REPLICAS} processes (batches of 4,096 tokens, {source.name})\n")
     print("| lanes | CPU seconds of each process for a million tokens of all |\n|---|---|")
@@ -84,12 +84,12 @@ def measure_lanes(corpus: Corpus, preset: str) -> None:
         for _ in range(DRAWN):
             next(stream)
         feed.close()
-        print(f"| {lanes} | {1e6 * (time.process_time() - started) / (DRAWN * config.data.batch_tokens):.2f} |")
+        print(f"| {lanes} | {1e6 * (time.process_time() - started) / (DRAWN * config.data.micro_batch_tokens):.2f} |")
 
 
 def measure_waiting(corpus: Corpus, preset: str, steps: int) -> None:
     """Measure the share of a step spent waiting for data, with all seven tasks in turn."""
-    records = _run(corpus, preset, steps, max_len=128, batch_tokens=4096)
+    records = _run(corpus, preset, steps, max_len=128, micro_batch_tokens=4096)
     print(f"\n## Waiting for data ({preset}, batches of 4,096 tokens, samples of up to 128, {len(records)} steps)\n")
     print("| task | tokens/s | waiting, share of the steps' time | longest wait, ms |\n|---|---|---|---|")
     for name in (*TASKS, "all"):
@@ -134,7 +134,7 @@ def measure_growth(corpus: Corpus, preset: str, steps: int) -> None:
     print(
         "| longest sample | tokens a batch | seconds a step | tokens/s | padding in attention |\n|---|---|---|---|---|"
     )
-    for max_len, batch_tokens in (
+    for max_len, micro_batch_tokens in (
         (64, 4096),
         (128, 4096),
         (256, 4096),
@@ -143,20 +143,22 @@ def measure_growth(corpus: Corpus, preset: str, steps: int) -> None:
         (128, 2048),
         (128, 8192),
     ):
-        records = _run(corpus, preset, steps, max_len=max_len, batch_tokens=batch_tokens, tasks=TASKS[:1])[1:]
+        records = _run(corpus, preset, steps, max_len=max_len, micro_batch_tokens=micro_batch_tokens, tasks=TASKS[:1])[
+            1:
+        ]
         seconds = statistics.median(record["seconds"] for record in records)
         speed = statistics.median(record["tokens"] / record["seconds"] for record in records)
         padding = statistics.median(record["padding"] for record in records)
-        print(f"| {max_len} | {batch_tokens:,} | {seconds:.2f} | {speed:,.0f} | {padding:.0%} |")
+        print(f"| {max_len} | {micro_batch_tokens:,} | {seconds:.2f} | {speed:,.0f} | {padding:.0%} |")
 
 
 def _run(
-    corpus: Corpus, preset: str, steps: int, *, max_len: int, batch_tokens: int, tasks: tuple[str, ...] = TASKS
+    corpus: Corpus, preset: str, steps: int, *, max_len: int, micro_batch_tokens: int, tasks: tuple[str, ...] = TASKS
 ) -> list[dict]:
     """The step records of a short run, without its first steps, which warm up."""
     folder = Path(tempfile.mkdtemp())
     try:
-        config = _config(corpus, preset, steps, max_len, batch_tokens, tasks)
+        config = _config(corpus, preset, steps, max_len, micro_batch_tokens, tasks)
         log = Log(folder, steps, quiet=True)
         run = Run(config, folder, corpus, log)
         with computing(resolve(config.train.precision)):
@@ -175,7 +177,7 @@ def _run(
 
 
 def _config(
-    corpus: Corpus, preset: str, steps: int, max_len: int, batch_tokens: int, tasks: tuple[str, ...] = TASKS
+    corpus: Corpus, preset: str, steps: int, max_len: int, micro_batch_tokens: int, tasks: tuple[str, ...] = TASKS
 ) -> PretrainConfig:
     share = -(-steps // len(tasks))
     return complete(
@@ -184,7 +186,7 @@ def _config(
             schedule=ScheduleConfig(stages=[dict.fromkeys(tasks, share)]),
             objectives={name: pretrain_tasks[name]() for name in tasks},
             model=ModelConfig(preset=preset),
-            data=DataConfig(max_len=max_len, batch_tokens=batch_tokens),
+            data=DataConfig(max_len=max_len, micro_batch_tokens=micro_batch_tokens),
             probe=ProbeConfig(batches=1),
             save=SaveConfig(every=10**9),
         )

@@ -240,7 +240,7 @@ def gradient_spikes(run: Path, strings: Path, seed: int) -> float:
     task.initialize(ernie, model.head)
     rows = [Row({"audio": str(file), "text": text}) for file, text in read_table(strings / "train.tsv")]
     samples = [task.training_example(row, trained.tokenizer).samples[0] for row in rows[: 8 * STEPS]]
-    trainer = Trainer(model, AdamConfig(), clip=1.0, patience=STEPS, seed=seed)
+    trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=STEPS, seed=seed)
     norms = []
     for step in range(STEPS):
         batch = pack(samples[8 * step : 8 * (step + 1)], np.array([(0, 8 * step + n, 0) for n in range(8)]))

@@ -212,7 +212,7 @@ def pretrained_encoder(train: str, folder: Path, pair: str, fresh: Path, seed: i
     tree = {
         "schedule": {"stages": [{MASKED: PRETRAINING_STEPS}]},
         "model": {"start_from": str(fresh.resolve()), "dropout": 0.1, "attention_dropout": 0.1},
-        "data": {"max_len": MOST_TOKENS, "batch_tokens": 2048},
+        "data": {"max_len": MOST_TOKENS, "micro_batch_tokens": 2048},
         "train": {"lr": {"peak": 1e-3, "warmup": 0.05}},
     }
     return pretrain(corpus, tree, folder / f"knows-{seed}", seed)

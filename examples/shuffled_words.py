@@ -30,10 +30,10 @@ from tasks.passages import token_spans
 class ShuffledWords(TokenTask):
     """Two-way classification of each token: is it still in its original place?
 
-    `share` of the tokens of each sample are shuffled among themselves.
+    `fraction` of the tokens of each sample are shuffled among themselves.
     """
 
-    share: float = 0.15
+    fraction: float = 0.15
 
     classes: ClassVar[int] = 2
     metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "accuracy")
@@ -41,7 +41,7 @@ class ShuffledWords(TokenTask):
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         for start, stop in token_spans(items[0], self.length - 2):
             ids = items[0].ids[start:stop].astype(np.int64)
-            moved = np.flatnonzero(rng.random(len(ids)) < self.share)
+            moved = np.flatnonzero(rng.random(len(ids)) < self.fraction)
             shuffled = ids.copy()
             shuffled[moved] = ids[rng.permutation(moved)]
             yield single(tokenizer, shuffled, label=(shuffled != ids).astype(np.int64))

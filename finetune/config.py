@@ -96,36 +96,36 @@ class TrainConfig:
 
     With `shortest_first` the first epoch runs from the shortest rows to the longest (SortaGrad: Amodei et al., 2016,
     arXiv 1512.02595, section 3.3); all other epochs are shuffled.  A step takes `batch` rows or, if `batch_tokens` is
-    set, as many rows as have that many tokens.  At most `micro_tokens` of them are computed at a time (gradient
+    set, as many rows as have that many tokens.  At most `micro_batch_tokens` of them are computed at a time (gradient
     accumulation), which bounds memory and changes nothing else, except for which values dropout drops and the batch
     statistics of recurrent speech layers.  Each layer's learning rate is `layer_decay` times that of the layer above
     it: the embeddings have the lowest rate, the head the full rate.  The dev split is scored `evaluations` times per
-    epoch (0: only at the end of training); training stops after `patience` evaluations without a better score (0:
-    never).  `task_id` selects the task embedding: any of the pretrained ones will do (ERNIE 2.0, section 3.3).  Matrix
-    products are computed in `precision` (`auto`: the fastest that the machine has); `amp_level` says what else uses it
-    on a GPU (see ernie.kernels.precision).
+    epoch (0: only at the end of training); training stops after `early_stopping_patience` evaluations without a better
+    score (0: never).  `task_id` selects the task embedding: any of the pretrained ones will do (ERNIE 2.0, section
+    3.3).  Matrix products are computed in `precision` (`auto`: the fastest that the machine has); `amp_level` says what
+    else uses it on a GPU (see ernie.kernels.precision).
     """
 
     epochs: int = 3
     shortest_first: bool = False
     batch: int = 32
     batch_tokens: int = 0
-    micro_tokens: int = 8192
+    micro_batch_tokens: int = field(default=8192, metadata=formerly("micro_tokens"))
     lr: LRScheduleConfig = field(default_factory=lambda: LRScheduleConfig(peak=5e-5), metadata=formerly("rate"))
     layer_decay: float = 1.0
     adam: AdamConfig = field(default_factory=lambda: AdamConfig(beta2=0.999))
     clip: float = 1.0
     dropout: float | None = None
     evaluations: int = 1
-    patience: int = 0
+    early_stopping_patience: int = field(default=0, metadata=formerly("patience"))
     task_id: int = 0
     precision: PrecisionChoice = "auto"
     amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
-        check_least(self, epochs=1, batch=1, micro_tokens=8, evaluations=0)
+        check_least(self, epochs=1, batch=1, micro_batch_tokens=8, evaluations=0)
         check_most(self, epochs=1_000_000, evaluations=1_000_000)
-        check_least(self, batch_tokens=0, clip=0, patience=0, task_id=0)
+        check_least(self, batch_tokens=0, clip=0, early_stopping_patience=0, task_id=0)
         if not 0 < self.layer_decay <= 1:
             raise UserError(f"layer_decay: expected a factor above 0 and at most 1, found {self.layer_decay}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
@@ -291,9 +291,9 @@ def _check_effects(config: FinetuneConfig) -> None:
         raise UserError("grid: a value is listed twice; each is tried once for every seed")
     if config.grid.batch and config.train.batch_tokens:
         raise UserError("grid: batch: has no effect beside train.batch_tokens, which counts tokens in place of rows")
-    if config.train.patience and not config.train.evaluations:
+    if config.train.early_stopping_patience and not config.train.evaluations:
         raise UserError(
-            "train.patience: has no effect with train.evaluations 0, which scores only at the end of training"
+            "train.early_stopping_patience: has no effect with train.evaluations 0, which scores only at the end"
         )
     if config.train.lr.each_stage:
         raise UserError("train.lr.each_stage: fine-tuning has one stage; leave it out")

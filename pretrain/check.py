@@ -58,7 +58,7 @@ def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
     shape = model.ernie.config
     yield f"ok: an encoder of {shape.layers} layers, width {shape.hidden_size}"
     probe = Probe(config, corpus)
-    trainer = Trainer(model, config.train.adam, clip=config.train.clip, patience=2, seed=config.seed)
+    trainer = Trainer(model, config.train.adam, clip=config.train.clip, max_bad_steps=2, seed=config.seed)
     held_out = {source.name: source.items for source in sources(config, corpus, held_out=True)}
     to_learn = sources(config, corpus, held_out=False)
     with closing(Feed(to_learn, processes=1)) as another_process:

@@ -92,29 +92,29 @@ class ModelConfig:
 class DataConfig:
     """How the corpus becomes batches: the maximum sample length, the tokens of a micro-batch, and worker processes.
 
-    Batches are mixed from `mixed` tokens of documents at a time (at least 16 micro-batches); the documents are
-    reshuffled every epoch.  Training uses only a random `share` of the training documents; a smaller share is a subset
-    of every larger one.
+    A micro-batch has at most `micro_batch_tokens`.  Batches are mixed from `shuffle_buffer_tokens` of documents at a
+    time (at least 16 micro-batches); the documents are reshuffled every epoch.  Training uses only a random `fraction`
+    of the training documents; a smaller fraction is a subset of every larger one.
     With 0 `workers` a thread makes the batches, which is enough whenever a step takes longer than its data.
-    The micro-batches of a step are dealt from that many `lanes`, each with documents of its own: processes that split a
-    step make only the lanes that they need, and no batch depends on how many processes there are.
+    The micro-batches of a step are dealt from that many `data_shards`, each with documents of its own: processes that
+    split a step make only the shards that they need, and no batch depends on how many processes there are.
     """
 
     max_len: int = DEFAULT_MAX_LEN
-    batch_tokens: int = 8192
-    mixed: int = MIXED
+    micro_batch_tokens: int = field(default=8192, metadata=formerly("batch_tokens"))
+    shuffle_buffer_tokens: int = field(default=MIXED, metadata=formerly("mixed"))
     workers: int = 0
-    share: float = 1.0
-    lanes: int = 1
+    fraction: float = field(default=1.0, metadata=formerly("share"))
+    data_shards: int = field(default=1, metadata=formerly("lanes"))
 
     def __post_init__(self) -> None:
-        check_least(self, max_len=SHORTEST_MAX_LEN, mixed=0, workers=0, lanes=1)
-        check_most(self, workers=10_000, lanes=MOST_MICRO_BATCHES)
-        if not 0 < self.share <= 1:
-            raise UserError(f"share: expected more than 0 and at most 1, found {self.share:g}")
-        if self.batch_tokens < self.max_len:
+        check_least(self, max_len=SHORTEST_MAX_LEN, shuffle_buffer_tokens=0, workers=0, data_shards=1)
+        check_most(self, workers=10_000, data_shards=MOST_MICRO_BATCHES)
+        if not 0 < self.fraction <= 1:
+            raise UserError(f"fraction: expected more than 0 and at most 1, found {self.fraction:g}")
+        if self.micro_batch_tokens < self.max_len:
             raise UserError(
-                f"batch_tokens: {self.batch_tokens} cannot hold one sample of max_len {self.max_len} tokens"
+                f"micro_batch_tokens: {self.micro_batch_tokens} cannot hold one sample of max_len {self.max_len} tokens"
             )
 
 
@@ -124,7 +124,7 @@ class TrainConfig:
 
     The gradients of `micro_batches` are accumulated into one step.  With `moments: each_task` every task has its own
     AdamW moments, so that none is slowed by the larger gradients of another (Yang et al., 2023, arXiv 2211.15055); they
-    take as many times the memory.  The run stops after `patience` consecutive steps that were not finite.  Matrix
+    take as many times the memory.  The run stops after `max_bad_steps` consecutive steps that were not finite.  Matrix
     products are computed in `precision` (`auto`: the fastest that the machine has); `amp_level` says what else is, on a
     GPU (see ernie.kernels.precision).
     """
@@ -134,12 +134,12 @@ class TrainConfig:
     moments: Literal["shared", "each_task"] = "shared"
     micro_batches: int = 1
     clip: float = 1.0
-    patience: int = 20
+    max_bad_steps: int = field(default=20, metadata=formerly("patience"))
     precision: PrecisionChoice = "auto"
     amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
-        check_least(self, micro_batches=1, clip=0, patience=1)
+        check_least(self, micro_batches=1, clip=0, max_bad_steps=1)
         check_most(self, micro_batches=MOST_MICRO_BATCHES)
 
 
@@ -201,12 +201,14 @@ class PretrainConfig:
             )
         if self.schedule.draw == "mix" and self.train.micro_batches == 1:
             raise UserError("schedule.draw: mix divides a step's micro-batches among tasks; train.micro_batches is 1")
-        if self.data.lanes > 1 and self.schedule.draw == "mix":
-            raise UserError("data.lanes: need steps of one task each; the schedule's `draw: mix` has several")
-        if self.train.micro_batches % self.data.lanes:
+        if self.data.data_shards > 1 and self.schedule.draw == "mix":
             raise UserError(
-                f"data.lanes: the {self.train.micro_batches} train.micro_batches of a step are no multiple of "
-                f"{self.data.lanes} lanes"
+                "data.data_shards: several need steps of one task each; with `draw: mix` steps have several"
+            )
+        if self.train.micro_batches % self.data.data_shards:
+            raise UserError(
+                f"data.data_shards: the {self.train.micro_batches} train.micro_batches of a step are no multiple of "
+                f"{self.data.data_shards}"
             )
         for name, task in self.objectives.items():
             # Names are parts of weights' names, which "/" separates in checkpoints, and attributes of a layer.
@@ -219,15 +221,15 @@ class PretrainConfig:
                 raise UserError(
                     f"objectives.{name}.max_len: expected at least {SHORTEST_MAX_LEN} tokens, found {longest}"
                 )
-            if longest > self.data.batch_tokens:
+            if longest > self.data.micro_batch_tokens:
                 raise UserError(
-                    f"objectives.{name}.max_len: {longest} tokens do not fit into data.batch_tokens "
-                    f"{self.data.batch_tokens}"
+                    f"objectives.{name}.max_len: {longest} tokens do not fit into data.micro_batch_tokens "
+                    f"{self.data.micro_batch_tokens}"
                 )
 
     def sizes(self, shape: EncoderConfig) -> Sizes:
         """Return what a layout has to divide, for an encoder of this shape."""
-        return Sizes.of(shape, self.train.micro_batches, self.data.lanes)
+        return Sizes.of(shape, self.train.micro_batches, self.data.data_shards)
 
     @property
     def remarks(self) -> list[str]:

@@ -32,8 +32,10 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
                 f"task '{name}': its `items` gives a {type(items).__name__}; expected a sequence, such as a list"
             )
         seed = config.seed + (1 << 32) * held_out  # not the samples of training, even if the splits share text
-        mixed = MIXED if held_out else config.data.mixed  # the same measurement whatever `data.mixed` is
-        found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens, mixed))
+        mixed = (
+            MIXED if held_out else config.data.shuffle_buffer_tokens
+        )  # the same measurement whatever `data.shuffle_buffer_tokens` is
+        found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.micro_batch_tokens, mixed))
     return found
 
 
@@ -67,14 +69,14 @@ def label_files(config: PretrainConfig) -> dict[str, str]:
 
 def training_split(config: PretrainConfig, corpus: Corpus) -> Split | Share:
     """Return the documents that a run trains on."""
-    return corpus.train if config.data.share == 1 else Share(corpus.train, config.data.share)
+    return corpus.train if config.data.fraction == 1 else Share(corpus.train, config.data.fraction)
 
 
 def open_streams(config: PretrainConfig, corpus: Corpus, world: World | None = None) -> tuple[Feed, dict[str, Stream]]:
     """Return the feed that makes training batches, and the streams by objective, at their beginning.
 
-    With several lanes, a process of `world` makes those of its share of a step's micro-batches.
+    With several data shards, a process of `world` makes those of its share of a step's micro-batches.
     """
-    feed, lanes = Feed(sources(config, corpus, held_out=False), config.data.workers), config.data.lanes
+    feed, lanes = Feed(sources(config, corpus, held_out=False), config.data.workers), config.data.data_shards
     own = range(lanes) if world is None or lanes == 1 else world.share(range(lanes))
     return feed, {name: feed.stream(name, lanes, own) for name in config.schedule.task_names}

@@ -18,6 +18,7 @@ from ernie.data.shards import Corpus
 from ernie.errors import UserError, check_exists, nearest
 from ernie.json_file import read_json
 from ernie.registry import plugin_sources
+from ernie.renames import key_path, renamed
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import LOCK, run_lock
 from ernie.train.origin import origin
@@ -36,7 +37,7 @@ _ORIGIN_KEYS = {
 # Keys that affect neither training nor measurement: a resumed run may change them.  A corpus is known by its
 # fingerprint, wherever it lies.
 _PLUGINS, _OWN_PACKAGE = "plugins", "tasks"
-_NEVER = ("data.lanes",)  # a key that no run may change, see Run
+_NEVER = ("data.data_shards",)  # a key that no run may change, see Run
 _FREE = ("corpus", "output", "tensorboard", "save", "probe.every", "data.workers", _PLUGINS, "parallel")
 
 
@@ -74,6 +75,9 @@ def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: S
     known = set(_keys(to_dict(config))) | (set(_keys(to_dict(read_config(folder)))) if saved else set())
     for key in may_change:
         if key not in known:
+            tree = read_tree(None, [f"{key}=null"])
+            for rename in renamed(PretrainConfig, tree)[1]:
+                raise UserError(f"--allow-change {key}: {key_path(rename.path)} was renamed to {key_path(rename.new)}")
             hint = nearest(key, (name for name in known if name.count(".") <= key.count(".")))
             raise UserError(f"--allow-change {key}: there is no such key in the configuration.{hint}")
     if saved:
@@ -190,9 +194,13 @@ def read_config(folder: Path, code: bool = True) -> PretrainConfig:
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder}: is not the folder of a run: it holds no {CONFIG}")
     config = load_saved(folder / CONFIG, code)
-    # A run is saved with all keys; one from before `data.mixed` existed mixed no more than it had to.
-    written = read_tree(folder / CONFIG).get("data") or {}
-    return config if "mixed" in written else replace(config, data=replace(config.data, mixed=0))
+    # A run is saved with all keys; one from before `data.shuffle_buffer_tokens` existed mixed no more than it had to.
+    written = renamed(PretrainConfig, read_tree(folder / CONFIG))[0].get("data") or {}
+    return (
+        config
+        if "shuffle_buffer_tokens" in written
+        else replace(config, data=replace(config.data, shuffle_buffer_tokens=0))
+    )
 
 
 def read_origin(folder: Path) -> dict[str, Any]:

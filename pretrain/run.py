@@ -82,7 +82,7 @@ class Run:
             self.model,
             train.adam,
             clip=train.clip,
-            patience=train.patience,
+            max_bad_steps=train.max_bad_steps,
             seed=config.seed,
             loss_scale=LossScale() if train.precision == "fp16" else None,
             separate_moments=train.moments == "each_task",
@@ -196,7 +196,7 @@ class Run:
     def _stream_states(self) -> dict[str, Any]:
         """Return the state of every task's stream.  A collective call if other processes make some of their lanes."""
         own = {name: stream.state() for name, stream in self.streams.items()}
-        if self.config.data.lanes == 1:
+        if self.config.data.data_shards == 1:
             return own
         states = self.world.of_all_processes(own)
         return {name: merged_states([state[name] for state in states]) for name in own}
@@ -224,12 +224,12 @@ class Run:
         self._probe = Probe(self.config, corpus)
 
     def _check_tasks(self, model: MultiTaskModel, state: dict[str, Any]) -> None:
-        """Raise UserError unless all tasks of a checkpoint are there, with the same task ids and number of lanes."""
+        """Raise UserError unless all tasks of a checkpoint are there, with the same task ids and data shards."""
         for name, position in state["streams"].items():
-            if (lanes := len(position.get("lanes", [position]))) != self.config.data.lanes:
+            if (lanes := len(position.get("lanes", [position]))) != self.config.data.data_shards:
                 raise UserError(
-                    f"data.lanes: is {self.config.data.lanes}, but the run has read its documents in "
-                    f"{plural(lanes, 'lane')} so far, whose positions would be lost; keep it at {lanes}"
+                    f"data.data_shards: is {self.config.data.data_shards}, but the run has read its documents in "
+                    f"{plural(lanes, 'shard')} so far, whose positions would be lost; keep it at {lanes}"
                 )
             if name not in self.streams:
                 raise UserError(

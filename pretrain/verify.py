@@ -19,7 +19,8 @@ from pretrain.run import read_state, sample_hash
 from pretrain.schedule import Schedule
 
 _SHOWN = 10  # differences, at most: one early in a run causes one at every later step
-_OF_SAMPLES = ("data.batch_tokens", "data.max_len", "data.mixed", "data.share", "seed")  # keys that order samples
+# Keys that order samples.
+_OF_SAMPLES = ("data.micro_batch_tokens", "data.max_len", "data.shuffle_buffer_tokens", "data.fraction", "seed")
 
 
 @dataclass

@@ -26,7 +26,7 @@ corpus: corpus
 schedule:
   stages: [{knowledge_masking: 2}, {knowledge_masking: 1, sentence_distance: 2}]
 model: {preset: tiny, hidden_size: 32, intermediate_size: 64, layers: 1}
-data: {max_len: 32, batch_tokens: 256}
+data: {max_len: 32, micro_batch_tokens: 256}
 probe: {batches: 1}
 """
 PYTHON = """

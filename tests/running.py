@@ -15,7 +15,7 @@ schedule:
 objectives:
   sentence_reordering: {{segments: 2}}
 model: {{preset: tiny, hidden_size: 32, intermediate_size: 64, layers: 1}}
-data: {{max_len: 48, batch_tokens: 512}}
+data: {{max_len: 48, micro_batch_tokens: 512}}
 train: {{lr: {{peak: 1e-3}}}}
 save: {{every: 5}}
 probe: {{batches: 2}}

@@ -29,7 +29,7 @@ def test_a_configuration_loads_and_its_schedule_builds(file: Path) -> None:
 
 def test_the_batch_of_the_paper_has_393216_tokens() -> None:
     config = load(CONFIGS / "ernie2-en.yaml")
-    assert config.data.batch_tokens * config.train.micro_batches == 393_216
+    assert config.data.micro_batch_tokens * config.train.micro_batches == 393_216
 
 
 def test_all_ablation_schedules_train_each_task_for_1000_steps() -> None:

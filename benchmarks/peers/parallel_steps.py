@@ -53,7 +53,7 @@ def main() -> None:
     with world.together(), precision("fp32"):
         model = Masked(shape)
         world.split(model)
-        trainer = Trainer(model, AdamConfig(), clip=1.0, patience=5, seed=0, world=world)
+        trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, world=world)
         rng = np.random.default_rng(0)
         lengths = [case["length"]] * (case["tokens"] // case["length"])
         batches = [("words", batch(lengths, shape["vocabulary"], True, rng)) for _ in range(case["micro_batches"])]

@@ -29,7 +29,7 @@ def main() -> None:
     model = encoder(shape)
     masked = case["kind"] == "mlm"
     model.head = MaskedTokenHead(model) if masked else SequenceHead(model, 2)
-    trainer = Trainer(model, AdamConfig(), clip=1.0, patience=5, seed=0)
+    trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0)
     rng = np.random.default_rng(0)
     batches = [batch(lengths, shape["vocabulary"], masked, rng) for lengths in case["batches"]]
 

@@ -5,8 +5,9 @@ items in that order; its batches are a pure function of (seed, task, epoch, bloc
 block and the batch in it that come next.  Blocks are prefetched by a thread or by worker processes; their number
 affects nothing but speed.
 
-With several *lanes*, batch n of the stream comes from lane n % lanes, and the blocks of all epochs are dealt to the
-lanes in turn.  Processes that split the batches make only the lanes that they need; the batches are the same.
+With several *lanes*, the `data_shards` of a run, batch n of the stream comes from lane n % lanes, and the blocks of all
+epochs are dealt to the lanes in turn.  Processes that split the batches make only the lanes that they need; the batches
+are the same.
 """
 
 from __future__ import annotations

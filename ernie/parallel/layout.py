@@ -19,7 +19,7 @@ AXES = ("data", "pipeline", "sharding", "tensor")  # as fleet numbers the ranks,
 class Sizes:
     """What a layout has to divide: a model's layers, heads, inner width and vocabulary; a step's micro-batches.
 
-    And the lanes that micro-batches are dealt from, unless that is one, of which every process makes all batches.
+    And the lanes, or data shards, that micro-batches are dealt from, unless that is one: then every process makes all.
     """
 
     layers: int
@@ -159,7 +159,7 @@ class ParallelConfig:
             (sizes.inner, "inner width", self.tensor, "tensor"),
             (sizes.vocabulary, "vocabulary", self.tensor, "tensor"),
             (sizes.micro_batches, "micro-batches of a step", self.replicas, "data x sharding"),
-            (sizes.lanes, "data.lanes", 1 if sizes.lanes == 1 else self.replicas, "data x sharding"),
+            (sizes.lanes, "data.data_shards", 1 if sizes.lanes == 1 else self.replicas, "data x sharding"),
         ):
             if value % parts:
                 yield (

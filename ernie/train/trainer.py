@@ -43,10 +43,10 @@ class Trainer:
 
     `clip` is the maximum gradient norm (0 disables clipping).  Parameters whose names start with one of the prefixes in
     `separate_clip_groups` form a clipping group of their own: a separate loss that only they learn from may have
-    gradients of a different magnitude.  A step with a non-finite loss or gradient is skipped; after `patience` of them
-    in a row, `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they name.
-    `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count against the
-    patience.  With `separate_moments` each task has its own AdamW moments, and each step must be of a single task.
+    gradients of a different magnitude.  A step with a non-finite loss or gradient is skipped; after
+    `max_bad_steps` of them in a row, `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they name.
+    `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count as
+    bad.  With `separate_moments` each task has its own AdamW moments, and each step must be of a single task.
     `world` is the set of processes that train together: all are given the same step and each processes its share of it.
     """
 
@@ -56,7 +56,7 @@ class Trainer:
         adam: AdamConfig,
         *,
         clip: float,
-        patience: int,
+        max_bad_steps: int,
         seed: int,
         rate_factors: Mapping[str, float] | None = None,
         separate_clip_groups: Sequence[str] = (),
@@ -73,7 +73,7 @@ class Trainer:
         names = self.optimizer.parameters
         apart = {name for name in names if name.startswith(tuple(separate_clip_groups))}
         self._groups = [set(names) - apart, apart] if separate_clip_groups else [set(names)]
-        self._patience, self._separate_moments = patience, separate_moments
+        self._max_bad_steps, self._separate_moments = max_bad_steps, separate_moments
         self._seed = seed
 
     def step(
@@ -154,7 +154,7 @@ class Trainer:
             return
         report.failed = True
         self.bad_steps += 1
-        if self.bad_steps >= self._patience:
+        if self.bad_steps >= self._max_bad_steps:
             losses = ", ".join(f"{name} {value:g}" for name, value in report.losses.items())
             # With targets, if this process has such a batch.
             name, batch = max(

@@ -79,7 +79,7 @@ def finetune(
         model,
         config.adam,
         clip=config.clip,
-        patience=20,
+        max_bad_steps=20,
         seed=seed,
         rate_factors=factors,
         separate_clip_groups=[f"head.{part}." for part in task.separate_clip_groups],
@@ -92,10 +92,10 @@ def finetune(
     sizes = [task.computed_tokens(example) for example in train.examples]
     if world.is_first and (remark := config.lr.remark(len(steps))):
         warnings.warn(remark, Remark, 2)
-    finished = _is_out_of_patience(task, evaluations, config.patience)  # when resumed after its end
+    finished = _is_out_of_patience(task, evaluations, config.early_stopping_patience)  # when resumed after its end
     for number, step in [] if finished else list(enumerate(steps))[state.step :]:
         began = time.perf_counter()
-        packs = micro_batches(train.examples, sizes, step, config.micro_tokens, world.layout.replicas)
+        packs = micro_batches(train.examples, sizes, step, config.micro_batch_tokens, world.layout.replicas)
         batches = [("task", packed) for packed in packs]
         rate = config.lr.at(number, len(steps))
         try:
@@ -137,7 +137,7 @@ def finetune(
             except NotFinite as error:
                 raise TrainingFailed(f"after step {state.step}: {error}. {_causes(config, len(steps))}") from None
             checkpoints.saved()
-        if step.scored and _is_out_of_patience(task, evaluations, config.patience):
+        if step.scored and _is_out_of_patience(task, evaluations, config.early_stopping_patience):
             break
     if 2 * state.failed > max(state.step, 1):
         raise TrainingFailed(

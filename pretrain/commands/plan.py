@@ -64,8 +64,10 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.top < 1:
         raise UserError(f"--top: expected at least 1, found {arguments.top}")
     config = load(arguments.config, arguments.set)
-    if arguments.length is not None and not 1 <= arguments.length <= config.data.batch_tokens:
-        raise UserError(f"--length: expected 1 to {config.data.batch_tokens} tokens, as many as a micro-batch has")
+    if arguments.length is not None and not 1 <= arguments.length <= config.data.micro_batch_tokens:
+        raise UserError(
+            f"--length: expected 1 to {config.data.micro_batch_tokens} tokens, as many as a micro-batch has"
+        )
     work = work_planned(config, arguments.length)
     if arguments.calibrate:
         require_paddle()

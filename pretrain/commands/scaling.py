@@ -121,7 +121,7 @@ class _Overridden:
         """The share of the corpus that the largest run trains on."""
         from pretrain.config import load
 
-        return load(self._file, self._changes).data.share
+        return load(self._file, self._changes).data.fraction
 
     def config(self, rung: Rung) -> PretrainConfig:
         """Return the configuration of a run."""

@@ -153,7 +153,7 @@ def _rehearsed_peak(work: Work, world: World) -> float:
     whole = copy.deepcopy(model) if world.splits and world.is_first else None  # as in a run, to evaluate and save it
     model.train()
     world.split(model)
-    trainer = Trainer(model, AdamConfig(), clip=1.0, patience=5, seed=0, world=world)
+    trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, world=world)
     sizes = np.random.default_rng(0).integers(work.tokens // 2, work.tokens + 1, (_STEPS, work.micro_batches))
     for step, tokens in enumerate(sizes.tolist()):
         trainer.step(step, [("", _batch(size, work, masked=True)) for size in tokens], model.loss, 1e-4)
@@ -260,7 +260,7 @@ class _Bench:
         self._model = MultiTaskModel(ErnieModel(work.shape), {})
         self._model.train()
         self._own.split(self._model)
-        self._trainer = Trainer(self._model, AdamConfig(), clip=1.0, patience=5, seed=0, world=self._own)
+        self._trainer = Trainer(self._model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, world=self._own)
         parameters = self._model.parameters()
         self.weights = sum(math.prod(parameter.shape) for parameter in parameters)
 

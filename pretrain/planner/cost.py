@@ -28,7 +28,7 @@ TENSORS = 16  # parameter tensors in a layer
 class Work:
     """A step: `micro_batches` of `tokens` each, in sequences of `length` tokens on average.
 
-    `moments` counts the sets of optimizer moments: 1, or one for each task; `lanes` are those of `DataConfig`.
+    `moments` counts the sets of optimizer moments: 1, or one for each task; `lanes` are the data shards.
     """
 
     shape: EncoderConfig
@@ -92,7 +92,7 @@ def work_of(config: PretrainConfig, shape: EncoderConfig, length: float | None =
     """A step of a run, in sequences of `length` tokens on average (default: `data.max_len`)."""
     moments = len(config.schedule.task_names) if config.train.moments == "each_task" else 1
     train, data = config.train, config.data
-    return Work(shape, train.micro_batches, data.batch_tokens, length or data.max_len, moments, data.lanes)
+    return Work(shape, train.micro_batches, data.micro_batch_tokens, length or data.max_len, moments, data.data_shards)
 
 
 def work_planned(config: PretrainConfig, length: float | None = None) -> Work:

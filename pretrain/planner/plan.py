@@ -88,7 +88,7 @@ class Plan:
         )
         if lanes > 1 or replicas == 1:
             return remark
-        return f"{remark}; with data.lanes: {replicas} a process makes only its own, {total / replicas:,.0f}"
+        return f"{remark}; with data.data_shards: {replicas} a process makes only its own, {total / replicas:,.0f}"
 
 
 def make_plan(work: Work, devices: int, machine: Machine, *, regroup: bool = False) -> Plan:
@@ -100,7 +100,7 @@ def make_plan(work: Work, devices: int, machine: Machine, *, regroup: bool = Fal
     candidates = list(space)
     if not candidates:
         sizes = work.sizes
-        lanes = "" if sizes.lanes == 1 else f" in {sizes.lanes} lanes"
+        lanes = "" if sizes.lanes == 1 else f" in {sizes.lanes} data shards"
         raise UserError(
             f"no layout of {devices} devices divides {sizes.heads} heads, an inner width of {sizes.inner:,}, a "
             f"vocabulary of {sizes.vocabulary:,}, {sizes.layers} layers and {sizes.micro_batches} micro-batches of a "
@@ -115,7 +115,7 @@ def make_plan(work: Work, devices: int, machine: Machine, *, regroup: bool = Fal
         needs = min(option.memory for option in exhaustive_search(candidates, unlimited))
         raise UserError(
             f"none of {len(candidates):,} layouts of {devices} devices fits into {in_bytes(machine.memory)}: the "
-            f"smallest needs {in_bytes(needs)}; smaller micro-batches (data.batch_tokens) need less"
+            f"smallest needs {in_bytes(needs)}; smaller micro-batches (data.micro_batch_tokens) need less"
         )
     return Plan(work, machine, found, len(candidates), few)
 
@@ -140,7 +140,7 @@ def block(found: Cost, work: Work) -> str:
     lines = [f"  {name}: {str(value).lower()}" for name, value in values.items() if value != getattr(default, name)]
     if found.work != work:
         lines.append(f"train: {{micro_batches: {found.work.micro_batches}}}")
-        lines.append(f"data: {{batch_tokens: {found.work.tokens}}}")
+        lines.append(f"data: {{micro_batch_tokens: {found.work.tokens}}}")
     return "\n".join(["parallel:", *lines])
 
 

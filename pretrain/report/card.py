@@ -105,8 +105,8 @@ def _data(evidence: Evidence) -> str:
     where = f"The corpus {code(str(evidence.config.corpus))}"
     if not data:
         return f"{where}, of which no statistics were recorded."
-    part = evidence.config.data.share
-    share = "" if part == 1 else f" That is the share of {part:g} that `data.share` takes of its documents."
+    part = evidence.config.data.fraction
+    share = "" if part == 1 else f" That is the share of {part:g} that `data.fraction` takes of its documents."
     return (
         f"{where}, language {code(str(data['language']))}: {plural(data['documents'], 'document')} with "
         f"{plural(data['sentences'], 'sentence')} and {amount(data['tokens'])} tokens, {data['held_out']:,} more "

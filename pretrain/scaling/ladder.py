@@ -26,7 +26,7 @@ class Rung(NamedTuple):
 
     def overrides(self) -> Iterator[str]:
         """The overrides of the given configuration that make this run."""
-        yield f"data.share={self.share}"
+        yield f"data.fraction={self.share}"
         yield f"model.hidden_size={self.width}"
         yield f"model.intermediate_size={4 * self.width}"
         yield f"model.heads={max(1, self.width // HEAD)}"

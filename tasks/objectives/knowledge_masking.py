@@ -6,7 +6,7 @@ ERNIE 1.0 (Sun et al., 2019, arXiv 1904.09223), section 3.2; the first task of E
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.document import IGNORE, Document, Flag, Sample
 from ernie.errors import UserError
+from ernie.renames import formerly
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import PretrainTask, pretrain_task, single
 from tasks.passages import token_spans
@@ -35,29 +36,34 @@ class KnowledgeMasking(PretrainTask):
     """Masked language modeling in which a unit of knowledge is masked as a whole.
 
     `units` says what counts as a unit: [token] is BERT's masking, [word] whole-word masking, and each further name
-    joins the tokens of such a span.  `share` of the tokens are predicted; of the units chosen, `mask` are replaced by
-    [MASK], `random` by random tokens, and the rest are kept.  Units with a special or unknown token are not predicted.
+    joins the tokens of such a span.  A fraction `mask_rate` of the tokens is
+    predicted.  Of the units chosen, `mask_replace_prob` are replaced by [MASK], `random_replace_prob` by random tokens,
+    and the rest are kept.  Units with a special or unknown token are not predicted.
     """
 
     units: tuple[Unit, ...] = ("word", "phrase", "entity")
-    share: float = 0.15
-    mask: float = 0.8
-    random: float = 0.1
+    mask_rate: float = field(default=0.15, metadata=formerly("share"))
+    mask_replace_prob: float = field(default=0.8, metadata=formerly("mask"))
+    random_replace_prob: float = field(default=0.1, metadata=formerly("random"))
 
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "perplexity")
 
     def __post_init__(self) -> None:
         if not self.units:
             raise UserError("units: name at least one of token, word, phrase, entity")
-        if not 0 < self.share < 1:
-            raise UserError(f"share: expected a number between 0 and 1, found {self.share}")
-        if min(self.mask, self.random) < 0 or self.mask + self.random > 1:
-            raise UserError(f"mask and random: expected shares of at most 1 in sum, found {self.mask} + {self.random}")
+        if not 0 < self.mask_rate < 1:
+            raise UserError(f"mask_rate: expected a number between 0 and 1, found {self.mask_rate}")
+        found = self.mask_replace_prob, self.random_replace_prob
+        if min(found) < 0 or sum(found) > 1:
+            raise UserError(
+                "mask_replace_prob and random_replace_prob: expected probabilities of at most 1 in sum, found "
+                f"{found[0]} + {found[1]}"
+            )
 
     @property
     def measured(self) -> KnowledgeMasking:
         """The task with all predicted tokens masked: kept ones are trivial to predict and would inflate the score."""
-        return replace(self, mask=1.0, random=0.0)
+        return replace(self, mask_replace_prob=1.0, random_replace_prob=0.0)
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]
@@ -108,10 +114,10 @@ class KnowledgeMasking(PretrainTask):
             if not len(order):
                 return np.zeros(len(flags), bool)
         ends = np.cumsum(sizes[order])
-        target = self.share * len(flags)
+        target = self.mask_rate * len(flags)
         count = int(np.searchsorted(ends, target, side="right"))
         if count < len(order):
-            # The next unit would exceed the share; taken with this probability, it makes the share right on average.
+            # The next unit would exceed the rate; taken with this probability, it makes the rate right on average.
             size = sizes[order[count]]
             count += int(rng.random() < (target - (ends[count] - size)) / size)
         chosen_units = np.zeros(len(sizes), bool)
@@ -125,8 +131,10 @@ class KnowledgeMasking(PretrainTask):
         unit_of = self._unit_of(flags)
         draw = rng.random(unit_of[-1] + 1)[unit_of]
         masked = ids.astype(np.int64)
-        masked[chosen & (draw < self.mask)] = tokenizer.mask_id
-        replaced = chosen & (draw >= self.mask) & (draw < self.mask + self.random)
+        masked[chosen & (draw < self.mask_replace_prob)] = tokenizer.mask_id
+        replaced = (
+            chosen & (draw >= self.mask_replace_prob) & (draw < self.mask_replace_prob + self.random_replace_prob)
+        )
         masked[replaced] = rng.choice(tokenizer.ordinary_ids, size=int(replaced.sum()))
         return masked
 

@@ -77,7 +77,7 @@ def test_the_same_seed_gives_the_same_losses_and_another_seed_different_ones() -
 
 def test_micro_batches_do_not_change_the_step() -> None:
     whole = TrainConfig(epochs=1, batch=12, lr=LRScheduleConfig(peak=5e-3), dropout=0.0)
-    parts = TrainConfig(epochs=1, batch=12, lr=LRScheduleConfig(peak=5e-3), dropout=0.0, micro_tokens=20)
+    parts = TrainConfig(epochs=1, batch=12, lr=LRScheduleConfig(peak=5e-3), dropout=0.0, micro_batch_tokens=20)
     losses = [
         finetune(encoder(), TASK, split("train", 40, 0), split("dev", 10, 1), settings)[1][-1].loss
         for settings in (whole, parts)
@@ -112,7 +112,7 @@ def test_as_long_as_no_word_is_right_the_last_of_equal_scores_is_the_best() -> N
 
 
 def test_training_stops_when_patience_runs_out() -> None:
-    hopeless = TrainConfig(epochs=20, batch=12, lr=LRScheduleConfig(peak=1e-9), patience=2)
+    hopeless = TrainConfig(epochs=20, batch=12, lr=LRScheduleConfig(peak=1e-9), early_stopping_patience=2)
     _, evaluations = finetune(encoder(), TASK, split("train", 40, 0), split("dev", 40, 1), hopeless)
     assert len(evaluations) == 3  # the first is the best, and the next two do not improve on it
 

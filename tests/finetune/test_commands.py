@@ -237,7 +237,10 @@ class TestSignals:
         ("grid={batch: [1, 4]}", "grid: batch: has no effect beside train.batch_tokens"),
         ("train.lr.each_stage=true", "rate.each_stage: fine-tuning has one stage"),
         ("plugins=5", "plugins: expected a list"),
-        ("train={patience: 1, evaluations: 0}", "train.patience: has no effect with train.evaluations 0"),
+        (
+            "train={early_stopping_patience: 1, evaluations: 0}",
+            "train.early_stopping_patience: has no effect with train.evaluations 0",
+        ),
         ("data.skip={lable: ['-']}", "data.skip: no row has a column 'lable'. Did you mean 'label'?"),
         ("data.values={txt: {a: b}}", "data.values: no row has a column 'txt'. Did you mean 'text'?"),
         ("data.per_split={dev: {join: {words: ' '}}}", "data.per_split.dev.join: no row has a column 'words'"),

@@ -142,7 +142,14 @@ def test_a_run_killed_after_its_patience_ran_out_trains_no_further(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At a rate of nearly zero no evaluation improves on the first, so patience runs out at the second."""
-    no_progress = ("--set", "train.lr.peak=1e-12", "--set", "train.patience=1", "--set", "train.evaluations=1")
+    no_progress = (
+        "--set",
+        "train.lr.peak=1e-12",
+        "--set",
+        "train.early_stopping_patience=1",
+        "--set",
+        "train.evaluations=1",
+    )
     assert finetune("whole", "--quiet", *no_progress) == 0
     steps = json.loads((work / "whole" / "trials" / "seed=0" / "scores.json").read_text())["curve"][-1]["step"]
     killed_after(steps, monkeypatch)("cut", *no_progress)

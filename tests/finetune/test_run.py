@@ -237,7 +237,14 @@ class TestChoice:
         assert scores_of_kept_model(work / "run", capsys)[metric] == pytest.approx(best, rel=1e-4)
 
     def test_a_trial_ends_early_when_patience_runs_out(self, work: Path) -> None:
-        hopeless = ("--set", "train.lr.peak=1e-12", "--set", "train.patience=2", "--set", "train.epochs=30")
+        hopeless = (
+            "--set",
+            "train.lr.peak=1e-12",
+            "--set",
+            "train.early_stopping_patience=2",
+            "--set",
+            "train.epochs=30",
+        )
         assert finetune("--quiet", *hopeless) == 0
         (trial,) = scores(work / "run")["trials"]
         assert trial["steps"] == 16 * 3  # the first evaluation is the best, the next two are not

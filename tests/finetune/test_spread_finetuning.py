@@ -28,7 +28,7 @@ TASKS["synthesize"] = (
     "{reduction: 2, conditioner: 4, wavenet: {channels: 4, stacks: 1, depth: 2}}}"
 )
 # A voice's decoder always has dropout, and its masks depend on the micro-batch: here each row is one, in every layout.
-OPTIONS = {"synthesize": ("--set", "train.micro_tokens=8")}
+OPTIONS = {"synthesize": ("--set", "train.micro_batch_tokens=8")}
 AUDIO_TASKS = ("transcribe", "recurrent", "synthesize")
 CONFIG = """
 task: {}

@@ -53,7 +53,7 @@ def test_an_encoder_trains_on_a_gpu_in_every_precision_with_float32_weights(kind
     model = ErnieModel(shape)
     model.head = SequenceHead(model, 2)
     scale = LossScale() if kind == "fp16" else None
-    trainer = Trainer(model, AdamConfig(), clip=1.0, patience=3, seed=0, loss_scale=scale)
+    trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=3, seed=0, loss_scale=scale)
 
     def loss(_: str, batch: Packed) -> Loss:
         return cross_entropy(model.head(model.encode_packed(batch), batch.layout), labels)

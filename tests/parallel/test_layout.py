@@ -45,7 +45,9 @@ def test_all_reasons_against_a_layout_are_reported() -> None:
 def test_replicas_divide_the_lanes_unless_every_process_makes_all_batches() -> None:
     for lanes in (1, 4, 8):
         ParallelConfig(data=2, sharding=2).check(replace(SIZES, lanes=lanes))
-    with pytest.raises(UserError, match=r"data.lanes: 2 / data x sharding 4 = 0.50, which is no whole number; 4 would"):
+    with pytest.raises(
+        UserError, match=r"data.data_shards: 2 / data x sharding 4 = 0.50, which is no whole number; 4 would"
+    ):
         ParallelConfig(data=2, sharding=2).check(replace(SIZES, lanes=2))
 
 

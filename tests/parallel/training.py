@@ -125,7 +125,7 @@ def train(
                 parameter.set_value(state[name])
         world.split(model)
         adam = AdamConfig(weight_decay=0.1)
-        trainer = Trainer(model, adam, clip=CLIP, patience=3, seed=1, separate_moments=separate, world=world)
+        trainer = Trainer(model, adam, clip=CLIP, max_bad_steps=3, seed=1, separate_moments=separate, world=world)
         parameters = dict(model.named_parameters())
         if state:
             trainer.optimizer.set_state(state)

@@ -213,7 +213,7 @@ def test_a_remark_says_when_making_batches_may_be_the_bottleneck() -> None:
     assert shared is not None
     total, own = (int(number.replace(",", "")) for number in re.findall(r"(\d[\d,]+)(?: tokens a second|$)", shared))
     assert total == pytest.approx(8 * own, rel=1e-3)
-    assert "with data.lanes: 8" in shared
+    assert "with data.data_shards: 8" in shared
     assert remark(8, lanes=8) is None  # each process makes an eighth
 
 
@@ -247,7 +247,7 @@ def test_the_yaml_block_rebuilds_the_layout() -> None:
 def test_the_yaml_block_sets_micro_batches_and_batch_size_if_they_differ() -> None:
     found = cost_of(ParallelConfig(2), replace(WORK, micro_batches=64, tokens=1024))
     loaded = yaml.safe_load(block(found, WORK))
-    assert (loaded["train"], loaded["data"]) == ({"micro_batches": 64}, {"batch_tokens": 1024})
+    assert (loaded["train"], loaded["data"]) == ({"micro_batches": 64}, {"micro_batch_tokens": 1024})
 
 
 def test_the_command_prints_layouts_reasons_and_the_yaml_block(

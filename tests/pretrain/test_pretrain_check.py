@@ -210,7 +210,11 @@ def test_errors_in_a_custom_task_are_reported(
     ("line", "replacement", "note"),
     [
         ("classes: ClassVar[int] = 2", "classes: ClassVar[int] = 4", "note: of 4 classes these do not occur: 2, 3"),
-        ("share: float = 0.15", "share: float = 0.02", "of the labels are 0; there is little to learn from the others"),
+        (
+            "fraction: float = 0.15",
+            "fraction: float = 0.02",
+            "of the labels are 0; there is little to learn from the others",
+        ),
         (
             "astype(np.int64))",
             "astype(np.int64))\n\n    def items(self, documents, *, held_out):\n"

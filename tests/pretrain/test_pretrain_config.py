@@ -73,16 +73,19 @@ def test_a_dumped_configuration_loads_as_the_same_run(
         ("model: {layers: 0}", "model: layers: expected at least 1, found 0"),
         ("model: {heads: 7}", "model: hidden_size 512 is not divisible by heads 7"),
         ("data: {max_len: 7}", "data: max_len: expected at least 8, found 7"),
-        ("data: {max_len: 512, batch_tokens: 256}", "data: batch_tokens: 256 cannot hold one sample of max_len 512"),
-        ("data: {workers: -1}", "data: workers: expected at least 0, found -1"),
-        ("data: {lanes: 0}", "data: lanes: expected at least 1, found 0"),
-        ("data: {lanes: 2}", "data.lanes: the 1 train.micro_batches of a step are no multiple of 2 lanes"),
         (
-            "data: {lanes: 4}\ntrain: {micro_batches: 6}",
-            "data.lanes: the 6 train.micro_batches of a step are no multiple of 4 lanes",
+            "data: {max_len: 512, micro_batch_tokens: 256}",
+            "data: micro_batch_tokens: 256 cannot hold one sample of max_len 512",
+        ),
+        ("data: {workers: -1}", "data: workers: expected at least 0, found -1"),
+        ("data: {data_shards: 0}", "data: data_shards: expected at least 1, found 0"),
+        ("data: {data_shards: 2}", "data.data_shards: the 1 train.micro_batches of a step are no multiple of 2"),
+        (
+            "data: {data_shards: 4}\ntrain: {micro_batches: 6}",
+            "data.data_shards: the 6 train.micro_batches of a step are no multiple of 4",
         ),
         ("train: {micro_batches: 0}", "train: micro_batches: expected at least 1, found 0"),
-        ("train: {patience: 0}", "train: patience: expected at least 1, found 0"),
+        ("train: {max_bad_steps: 0}", "train: max_bad_steps: expected at least 1, found 0"),
         ("train: {clip: -1}", "train: clip: expected at least 0, found -1"),
         ("save: {every: 0}", "save: every: expected at least 1, found 0"),
         ("save: {keep_last: 0}", "save: keep_last: expected at least 1, found 0"),
@@ -90,7 +93,7 @@ def test_a_dumped_configuration_loads_as_the_same_run(
         ("objectives: {capitalization: {max_len: 2}}", "objectives.capitalization.max_len: expected at least 8 tokens"),
         (
             "objectives: {capitalization: {max_len: 9000}}",
-            "objectives.capitalization.max_len: 9000 tokens do not fit into data.batch_tokens 8192",
+            "objectives.capitalization.max_len: 9000 tokens do not fit into data.micro_batch_tokens 8192",
         ),
         (
             "objectives: {capitalization: {head_of: capitalisation}}",
@@ -149,8 +152,8 @@ def test_names_of_objectives_that_cannot_name_weights_are_rejected(tmp_path: Pat
 
 
 def test_lanes_require_steps_of_one_task(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data\.lanes: need steps of one task each"):
-        load(write(tmp_path, PLAIN), ["schedule.draw=mix", "data.lanes=2", "train.micro_batches=2"])
+    with pytest.raises(ConfigError, match=r"data\.data_shards: several need steps of one task each"):
+        load(write(tmp_path, PLAIN), ["schedule.draw=mix", "data.data_shards=2", "train.micro_batches=2"])
 
 
 def test_a_method_for_explicit_stages_is_rejected(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_processes_that_make_only_their_own_lanes_get_the_results_of_one_process
     parallel_config: Path, single_run: Path, tmp_path: Path
 ) -> None:
     """And a run may go on with another number of processes."""
-    alone, output, lanes = tmp_path / "alone", tmp_path / "run", ("--set", "data.lanes=2")
+    alone, output, lanes = tmp_path / "alone", tmp_path / "run", ("--set", "data.data_shards=2")
     assert main([*pretrain_arguments(parallel_config, alone), *lanes]) == 0
     samples = [[record["samples"] for record in read_records(run, "step")] for run in (alone, single_run)]
     assert samples[0] != samples[1]

@@ -242,7 +242,7 @@ def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.Capture
         assert "--error: expected a number of nats above 0" in capsys.readouterr().err
     assert main(["scaling", args[1], "--error", "1e9"]) == 0
     capsys.readouterr()
-    for option in (["--widths", "64"], ["--shards", "0"], ["--set", "data.share=0.5"], ["--plan"]):
+    for option in (["--widths", "64"], ["--shards", "0"], ["--set", "data.fraction=0.5"], ["--plan"]):
         assert main(["scaling", args[1], *option]) == 2
         assert f"{option[0]}: is for new runs" in capsys.readouterr().err
     assert main(["scaling", args[1], "--corpus", str(tmp_path)]) == 2
@@ -267,7 +267,7 @@ def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest
     assert "have the text of another" not in shown.err
     assert main([*args, "--shards", "12"]) == 0
     assert re.search(r"note: \d+ of 12 runs would have the text of another one", capsys.readouterr().err)
-    assert main([*args, "--set", "data.share=0.5"]) == 0
+    assert main([*args, "--set", "data.fraction=0.5"]) == 0
     halved = [line.split("|")[2].strip() for line in capsys.readouterr().out.splitlines()[2:7]]
     assert halved[1:] == [f"{text:,.0f}" for text in texts[:-1]]
     passes = []

@@ -245,22 +245,24 @@ def test_verify_says_which_change_made_it_draw_other_samples(
     last = sorted((run / "checkpoints").iterdir())[-1]
     shutil.rmtree(last)
     shutil.rmtree(run / "model")
-    assert pretrain(config, run, "--set", "data.batch_tokens=256", "--allow-change", "data.batch_tokens") == 0
+    assert (
+        pretrain(config, run, "--set", "data.micro_batch_tokens=256", "--allow-change", "data.micro_batch_tokens") == 0
+    )
     assert main(["verify", str(run), "--quiet"]) == 1
-    assert "note: the run was resumed with other values of data.batch_tokens: samples" in capsys.readouterr().out
+    assert "note: the run was resumed with other values of data.micro_batch_tokens: samples" in capsys.readouterr().out
 
 
 def test_the_number_of_lanes_cannot_change(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
-    changes = ["--set", "data.lanes=2", "--set", "train.micro_batches=2"]
+    changes = ["--set", "data.data_shards=2", "--set", "train.micro_batches=2"]
     assert pretrain(config, run, *changes) == 2
     offered = capsys.readouterr().err
-    assert "data.lanes: was 1, is 2" in offered
+    assert "data.data_shards: was 1, is 2" in offered
     assert "name the keys that may differ: --allow-change train.micro_batches\n" in offered
     assert pretrain(config, run, *changes, "--allow-change", "data", "--allow-change", "train") == 2
-    assert "data.lanes: is 2, but the run has read its documents in 1 lane so far" in capsys.readouterr().err
+    assert "data.data_shards: is 2, but the run has read its documents in 1 lane so far" in capsys.readouterr().err
 
 
 def test_allowing_a_change_of_an_unknown_key_is_rejected(
@@ -583,12 +585,12 @@ def test_a_run_from_before_sample_mixing_is_verified_and_resumed_without_mixing(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished[0], tmp_path / "run"
-    assert pretrain(config, run, "--set", "data.mixed=0") == 0
+    assert pretrain(config, run, "--set", "data.shuffle_buffer_tokens=0") == 0
     saved = (run / "config.yaml").read_text(encoding="utf-8")
-    (run / "config.yaml").write_text(saved.replace("  mixed: 0\n", ""), encoding="utf-8")
+    (run / "config.yaml").write_text(saved.replace("  shuffle_buffer_tokens: 0\n", ""), encoding="utf-8")
     assert main(["verify", str(run), "--quiet"]) == 0
     assert pretrain(config, run) == 2
-    assert f"data.mixed: was 0, is {DataConfig().mixed}" in capsys.readouterr().err
+    assert f"data.shuffle_buffer_tokens: was 0, is {DataConfig().shuffle_buffer_tokens}" in capsys.readouterr().err
 
 
 def test_a_folder_in_use_by_another_process_is_left_alone(
@@ -636,15 +638,15 @@ def test_all_selected_held_out_tokens_are_masked_unlike_in_training(finished: tu
 
 def test_the_mixing_setting_affects_training_but_not_evaluation(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
-    config = replace(config, data=replace(config.data, mixed=0))
+    config = replace(config, data=replace(config.data, shuffle_buffer_tokens=0))
     (train, *_), (evaluation, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
-    assert (train.mixed, evaluation.mixed) == (0, DataConfig().mixed)
+    assert (train.mixed, evaluation.mixed) == (0, DataConfig().shuffle_buffer_tokens)
     assert train.seed != evaluation.seed  # different random numbers, even if both splits have the same text
 
 
 def test_the_share_applies_to_training_data_not_to_held_out_data(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
-    config = replace(config, data=replace(config.data, share=0.25))
+    config = replace(config, data=replace(config.data, fraction=0.25))
     (train, *_), (evaluation, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
     assert (len(train.items), len(evaluation.items)) == (round(len(corpus.train) / 4), len(corpus.held_out))
 
@@ -699,7 +701,7 @@ def test_evaluation_uses_all_batches_if_more_are_requested(finished: tuple[Path,
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_makes_the_lanes_of_its_own_micro_batches(config: Path, rank: int) -> None:
-    loaded = load(config, ["data.lanes=4", "train.micro_batches=4"])
+    loaded = load(config, ["data.data_shards=4", "train.micro_batches=4"])
     world = World()
     world.layout, world.rank = ParallelConfig(data=2), rank
     feed, streams = open_streams(loaded, Corpus.open(loaded.corpus), world)
@@ -727,7 +729,7 @@ def test_tensorboard_files_are_written_on_request(config: Path, tmp_path: Path) 
     ("override", "expected"),
     [
         ("corpus=nowhere", "is not a corpus"),
-        ("objectives.sentence_reordering.max_len=40000", "do not fit into data.batch_tokens"),
+        ("objectives.sentence_reordering.max_len=40000", "do not fit into data.micro_batch_tokens"),
         ("data.max_len=600", "cannot hold one sample"),
         ("model.max_positions=16", "need as many positions"),
         ("model.start_from=nowhere", "no such folder"),
@@ -952,7 +954,7 @@ def test_learned_tasks_cannot_be_removed_from_the_schedule(
 
 
 def test_a_run_that_saved_nothing_restarts_with_the_new_settings(config: Path, tmp_path: Path) -> None:
-    assert pretrain(config, tmp_path / "run", "--set", "data.max_len=600", "--set", "data.batch_tokens=1024") == 2
+    assert pretrain(config, tmp_path / "run", "--set", "data.max_len=600", "--set", "data.micro_batch_tokens=1024") == 2
     assert pretrain(config, tmp_path / "run", "--set", "schedule.steps_per_task=2") == 0
 
 

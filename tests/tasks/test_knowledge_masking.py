@@ -54,7 +54,7 @@ def test_of_the_selected_tokens_80_percent_are_masked_10_random_10_kept(units: t
 
 
 def test_the_shares_are_configurable() -> None:
-    ids, labels = inner(masked(document([20] * 3000), share=0.4, mask=0.0, random=1.0))
+    ids, labels = inner(masked(document([20] * 3000), mask_rate=0.4, mask_replace_prob=0.0, random_replace_prob=1.0))
     selected = labels != IGNORE
     assert within(int(selected.sum()), len(ids), 0.4)
     assert not (ids == TOKENIZER.mask_id).any()
@@ -65,8 +65,12 @@ def test_the_shares_are_configurable() -> None:
 
 
 @pytest.mark.parametrize(("mask", "random"), [(0.5, 0.2), (0.2, 0.7), (0.0, 0.0)])
-def test_the_shares_of_replacements_are_configurable(mask: float, random: float) -> None:
-    ids, labels = inner(masked(document([20] * 400), units=("token",), share=0.4, mask=mask, random=random))
+def test_the_probabilities_of_replacements_are_configurable(mask: float, random: float) -> None:
+    ids, labels = inner(
+        masked(
+            document([20] * 400), units=("token",), mask_rate=0.4, mask_replace_prob=mask, random_replace_prob=random
+        )
+    )
     selected = labels != IGNORE
     total, same = int(selected.sum()), int((ids[selected] == labels[selected]).sum())
     assert within(int((ids[selected] == TOKENIZER.mask_id).sum()), total, mask)
@@ -82,12 +86,12 @@ def test_labels_are_the_original_tokens_and_all_others_are_unchanged() -> None:
 
 
 def test_with_mask_1_every_selected_token_is_masked() -> None:
-    ids, labels = inner(masked(document([20] * 500), mask=1.0, random=0.0))
+    ids, labels = inner(masked(document([20] * 500), mask_replace_prob=1.0, random_replace_prob=0.0))
     assert (ids[labels != IGNORE] == TOKENIZER.mask_id).all()
 
 
 def test_for_evaluation_every_selected_token_is_masked() -> None:
-    task = KnowledgeMasking(units=("token",), share=0.3, max_len=22)
+    task = KnowledgeMasking(units=("token",), mask_rate=0.3, max_len=22)
     rng = np.random.default_rng(0)
     ids, labels = inner(list(task.measured.samples([document([20] * 500)], TOKENIZER, rng)))
     assert (ids[labels != IGNORE] == TOKENIZER.mask_id).all()
@@ -159,13 +163,16 @@ def test_the_head_bias_is_initialized_to_smoothed_token_frequencies() -> None:
     ("fields", "message"),
     [
         ({"units": ()}, "units: name at least one"),
-        ({"share": 0.0}, "share: expected a number between 0 and 1, found 0.0"),
-        ({"share": 1.0}, "share: expected a number between 0 and 1"),
-        ({"mask": 0.8, "random": 0.3}, "mask and random: expected shares of at most 1 in sum, found 0.8 + 0.3"),
-        ({"mask": -0.1}, "mask and random"),
+        ({"mask_rate": 0.0}, "mask_rate: expected a number between 0 and 1, found 0.0"),
+        ({"mask_rate": 1.0}, "mask_rate: expected a number between 0 and 1"),
+        (
+            {"mask_replace_prob": 0.8, "random_replace_prob": 0.3},
+            "expected probabilities of at most 1 in sum, found 0.8 + 0.3",
+        ),
+        ({"mask_replace_prob": -0.1}, "mask_replace_prob and random_replace_prob: expected"),
     ],
 )
-def test_impossible_shares_raise_an_error(fields: dict, message: str) -> None:
+def test_impossible_rates_raise_an_error(fields: dict, message: str) -> None:
     with pytest.raises(UserError) as caught:
         KnowledgeMasking(**fields)
     assert str(caught.value).startswith(message)

@@ -80,7 +80,7 @@ def batch(step: int) -> Packed:
 
 def train(model: Classifier, scale: LossScale | None, steps: int = 4) -> tuple[Trainer, list[bool]]:
     """Return the trainer, and which steps were skipped."""
-    trainer = Trainer(model, AdamConfig(), clip=0.1, patience=2, seed=0, loss_scale=scale)
+    trainer = Trainer(model, AdamConfig(), clip=0.1, max_bad_steps=2, seed=0, loss_scale=scale)
     skipped = [trainer.step(step, [("task", batch(step))], model.loss, 0.1).skipped for step in range(steps)]
     return trainer, skipped
 

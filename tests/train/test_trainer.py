@@ -50,9 +50,9 @@ def batch(size: int, seed: int = 0, epoch: int = 0) -> Packed:
 
 
 def new_trainer(
-    model: TwoTasks, adam: AdamConfig = ADAM, clip: float = 0.0, patience: int = 3, seed: int = 0
+    model: TwoTasks, adam: AdamConfig = ADAM, clip: float = 0.0, max_bad_steps: int = 3, seed: int = 0
 ) -> Trainer:
-    return Trainer(model, adam, clip=clip, patience=patience, seed=seed)
+    return Trainer(model, adam, clip=clip, max_bad_steps=max_bad_steps, seed=seed)
 
 
 def weights(model: nn.Layer) -> dict[str, np.ndarray]:
@@ -137,7 +137,7 @@ def test_a_head_that_never_trains_keeps_its_initial_weights() -> None:
 def test_separate_moments_equal_those_of_each_task_trained_alone() -> None:
     """Each task's moments average its own gradients, and only its own steps count in the bias correction."""
     model = TwoTasks()
-    trainer = Trainer(model, ADAM, clip=0.0, patience=3, seed=0, separate_moments=True)
+    trainer = Trainer(model, ADAM, clip=0.0, max_bad_steps=3, seed=0, separate_moments=True)
     history: dict[str, list[np.ndarray]] = {"red": [], "blue": []}
     before = weights(model)
     for step, name in enumerate(["red", "blue", "blue", "red", "blue"]):
@@ -162,7 +162,7 @@ def test_training_resumes_from_a_saved_state_bit_for_bit(beta1: float, separate:
     runs = [["red", "blue", "red"], ["blue", "blue"], ["red", "blue"]]
     adam = AdamConfig(beta1=beta1)
     reference_model = TwoTasks()
-    reference = Trainer(reference_model, adam, clip=0.0, patience=3, seed=0, separate_moments=separate)
+    reference = Trainer(reference_model, adam, clip=0.0, max_bad_steps=3, seed=0, separate_moments=separate)
     for step, name in enumerate(name for run in runs for name in run):
         reference.step(step, [(name, batch(8, step))], reference_model.loss, 0.05)
 
@@ -170,7 +170,7 @@ def test_training_resumes_from_a_saved_state_bit_for_bit(beta1: float, separate:
     for run in runs:
         model = TwoTasks()
         model.set_state_dict({name: paddle.to_tensor(value) for name, value in saved.items()})
-        trainer = Trainer(model, adam, clip=0.0, patience=3, seed=0, separate_moments=separate)
+        trainer = Trainer(model, adam, clip=0.0, max_bad_steps=3, seed=0, separate_moments=separate)
         if state is not None:
             trainer.optimizer.set_state(state)
         for name in run:
@@ -279,7 +279,9 @@ def test_separately_clipped_parameters_do_not_shrink_the_other_gradients() -> No
     norms = [norm({name: raw[name] for name in group}) for group in (set(raw) - separate, separate)]
     clip = sum(norms) / 2  # between the two norms: one group is clipped, the other is not
     assert norms[0] != pytest.approx(norms[1], rel=0.1)
-    trainer = Trainer(model, ADAM, clip=clip, patience=3, seed=0, separate_clip_groups=["heads.blue.", "heads.red."])
+    trainer = Trainer(
+        model, ADAM, clip=clip, max_bad_steps=3, seed=0, separate_clip_groups=["heads.blue.", "heads.red."]
+    )
     report = trainer.step(0, [("red", batch(8))], model.loss, 0.1)
     assert report.gradient_norm == pytest.approx(norm(raw), rel=1e-5)
     state = trainer.optimizer.state()
@@ -322,7 +324,7 @@ def test_a_rate_factor_scales_only_its_parameter() -> None:
     for factors in (None, {"table.weight": 0.25}):
         model = TwoTasks()
         before = weights(model)
-        trainer = Trainer(model, ADAM, clip=0.0, patience=3, seed=0, rate_factors=factors)
+        trainer = Trainer(model, ADAM, clip=0.0, max_bad_steps=3, seed=0, rate_factors=factors)
         trainer.step(0, [("red", batch(8))], model.loss, 0.1)
         updates.append({name: value - before[name] for name, value in weights(model).items()})
     for name, update in updates[0].items():
@@ -362,9 +364,9 @@ def test_a_non_finite_step_changes_nothing_and_is_counted(spoil: Callable[[Tenso
     assert same(weights(model), weights(clean))
 
 
-def test_training_stops_after_patience_bad_steps_in_a_row_and_says_where() -> None:
+def test_training_stops_after_max_bad_steps_in_a_row_and_says_where() -> None:
     model = TwoTasks()
-    trainer = new_trainer(model, patience=3)
+    trainer = new_trainer(model, max_bad_steps=3)
     model.spoil = lambda total: total * float("nan")
     for step in (0, 1):
         trainer.step(step, [("red", batch(8))], model.loss, 0.1)
