@@ -235,7 +235,7 @@ class TestSignals:
     [
         ("grid={peak: [2e-5, 2e-5]}", "grid: a value is listed twice"),
         ("grid={batch: [1, 4]}", "grid: batch: has no effect beside train.batch_tokens"),
-        ("train.lr.each_stage=true", "rate.each_stage: fine-tuning has one stage"),
+        ("train.lr.each_stage=true", "lr.each_stage: fine-tuning has one stage"),
         ("plugins=5", "plugins: expected a list"),
         (
             "train={early_stopping_patience: 1, evaluations: 0}",

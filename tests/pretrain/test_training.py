@@ -262,7 +262,7 @@ def test_the_number_of_lanes_cannot_change(
     assert "data.data_shards: was 1, is 2" in offered
     assert "name the keys that may differ: --allow-change train.micro_batches\n" in offered
     assert pretrain(config, run, *changes, "--allow-change", "data", "--allow-change", "train") == 2
-    assert "data.data_shards: is 2, but the run has read its documents in 1 lane so far" in capsys.readouterr().err
+    assert "data.data_shards: is 2, but the run has read its documents in 1 shard so far" in capsys.readouterr().err
 
 
 def test_allowing_a_change_of_an_unknown_key_is_rejected(

@@ -159,6 +159,9 @@ def test_the_head_bias_is_initialized_to_smoothed_token_frequencies() -> None:
     np.testing.assert_allclose(received, [counts / counts.sum()])
 
 
+_SUM = "mask_replace_prob and random_replace_prob: expected probabilities of at most 1 in sum, found 0.8 + 0.3"
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -167,7 +170,7 @@ def test_the_head_bias_is_initialized_to_smoothed_token_frequencies() -> None:
         ({"mask_rate": 1.0}, "mask_rate: expected a number between 0 and 1"),
         (
             {"mask_replace_prob": 0.8, "random_replace_prob": 0.3},
-            "expected probabilities of at most 1 in sum, found 0.8 + 0.3",
+            _SUM,
         ),
         ({"mask_replace_prob": -0.1}, "mask_replace_prob and random_replace_prob: expected"),
     ],
