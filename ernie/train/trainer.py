@@ -43,11 +43,11 @@ class Trainer:
 
     `clip` is the maximum gradient norm (0 disables clipping).  Parameters whose names start with one of the prefixes in
     `separate_clip_groups` form a clipping group of their own: a separate loss that only they learn from may have
-    gradients of a different magnitude.  A step with a non-finite loss or gradient is skipped; after
-    `max_bad_steps` of them in a row, `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they name.
-    `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count as
-    bad.  With `separate_moments` each task has its own AdamW moments, and each step must be of a single task.
-    `world` is the set of processes that train together: all are given the same step and each processes its share of it.
+    gradients of a different magnitude.  A step with a non-finite loss or gradient is skipped; after `max_bad_steps` of
+    them in a row, `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they
+    name.  `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count as bad.
+    With `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  `world` is the
+    set of processes that train together: all are given the same step and each processes its share of it.
     """
 
     def __init__(

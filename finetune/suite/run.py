@@ -166,9 +166,11 @@ def _why_missing(data: DataConfig, split: str) -> str:
 def _finished_scores(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, Any] | None:
     """Return the scores of a complete run with exactly this encoder, these rows and this configuration, or None."""
     config_file, file = folder / CONFIG_FILE, folder / SCORES_FILE
-    if not file.is_file() or not config_file.is_file() or config_file.read_bytes() != dump(config).encode():
+    if not file.is_file() or not config_file.is_file():
         return None
     try:
+        if dump(load(config_file, saved=True)) != dump(config):
+            return None
         scores = read_json(file, {"trials": list, "scores": {str: {str: _SPREAD}}}, "")
         if read_inputs(folder) != inputs_of(encoder, read_splits(config.data), config):
             return None

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ernie.atomic import check_within, inner_folder, make_folder, partial_folder, put, put_text
-from ernie.config import differences, dump, to_dict
+from ernie.config import differences, dump, read, to_dict
 from ernie.data.labeled.read import Split, read_rows
 from ernie.data.labeled.row import Row, RowOptions
 from ernie.data.shards import file_sha256
@@ -48,24 +49,28 @@ _UNRELATED_KEYS = ("output", "seeds", "save_minutes", "grid", "plugins", "publis
 
 
 @contextmanager
-def claim_folder(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> Iterator[None]:
+def claim_folder(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> Iterator[str]:
     """Assign the folder to this run and lock it; `inputs` are the fingerprints of the run's training inputs.
+
+    Yields the identity that checkpoints of the run have.
 
     Raises UserError when it holds something else, when another process is using it, or when it has finished trials, or
     checkpoints of unfinished ones, of another configuration or of other inputs.
     """
-    trials = folder / TRIALS_FOLDER
+    trials, identity = folder / TRIALS_FOLDER, _identity(to_dict(config), inputs)
     if any(trials.glob(f"*/{SCORES_FILE}")) or any(
         Checkpoints(place).latest() for place in trials.glob(f"*/{CHECKPOINTS}")
     ):
         _check_same(config, inputs, folder)
+        identity = _saved_identity(folder)
     check_folder(folder)
     inner_folder(make_folder(folder), TRIALS_FOLDER)
     check_within(folder, folder / MODEL_FOLDER)
     with run_lock(folder):
         put_text(folder / CONFIG_FILE, dump(config))
-        put_text(folder / ORIGIN_FILE, json.dumps({"inputs": inputs, **origin()}, indent=2) + "\n")
-        yield
+        record = {"inputs": inputs, "identity": identity, **origin()}
+        put_text(folder / ORIGIN_FILE, json.dumps(record, indent=2) + "\n")
+        yield identity
 
 
 def check_folder(folder: Path) -> None:
@@ -75,10 +80,20 @@ def check_folder(folder: Path) -> None:
         raise UserError(f"{folder}: is not empty and holds no fine-tuning run; choose another --output")
 
 
-def identity(config: FinetuneConfig, inputs: Mapping[str, str]) -> str:
+def _identity(config: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
     """Return a fingerprint of everything that determines a trial's result, except its own seed and grid point."""
-    tree = {key: value for key, value in to_dict(config).items() if key not in _UNRELATED_KEYS}
+    tree = {key: value for key, value in config.items() if key not in _UNRELATED_KEYS}
     return hashlib.sha256(json.dumps([tree, dict(inputs)], default=str, sort_keys=True).encode()).hexdigest()
+
+
+def _saved_identity(folder: Path) -> str:
+    """Return the identity of the run in a folder.
+
+    It is the one that the run began with, whatever keys were renamed or added since.  A run from before it was recorded
+    has that of the configuration as it was written.
+    """
+    record = read_json(folder / ORIGIN_FILE, {"inputs": {str: str}, "identity?": str}, "Choose another --output.")
+    return record.get("identity") or _identity(read(folder / CONFIG_FILE).plain(), record["inputs"])
 
 
 def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:

@@ -38,7 +38,7 @@ from finetune.report.dev_predictions import write_dev_answers
 from finetune.report.latency import measure_latency, write_latency
 from finetune.train.checkpoint import FOLDER as CHECKPOINTS
 from finetune.train.checkpoint import Evaluation, TrialCheckpoints
-from finetune.train.folder import claim_folder, encoder_fingerprint, identity, inputs_of, keep_model, kept_trial
+from finetune.train.folder import claim_folder, encoder_fingerprint, inputs_of, keep_model, kept_trial
 from finetune.train.loop import best_of, finetune, planned_steps, unlearned
 from finetune.train.trial import SCORES_FILE, Result, Trial, best_trial, check_alike, trial_name
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
@@ -78,10 +78,11 @@ def run(
             say(f"note: {remark}")
     inputs = inputs_of(encoder_fingerprint(ernie), splits, config)
     with ExitStack() as stack:
-        world.on_rank0("opening the run", lambda: stack.enter_context(claim_folder(config, inputs, folder)))
+        claimed = claim_folder(config, inputs, folder)
+        identity = world.on_rank0("opening the run", lambda: stack.enter_context(claimed))
         size = sum(4 * weight.size for weight in ernie.parameters())
         del ernie  # each trial loads its own: do not hold two in memory
-        runner = _Runner(config, task, splits, folder, identity(config, inputs), quiet, world)
+        runner = _Runner(config, task, splits, folder, identity, quiet, world)
         trials: list[Trial] = []
         for point, settings in config.trials():
             for seed in range(config.seed, config.seed + config.seeds):
