@@ -82,9 +82,10 @@ class Hypothesis(NamedTuple):
 
     @classmethod
     def of_json(cls, fields: Sequence[Any]) -> Hypothesis:
-        """Restore it from a list of its fields."""
+        """Restore it from a list of its fields.  One from before probabilities were kept has 1 for each token."""
         values: list[Any] = [as_tuples(field) for field in fields]
-        return cls(*values)
+        found = cls(*values)
+        return found if found.probabilities else found._replace(probabilities=(1.0,) * len(found.tokens))
 
     @property
     def acoustic_score(self) -> float:
