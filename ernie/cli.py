@@ -37,7 +37,7 @@ _TOO_MANY_FILES = os.strerror(errno.EMFILE)
 # The order of our own commands in the help; those of other distributions follow, sorted by name.
 _ORDER = (
     *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "report", "verify", "convert"),
-    *("finetune", "check", "evaluate", "predict", "benchmark", "doctor"),
+    *("finetune", "check", "evaluate", "predict", "benchmark", "migrate", "doctor"),
 )
 
 

@@ -135,6 +135,12 @@ def read(
     return tree
 
 
+def read_files(path: str | Path, part: str = "") -> tuple[Value, dict[Path, Value]]:
+    """Read a YAML file as `read` does; also return each file's own keys, of it and all that it includes, by path."""
+    file, files = find_config(path, part), dict[Path, Value]()
+    return _read(file, (), part, file.parent.resolve(), files), files
+
+
 def from_dict(data: dict[str, Any], where: str = "<dict>") -> Value:
     """Convert plain Python data to a tree of Values, all with the location `where`."""
     if isinstance(data, dict):
@@ -144,8 +150,13 @@ def from_dict(data: dict[str, Any], where: str = "<dict>") -> Value:
     return Value(data, where)
 
 
-def _read(path: Path, including: tuple[Path, ...], part: str, home: Path) -> Value:
-    """Read a file with its includes; what lies outside the folder `home` is foreign."""
+def _read(
+    path: Path, including: tuple[Path, ...], part: str, home: Path, files: dict[Path, Value] | None = None
+) -> Value:
+    """Read a file with its includes; what lies outside the folder `home` is foreign.
+
+    Each file's own keys are added to `files`.
+    """
     resolved = path.resolve()
     if resolved in including:
         chain = " -> ".join(str(step) for step in (*including, resolved))
@@ -161,11 +172,13 @@ def _read(path: Path, including: tuple[Path, ...], part: str, home: Path) -> Val
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
     foreign = not _is_pipe(path) and not resolved.is_relative_to(home)
-    tree = _parse_foreign(text, str(path)) if foreign else _parse(text, str(path))
+    tree = _parse_foreign(text, str(path)) if foreign else parse(text, str(path))
     if not isinstance(tree.data, dict):  # its content is not shown: it may be any file that a stranger's link leads to
         what = "a list" if isinstance(tree.data, list) else "a single value"
         raise ConfigError([f"{tree.where}: expected a mapping of keys, found {what}"])
     include = tree.data.pop("include", None)
+    if files is not None:
+        files[resolved] = tree
     if include is None:
         return tree
     included = include.plain()
@@ -177,7 +190,7 @@ def _read(path: Path, including: tuple[Path, ...], part: str, home: Path) -> Val
     for name in included:
         found = _included(name, path.parent, include, part)
         its_home = found.parent.resolve() if shipped(name, part) == found else home
-        base = _merge(base, _read(found, (*including, resolved), part, its_home))
+        base = _merge(base, _read(found, (*including, resolved), part, its_home, files))
     return _merge(base, tree)
 
 
@@ -216,7 +229,7 @@ def _is_pipe(path: Path) -> bool:
 def _parse_foreign(text: str, name: str) -> Value:
     """Parse a file whose content messages do not show."""
     try:
-        return _parse(text, name).as_foreign()
+        return parse(text, name).as_foreign()
     except ConfigError as error:
         places = [re.match(rf"{re.escape(name)}(:\d+)?", mistake) for mistake in error.mistakes]
         lines = [place[0] if place else name for place in places]
@@ -225,7 +238,8 @@ def _parse_foreign(text: str, name: str) -> Value:
         ) from None
 
 
-def _parse(text: str, name: str) -> Value:
+def parse(text: str, name: str) -> Value:
+    """Parse the text of a YAML file called `name`, without its includes.  Raises ConfigError for bad YAML."""
     mistakes: list[str] = []
     try:
         _check_size(text, name)
@@ -314,7 +328,7 @@ def _override(tree: Value, override: str) -> Value:
     # A mark by itself, such as a delimiter, is meant as one; in YAML it would begin something else, or be nothing.
     given = text.strip()
     is_mark = len(given) == 1 and not given.isalnum() and given != "~"
-    parsed = Value(given, where) if is_mark else _parse(text, f"--set {key.strip()}")
+    parsed = Value(given, where) if is_mark else parse(text, f"--set {key.strip()}")
     value = Value(parsed.data if given else None, where)
     for part in reversed(key.strip().split(".")):
         value = Value({part: value}, where)

@@ -29,6 +29,7 @@ LAYERS = (
         "yaml_tree",
         "renames",
         "config",
+        "migration",
         "metrics",
         "runtime",
         "arguments",
