@@ -18,7 +18,7 @@ from ernie.config import build
 from ernie.errors import UserError
 from ernie.registry import import_plugins
 from ernie.renames import Rename, key_path, renamed
-from ernie.tree import ConfigError, Value, parse, read_files
+from ernie.yaml_tree import ConfigError, Value, parse, read_files
 
 GROUP = "ernie.schemas"  # of entry points, each of the dataclass of a kind of configuration
 _SUFFIXES = (".yaml", ".yml")

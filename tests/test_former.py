@@ -16,10 +16,10 @@ from ernie.data.shards import Corpus
 from ernie.decode.stream import Stream, load_state
 from ernie.model.weights import read_arrays
 from ernie.text.load import load_tokenizer
-from finetune.model import FinetunedModel
-from finetune.recognizer import SpeechRecognizer
-from finetune.speaker import TextSpeaker
-from finetune.translator import TextTranslator
+from inference.recognizer import SpeechRecognizer
+from inference.speaker import TextSpeaker
+from inference.task_model import TaskModel
+from inference.translator import TextTranslator
 
 KEPT = Path(__file__).parent / "former"
 KINDS = ("classify", "tag", "translate", "transcribe", "synthesize")
@@ -67,7 +67,7 @@ def test_a_tokenizer_and_a_corpus_are_read() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fine_tuned_model_answers_as_it_did(kind: str) -> None:
     rows = [json.loads(line) for line in (KEPT / f"{kind}-dev.jsonl").read_text(encoding="utf-8").splitlines()]
-    found: list[Any] = list(FinetunedModel.load(KEPT / kind).predict(rows))
+    found: list[Any] = list(TaskModel.load(KEPT / kind).predict(rows))
     expected = json.loads((KEPT / "answers.json").read_text(encoding="utf-8"))[kind]
     if kind == "synthesize":
         assert [len(answer["audio"]["array"]) for answer in found] == expected
@@ -152,11 +152,11 @@ def test_a_fine_tuned_run_is_where_another_starts(former: Path) -> None:
 
 def test_saved_streams_go_on_as_they_would_have() -> None:
     expected = json.loads((KEPT / "states.json").read_text(encoding="utf-8"))
-    translator = TextTranslator(FinetunedModel.load(KEPT / "translate"))
+    translator = TextTranslator(TaskModel.load(KEPT / "translate"))
     stream = Stream(translator)
     stream.state = load_state(translator, KEPT / "translate.npz")
     assert stream.push("blue") + stream.finish() == expected["translate"][1]
-    recognizer = SpeechRecognizer(FinetunedModel.load(KEPT / "transcribe"))
+    recognizer = SpeechRecognizer(TaskModel.load(KEPT / "transcribe"))
     heard = Stream(recognizer)
     heard.state = load_state(recognizer, KEPT / "transcribe.npz")
     rest = np.array(json.loads((KEPT / "sound.json").read_text())[700:], np.float32)
