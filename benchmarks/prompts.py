@@ -170,7 +170,7 @@ def error_rates(run: Path, prompts: Path, language: Path) -> dict[str, Any]:
         return {"wer": wer(texts, transcripts), "cer": cer(texts, transcripts)}
 
     beam = replace(greedy, beam=BEAM)
-    with_language = {weight: replace(beam, language=language, alpha=weight) for weight in LANGUAGE_WEIGHTS}
+    with_language = {weight: replace(beam, language_model=language, alpha=weight) for weight in LANGUAGE_WEIGHTS}
     best = min(LANGUAGE_WEIGHTS, key=lambda weight: errors("dev", with_language[weight])["wer"])
     return {
         "likeliest letters": errors("test", greedy),

@@ -61,12 +61,12 @@ from tasks.downstream.transcribe import Transcribe
 WORDS = "zero one two three four five six seven eight nine".split()
 RATE, SHORT, LONG = 8000, (2, 5), (8, 12)
 SHAPE = {"layers": 3, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 512}
-AUGMENT = {"speed": 0.1, "time_masks": 1, "time": 12, "bands": 1, "band": 6}
-CHUNKS = {"encoder": "chunks", "before": 1}
+AUGMENT = {"speed": 0.1, "time_masks": 1, "time_width": 12, "freq_masks": 1, "freq_width": 6}
+CHUNKS = {"encoder": "chunks", "left_chunks": 1}
 ARMS: dict[str, dict[str, Any]] = {
     "whole": {"encoder": "whole"},
     "chunks": CHUNKS,
-    "chunks that see far": {**CHUNKS, "before": 4},
+    "chunks that see far": {**CHUNKS, "left_chunks": 4},
     "recurrent": {"encoder": "whole", "recurrent": {"layers": 2, "units": 128}},
     "recurrent in chunks": {**CHUNKS, "recurrent": {"layers": 3, "units": 128}},
     "offset kept": {**CHUNKS, "features": {"remove_dc_offset": False}},

@@ -74,7 +74,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "flow": {"vocoder": "flow"},
     "middle flow": MIDDLE,
     "short flow": SMALL,
-    "no apart": {**SMALL, "apart": 0.0},
+    "no apart": {**SMALL, "log_std_penalty": 0.0},
     "no spectra": {**SMALL, "spectral": 0.0},
 }
 VOICE_TRAINING: dict[str, Any] = {"batch": 8}
@@ -332,7 +332,7 @@ def without_vocoder(voice: TaskModel, text: str) -> list[float]:
     config, (mean, deviation) = task.features, task.statistics.mean_and_deviation()
     frames_FM = np.concatenate([step.frames.numpy().reshape(-1, config.bins) for step in steps_of(head, read)])
     transformed, width, hop = 2 * (config.frequencies - 1), config.window_samples, config.hop_samples
-    bank_KM = np.linalg.pinv(mel_bank(config.rate, transformed, config.bins).toarray())
+    bank_KM = np.linalg.pinv(mel_bank(config.sample_rate, transformed, config.bins).toarray())
     powers_FK = np.exp(frames_FM * deviation + mean) @ bank_KM.T
     magnitudes_FK = np.sqrt(np.maximum(powers_FK, 0))
     window = np.hanning(width)

@@ -39,7 +39,7 @@ class SpeechRecognizer:
                 "this model transcribes whole recordings only; to transcribe live audio, fine-tune with "
                 "task.encoder: chunks"
             )
-        self.rate = task.features.rate
+        self.rate = task.features.sample_rate
         self._decode = in_lines(model.tokenizer.decode)
         self._computing = model.computing
         self._tokens = task.recognizer(model.ernie, model.head)

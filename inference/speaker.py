@@ -84,7 +84,7 @@ class TextSpeaker:
             raise UserError("vocoder: this voice has no flow; train one from it, with task.vocoder: flow")
         check_seed(seed)
         model.eval()  # dropout would still be on in a model that was just trained
-        self.rate = task.features.rate
+        self.rate = task.features.sample_rate
         self._model, self._task, self._vocoder, self._seed = model, task, vocoder, seed
         self._noted: set[str] = set()  # what has been said about texts
 

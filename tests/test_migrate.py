@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+import typing
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ernie.cli import main
 from ernie.config import read
+from ernie.migration import GROUP
+from tasks.base import pretrain_tasks
+from tasks.downstream.base import finetune_tasks
 
 FINETUNE = """\
 # How to find spam.
@@ -175,6 +183,27 @@ def test_a_link_and_the_rights_of_a_file_are_kept(folder: Path) -> None:
 def test_what_is_no_file_is_named(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate", name]) == 2
     assert f"{name}: " in capsys.readouterr().err
+
+
+def former_names(kind: Any) -> Iterator[tuple[str, str]]:
+    """Each field, of a dataclass and of those in it, that has a former name, and that name."""
+    for part in typing.get_args(kind):
+        yield from former_names(part)
+    if is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        for one in fields(kind):
+            yield from ((one.name, former) for former in one.metadata.get("formerly", ()))
+            yield from former_names(hints[one.name])
+
+
+def test_the_documentation_lists_every_renamed_key() -> None:
+    kinds = [point.load() for point in metadata.entry_points(group=GROUP)]
+    kinds += [tasks[name] for tasks in (pretrain_tasks, finetune_tasks) for name in tasks]
+    declared = {names for kind in kinds for names in former_names(kind)}
+    page = (Path(__file__).parents[1] / "docs" / "migrating.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z_.]+)` \| `([a-z_.]+)` \|", page, re.M)
+    assert {(new.rpartition(".")[2], old.rpartition(".")[2]) for new, old in rows} == declared
+    assert len(declared) > 20
 
 
 def test_no_shipped_configuration_has_a_former_name(capsys: pytest.CaptureFixture[str]) -> None:

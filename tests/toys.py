@@ -152,7 +152,7 @@ VOICE = VoiceConfig(
     flow=WaveNetConfig(channels=6, stacks=1, depth=2),
 )
 SYNTHESIZE = Synthesize(
-    max_len=9, features=FeatureConfig(window=0.01, hop=0.005, bins=20), voice=VOICE, crop=0.05, dither=0.3
+    max_len=9, features=FeatureConfig(window=0.01, hop=0.005, bins=20), voice=VOICE, crop=0.05, input_noise_std=0.3
 )
 
 
@@ -240,7 +240,7 @@ TOYS = {
         trained_weight="ernie.embedding.position.weight",
     ),
     "translate": Toy(
-        Translate(max_len=16, wait_k=(2, 1), smoothing=0.0, layers=1),
+        Translate(max_len=16, wait_k=(2, 1), label_smoothing=0.0, layers=1),
         _translate,
         lambda row: {"translation": row["target"]},
         invalid=" ",

@@ -5,13 +5,14 @@ Legend: S samples of sound, F frames, M features of a frame.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ernie.audio.convert import resample
 from ernie.config import check_least
 from ernie.errors import UserError
+from ernie.renames import formerly
 
 _MOST_DECIBELS = 60
 
@@ -21,16 +22,17 @@ class AugmentConfig:
     """The augmentation of training recordings, sampled anew in every epoch.
 
     `speed`: the maximum relative change of speed, sampled for each recording (Ko et al., 2015).  `time_masks` spans of
-    up to `time` frames, and `bands` bands of up to `band` features, are masked (SpecAugment: Park et al., 2019, arXiv
-    1904.08779).  `volume` is the range of the change of loudness in decibels, such as [-20, 6]; [0, 0] changes nothing.
+    up to `time_width` frames, and `freq_masks` bands of up to `freq_width` features, are masked (SpecAugment: Park et
+    al., 2019, arXiv 1904.08779).  `volume` is the range of the change of loudness in decibels, such as [-20, 6]; [0, 0]
+    changes nothing.
     """
 
     speed: float = 0.0
     volume: tuple[float, float] = (0.0, 0.0)
     time_masks: int = 0
-    time: int = 10
-    bands: int = 0
-    band: int = 6
+    time_width: int = field(default=10, metadata=formerly("time"))
+    freq_masks: int = field(default=0, metadata=formerly("bands"))
+    freq_width: int = field(default=6, metadata=formerly("band"))
 
     def __post_init__(self) -> None:
         if not 0 <= self.speed < 0.5:
@@ -43,7 +45,7 @@ class AugmentConfig:
                 f"volume: expected the lowest and the highest change, from -{_MOST_DECIBELS} to {_MOST_DECIBELS} dB, "
                 f"found [{low:g}, {high:g}]"
             )
-        check_least(self, time_masks=0, time=0, bands=0, band=0)
+        check_least(self, time_masks=0, time_width=0, freq_masks=0, freq_width=0)
 
     @property
     def hundredths(self) -> int:
@@ -77,8 +79,8 @@ def mask_spectrum(
     masked_FM = features_FM.copy()
     mean_FM = np.broadcast_to(mean, masked_FM.shape)
     for target, fill, count, max_width in (
-        (masked_FM, mean_FM, config.time_masks, config.time),
-        (masked_FM.T, mean_FM.T, config.bands, config.band),  # views: masking them masks the originals
+        (masked_FM, mean_FM, config.time_masks, config.time_width),
+        (masked_FM.T, mean_FM.T, config.freq_masks, config.freq_width),  # views: masking them masks the originals
     ):
         size = len(target)
         max_width = min(max_width, size // (3 * count)) if count else 0

@@ -19,6 +19,7 @@ import numpy as np
 from ernie.audio.convert import check_rate
 from ernie.config import check_least
 from ernie.errors import UserError
+from ernie.renames import formerly
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -38,10 +39,10 @@ _LOWEST = -3.0  # streaming features: digital silence, of which training sounds 
 class FeatureConfig:
     """The features that an encoder gets of a sound.
 
-    Windows of `window` seconds, one every `hop` seconds, of sound with `rate` samples a second.  `kind` is log_mel, the
-    log power in `bins` bands of the mel scale, or linear, that at every frequency (Amodei et al., 2016, arXiv
-    1512.02595).  `normalize`: over each utterance, over the training set (global), over the frames received lately
-    (streaming), or none.  Utterance statistics are known only at the end, so such features cannot be streamed.
+    Windows of `window` seconds, one every `hop` seconds, of sound with `sample_rate` samples a second.  `kind` is
+    log_mel, the log power in `bins` bands of the mel scale, or linear, that at every frequency (Amodei et al., 2016,
+    arXiv 1512.02595).  `normalize`: over each utterance, over the training set (global), over the frames received
+    lately (streaming), or none.  Utterance statistics are known only at the end, so such features cannot be streamed.
 
     Streaming statistics are those of the training set and of the frames of the last `normalize_seconds`, weighted
     alike; older frames fade exponentially.  Silence does not count, and of a longer pause or steady noise only the
@@ -50,7 +51,7 @@ class FeatureConfig:
     """
 
     kind: Literal["log_mel", "linear"] = "log_mel"
-    rate: int = 8000
+    sample_rate: int = field(default=8000, metadata=formerly("rate"))
     window: float = 0.025
     hop: float = 0.010
     bins: int = 40
@@ -59,7 +60,7 @@ class FeatureConfig:
     remove_dc_offset: bool = True
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
+        check_rate(self.sample_rate, "sample_rate")
         check_least(self, normalize_seconds=0)
         if self.window <= 0:
             raise UserError(f"window: expected more than 0 s, found {self.window:g}")
@@ -76,12 +77,12 @@ class FeatureConfig:
     @property
     def window_samples(self) -> int:
         """The number of samples in a window."""
-        return round(self.window * self.rate)
+        return round(self.window * self.sample_rate)
 
     @property
     def hop_samples(self) -> int:
         """The number of samples from one window to the next."""
-        return max(1, round(self.hop * self.rate))
+        return max(1, round(self.hop * self.sample_rate))
 
     @property
     def frequencies(self) -> int:
@@ -105,7 +106,7 @@ class FeatureConfig:
     @property
     def memory(self) -> float:
         """The number of frames that streaming statistics remember, and that the training set's count as."""
-        return self.normalize_seconds * self.rate / self.hop_samples
+        return self.normalize_seconds * self.sample_rate / self.hop_samples
 
     @property
     def _fft_size(self) -> int:
@@ -259,7 +260,7 @@ class FeatureStream:
         if self._statistics is None:
             return state, np.ones(len(features_FM), bool)
         mean, deviation = self._statistics.mean_and_deviation()
-        hop = self._config.hop_samples / self._config.rate
+        hop = self._config.hop_samples / self._config.sample_rate
         lowest, steady, counts = state.lowest, state.steady, []
         for row in (features_FM - mean) / deviation:
             # Row by row, so that the order of the sum does not depend on the number of frames.
@@ -304,7 +305,7 @@ def _spectra(config: FeatureConfig, windows: np.ndarray) -> np.ndarray:
     power_FK = np.abs(np.fft.rfft(shaped.astype(np.float64), config._fft_size)) ** 2
     if config.kind == "log_mel":
         # A sparse product: the order of a dense product's sums depends on the number of frames.
-        power_FK = mel_bank(config.rate, config._fft_size, config.bins).dot(power_FK.T).T
+        power_FK = mel_bank(config.sample_rate, config._fft_size, config.bins).dot(power_FK.T).T
     return np.log(np.maximum(power_FK, _FLOOR)).astype(np.float32)
 
 

@@ -94,7 +94,7 @@ def _kind(head: bytes, path: Path) -> str:
     if path.suffix.lower() in (".raw", ".pcm", ".sln"):
         return (
             "it has samples alone, without a header that says what they are; 16-bit samples are read from standard "
-            f"input: ernie transcribe RUN - --rate HZ < {path.name}"
+            f"input: ernie transcribe RUN - --sample-rate HZ < {path.name}"
         )
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return f"it is SPHERE compressed by shorten; unpack it, such as with: sph2pipe -f wav {path.name} sound.wav"

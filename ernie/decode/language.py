@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -16,6 +16,7 @@ from ernie.decode.fusion import HotWords, Scorer, WordFusion, WordModel
 from ernie.decode.kenlm import KenlmModel, is_kenlm_binary
 from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.errors import Remark, UserError
+from ernie.renames import formerly
 from ernie.report.words import plural
 from ernie.text.scripts import words_in
 from ernie.text.tokenizer import Tokenizer
@@ -28,8 +29,8 @@ _TRIED, _MANY = 2000, 0.2  # words of a language model that are tried, and the s
 class RankedDecoding:
     """How hypotheses are ranked.
 
-    `beam` hypotheses are kept; with 1 decoding is greedy.  `language` is a language model, an ARPA file of the
-    vocabulary's tokens or of words, or a binary file of KenLM; `language_of` says of which, where it is not plain.  Its
+    `beam` hypotheses are kept; with 1 decoding is greedy.  `language_model` is an ARPA file of the vocabulary's tokens
+    or of words, or a binary file of KenLM; `language_model_unit` says of which, where it is not plain.  Its
     log-probabilities are weighted by `alpha` in a beam, and `beta` is added for each token or word: by default what
     makes an average one cost nothing (`alpha` times the entropy of the model).  `unknown` is added to the
     log-probability of words that it lacks.  `hot_words` is a file with a word or phrase a line, each of whose tokens
@@ -37,8 +38,8 @@ class RankedDecoding:
     """
 
     beam: int = 1
-    language: Path | None = None
-    language_of: Literal["auto", "tokens", "words"] = "auto"
+    language_model: Path | None = field(default=None, metadata=formerly("language"))
+    language_model_unit: Literal["auto", "tokens", "words"] = field(default="auto", metadata=formerly("language_of"))
     alpha: float = 0.5
     beta: float | None = None
     unknown: float = -10.0
@@ -54,8 +55,8 @@ class RankedDecoding:
                 raise UserError(f"{name}: expected a finite number, found {value:g}")
         if self.hot_words is not None and self.beam == 1:
             raise UserError("hot_words: they rank hypotheses; keep several, such as beam: 16")
-        if self.language is not None and self.beam == 1:
-            raise UserError("language: a language model ranks hypotheses; keep several, such as beam: 16")
+        if self.language_model is not None and self.beam == 1:
+            raise UserError("language_model: it ranks hypotheses; keep several, such as beam: 16")
 
     def check_files(self, tokenizer: Tokenizer, special: Iterable[int]) -> None:
         """Raise UserError if the files do not fit the vocabulary; warn if they hardly do.
@@ -64,11 +65,11 @@ class RankedDecoding:
         """
         if self.hot_words is not None:
             hot_phrases(self.hot_words, tokenizer)
-        if self.language is None:
+        if self.language_model is None:
             return
-        model, left_out = language_model(self.language), {*special}
+        model, left_out = language_model(self.language_model), {*special}
         tokens = [token for i, token in enumerate(tokenizer.tokens) if i not in left_out]
-        if is_of_words(model, tokens, self.language_of):
+        if is_of_words(model, tokens, self.language_model_unit):
             self._check_words(model, tokens, tokenizer)
         else:
             self._check_tokens(model, tokens)
@@ -79,11 +80,13 @@ class RankedDecoding:
         known = sum(model.knows(token) for token in tokens)
         if not known:
             raise UserError(
-                f"task.language: {self.language} knows none of the vocabulary's tokens, such as '{tokens[-1]}'; learn "
-                "it from texts that this tokenizer has cut into tokens"
+                f"task.language_model: {self.language_model} knows none of the vocabulary's tokens, such as "
+                f"'{tokens[-1]}'; learn it from texts that this tokenizer has cut into tokens"
             )
         if known < len(tokens) / 2:
-            remark = f"task.language: {self.language} knows {known:,} of the vocabulary's {len(tokens):,} tokens"
+            remark = (
+                f"task.language_model: {self.language_model} knows {known:,} of the vocabulary's {len(tokens):,} tokens"
+            )
             warnings.warn(f"{remark}; all others are as likely as any unknown one to it", Remark, stacklevel=4)
 
     def _check_words(self, model: WordModel, tokens: Sequence[str], tokenizer: Tokenizer) -> None:
@@ -94,23 +97,25 @@ class RankedDecoding:
         hint = "" if parted is None else f"; each character of '{parted}' is a word: learn it from characters"
         if tried and len(lost) == len(tried):
             raise UserError(
-                f"task.language: {self.language} knows none of the vocabulary's tokens, such as '{tokens[-1]}', and "
-                f"the vocabulary writes none of its words, such as '{lost[0]}'; capitals and accents count{hint}"
+                f"task.language_model: {self.language_model} knows none of the vocabulary's tokens, such as "
+                f"'{tokens[-1]}', and the vocabulary writes none of its words, such "
+                f"as '{lost[0]}'; capitals and accents count{hint}"
             )
         if len(lost) > _MANY * len(tried):
             warnings.warn(
-                f"task.language: of {len(tried):,} words of {self.language} that were tried, the vocabulary writes "
-                f"{len(lost):,} differently or not at all, such as '{lost[0]}': what is said cannot match them{hint}",
+                f"task.language_model: of {len(tried):,} words of {self.language_model} that were tried, the "
+                f"vocabulary writes {len(lost):,} differently or not at all, such as '{lost[0]}': what is said cannot "
+                f"match them{hint}",
                 Remark,
                 stacklevel=4,
             )
 
     def remarks_on_language(self, texts: Iterable[str], tokenizer: Tokenizer) -> list[str]:
         """Return a remark if the language model lacks many of the words, or tokens, that texts are written with."""
-        if self.language is None:
+        if self.language_model is None:
             return []
-        model = language_model(self.language)
-        if is_of_words(model, tokenizer.tokens, self.language_of):
+        model = language_model(self.language_model)
+        if is_of_words(model, tokenizer.tokens, self.language_model_unit):
             written, kind = lru_cache(maxsize=None)(lambda word: _as_written(word, tokenizer)), "word"
             units = [each for text in texts for word in words_in(text) for each in written(word)]
         else:
@@ -120,8 +125,8 @@ class RankedDecoding:
         if len(unknown) <= _MANY * len(units):
             return []
         return [
-            f"{len(unknown):,} of {plural(len(units), kind)} of the transcripts are unknown to {self.language}, such "
-            f"as '{unknown[0]}'"
+            f"{len(unknown):,} of {plural(len(units), kind)} of the transcripts are unknown to {self.language_model}, "
+            f"such as '{unknown[0]}'"
         ]
 
     def beam_search(self, tokenizer: Tokenizer, blank: int) -> Beam:
@@ -130,11 +135,11 @@ class RankedDecoding:
         if self.hot_words is not None:
             phrases = hot_phrases(self.hot_words, tokenizer)
             scorers.append(HotWords(phrases, self.hot_weight, tokenizer.decode))
-        if self.language is None:
+        if self.language_model is None:
             return Beam(blank, self.beam, alpha=self.alpha, beta=self.beta or 0.0, scorers=tuple(scorers))
-        model, names = language_model(self.language), tokenizer.tokens
+        model, names = language_model(self.language_model), tokenizer.tokens
         beta = self.alpha * model.entropy() if self.beta is None else self.beta
-        if is_of_words(model, names, self.language_of):
+        if is_of_words(model, names, self.language_model_unit):
             fusion = WordFusion(model, tokenizer.decode, self.alpha, beta, self.unknown)
             return Beam(blank, self.beam, scorers=(*scorers, fusion))
 

@@ -210,7 +210,7 @@ class TokenRecognizer:
         self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
         self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
         self._decoder, self._beam, self._never = decoder, beam, list(never)
-        self._features, self._width, self._rate = FeatureStream(config, statistics), config.features, config.rate
+        self._features, self._width, self._rate = FeatureStream(config, statistics), config.features, config.sample_rate
 
     def begin(self, streams: int = 1) -> RecognitionState:
         """Return the state of streams before their first sample."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ernie.atomic import check_within, inner_folder, make_folder, partial_folder, put, put_text
-from ernie.config import differences, dump, read, to_dict
+from ernie.config import differences, dump, from_dict, read, to_dict
 from ernie.data.labeled.read import Split, read_rows
 from ernie.data.labeled.row import Row, RowOptions
 from ernie.data.shards import file_sha256
@@ -27,6 +27,7 @@ from ernie.model.pretrained import TASK_FILE
 from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
 from ernie.registry import plugin_sources
+from ernie.renames import key_path, renamed
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import run_lock
 from ernie.train.origin import origin
@@ -114,8 +115,18 @@ def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path)
 
 
 def read_inputs(folder: Path) -> dict[str, str]:
-    """Return the fingerprints of a run's training inputs.  Raises UserError when they cannot be read."""
-    return read_json(folder / ORIGIN_FILE, {"inputs": {str: str}}, "Choose another --output.")["inputs"]
+    """Return the fingerprints of a run's training inputs, under today's names of the task's fields.
+
+    Raises UserError when they cannot be read.
+    """
+    inputs = read_json(folder / ORIGIN_FILE, {"inputs": {str: str}}, "Choose another --output.")["inputs"]
+    fields = {name.removeprefix("task."): digest for name, digest in inputs.items() if name.startswith("task.")}
+    if not fields:
+        return inputs
+    kind = type(load(folder / CONFIG_FILE, saved=True).task)
+    renames = renamed(kind, from_dict(fields), exact=True)[1]
+    names = {f"task.{key_path(rename.path)}": f"task.{key_path(rename.new)}" for rename in renames}
+    return {names.get(name, name): digest for name, digest in inputs.items()}
 
 
 def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], config: FinetuneConfig) -> dict[str, str]:

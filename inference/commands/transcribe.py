@@ -1,12 +1,12 @@
 """Transcribe sound files, or live audio, with a model that was fine-tuned for it.
 
 One output line per file, an empty one for a file that cannot be transcribed; the exit status is then 2.  With - in
-place of a file, 16-bit mono PCM at the model's rate, or at --rate, is read from standard input, and words are written
-as they are said; the model must have been trained in chunks (task.encoder: chunks).
+place of a file, 16-bit mono PCM at the model's rate, or at --sample-rate, is read from standard input, and words are
+written as they are said; the model must have been trained in chunks (task.encoder: chunks).
 
   ernie transcribe runs/digits call.wav
   ernie transcribe runs/digits --show-times *.flac
-  ernie transcribe runs/digits --beam 16 --language words.arpa --alpha 0.5 call.wav
+  ernie transcribe runs/digits --beam 16 --language-model words.arpa --alpha 0.5 call.wav
   ernie transcribe runs/digits --to srt talk.wav > talk.srt
   arecord -t raw -f S16_LE -r 8000 | ernie transcribe runs/digits --pause 0.8 -
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ernie.arguments import add_plugin, add_precision, add_quiet
+from ernie.renames import add_renamed_flag
 
 if TYPE_CHECKING:
     from tasks.downstream.transcribe import Transcribe
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--beam", type=int, metavar="N", help="hypotheses to keep (default: the model's task.beam)")
     parser.add_argument(
-        "--language", type=Path, metavar="FILE", help="ARPA or KenLM file that ranks them (task.language)"
+        "--language-model", type=Path, metavar="FILE", help="ARPA or KenLM file that ranks them (task.language_model)"
     )
     parser.add_argument("--alpha", type=float, metavar="A", help="the weight of its log probabilities (task.alpha)")
     parser.add_argument("--beta", type=float, metavar="B", help="what each token or word adds (task.beta)")
@@ -60,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hot-weight", type=float, metavar="W", help="what each of their tokens adds (task.hot_weight)"
     )
     parser.add_argument("--n-best", type=int, metavar="N", help="alternatives of each sound, with --to jsonl")
-    parser.add_argument("--rate", type=int, metavar="HZ", help="of standard input (default: the model's)")
+    parser.add_argument("--sample-rate", type=int, metavar="HZ", help="of standard input (default: the model's)")
+    add_renamed_flag(parser, "--language", "--language-model")
+    add_renamed_flag(parser, "--rate", "--sample-rate")
     add_precision(parser)
     add_quiet(parser, "print only the transcripts")
 
@@ -79,12 +82,12 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"--show-times: --to {arguments.to} has the times of words anyway; give one of them")
     if arguments.n_best is not None and (arguments.to != "jsonl" or arguments.sounds == ["-"]):
         raise UserError("--n-best: the alternatives of whole files are written as JSON lines; add --to jsonl")
-    if arguments.rate is not None and arguments.sounds != ["-"]:
-        raise UserError("--rate: files say themselves which rate they have; it is for standard input, -")
+    if arguments.sample_rate is not None and arguments.sounds != ["-"]:
+        raise UserError("--sample-rate: files say themselves which one they have; it is for standard input, -")
     if arguments.channel is not None and arguments.sounds == ["-"]:
         raise UserError("--channel: standard input has one channel; it is for files")
-    if arguments.rate is not None:
-        check_rate(arguments.rate, "--rate")
+    if arguments.sample_rate is not None:
+        check_rate(arguments.sample_rate, "--sample-rate")
     require_paddle()
 
     from inference.captions import CaptionWriter
@@ -99,7 +102,7 @@ def main(arguments: argparse.Namespace) -> int:
     captions = None if arguments.to == "text" else CaptionWriter(arguments.to, sys.stdout)
     log = None if arguments.quiet else sys.stderr
     if arguments.sounds == ["-"]:
-        from_samples(model, standard_input(), arguments.show_times, sys.stdout, log, arguments.rate, captions)
+        from_samples(model, standard_input(), arguments.show_times, sys.stdout, log, arguments.sample_rate, captions)
     else:
         from_files(model, arguments.sounds, arguments.show_times, sys.stdout, log, captions)
     return 0

@@ -48,7 +48,7 @@ def from_files(
         require_file(file)
     task = transcribe_task(model)
     selection = Selection(channel=_channel_of_files(task))
-    rate, left_out = task.features.rate, LeftOut("could not be transcribed", "file")
+    rate, left_out = task.features.sample_rate, LeftOut("could not be transcribed", "file")
     for name, file in zip(names, files, strict=True):
         try:
             wave = read_wave(file, rate, name, selection)

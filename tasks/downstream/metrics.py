@@ -378,7 +378,7 @@ def _cepstra(wave: Wave) -> np.ndarray:
     """Return the mel cepstra (frames, 12) of a sound, padded to at least one window."""
     from scipy.fft import dct
 
-    config = FeatureConfig(rate=wave.rate, bins=24, normalize="none", remove_dc_offset=False)
+    config = FeatureConfig(sample_rate=wave.rate, bins=24, normalize="none", remove_dc_offset=False)
     samples = np.pad(wave.samples, (0, max(0, config.window_samples - len(wave.samples))))
     amplitudes = features(config, samples) / 2  # from log power to log amplitude
     return dct(amplitudes, type=2, norm="ortho", axis=1)[:, 1 : 1 + _CEPSTRA]

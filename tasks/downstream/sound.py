@@ -115,12 +115,12 @@ class SoundTask(FinetuneTask):
         cell, column = row.cell(self.audio), f"column '{self.audio}'"
         selection = self._selection(row)
         if isinstance(cell, Mapping) and isinstance(held := cell.get("bytes"), bytes):
-            return read_wave(BytesIO(held), self.features.rate, cell.get("path") or column, selection)
+            return read_wave(BytesIO(held), self.features.sample_rate, cell.get("path") or column, selection)
         file = self._file(row)
         if file is None:
-            return as_wave(cell, self.features.rate, column, selection)
+            return as_wave(cell, self.features.sample_rate, column, selection)
         require_file(file, pipes=False)
-        return read_wave(file, self.features.rate, selection=selection)
+        return read_wave(file, self.features.sample_rate, selection=selection)
 
     def _selection(self, row: Row) -> Selection:
         """Return what is read of a row's sound.  Raises UserError for cells that do not say so."""

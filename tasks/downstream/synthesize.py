@@ -23,6 +23,7 @@ from ernie.data import seeded_rng
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
+from ernie.renames import formerly
 from ernie.text.load import load_tokenizer
 from ernie.text.pronounce import all_pronounceable, read_dictionary, to_phonemes
 from ernie.text.spoken_form import SpokenLanguage, has_digits, is_unspoken, spoken_form
@@ -54,14 +55,14 @@ class Synthesize(SoundTask):
     Words are transcribed with `dictionary`, a file in the format of the CMU dictionary; without one, and for words that
     it lacks, they stay as they are.  A decoder predicts frames of `features`, and `voice` configures the networks that
     turn them into sound.  With `vocoder: wavenet` everything is trained jointly, the vocoder on segments of `crop`
-    seconds, and noise of `dither` times the samples' standard deviation is added to the WaveNet's input, so that it
-    learns to compensate for errors of its own (Valin and Skoglund, 2019, arXiv 1810.11846, section 3.5).  With
+    seconds, and noise of `input_noise_std` times the samples' standard deviation is added to the WaveNet's input, so
+    that it learns to compensate for errors of its own (Valin and Skoglund, 2019, arXiv 1810.11846, section 3.5).  With
     `end_to_end` the vocoder's loss also trains the decoder and the encoder, as in the paper; otherwise they are trained
     on frames alone.  With `flow` only a flow is trained, which generates all samples in parallel: it is distilled from
-    the voice of the run `teacher`, by the divergence between the two plus `apart` times the squared difference of their
-    log deviations, and `spectral` times the distance of the spectra of its output from those of the recordings, both
-    brought to a standard deviation of 0.1.  No recording is longer than `longest` seconds.  `pace` is the letters per
-    decoder step and `loudness` the samples' standard deviation; default: means over the train rows.
+    the voice of the run `teacher`, by the divergence between the two plus `log_std_penalty` times the squared
+    difference of their log deviations, and `spectral` times the distance of the spectra of its output from those of the
+    recordings, both brought to a standard deviation of 0.1.  No recording is longer than `longest` seconds.  `pace` is
+    the letters per decoder step and `loudness` the samples' standard deviation; default: means over the train rows.
 
     `text_normalization` writes numbers, dates, units and abbreviations as words of a language first.  `learned` are the
     tokens that the voice can say; default: those of the train rows' texts.  A text with more than a tenth of others is
@@ -76,9 +77,9 @@ class Synthesize(SoundTask):
     vocoder: Literal["wavenet", "flow"] = "wavenet"
     teacher: Path | None = None
     crop: float = 0.5
-    dither: float = 0.0
+    input_noise_std: float = field(default=0.0, metadata=formerly("dither"))
     end_to_end: bool = False
-    apart: float = 4.0
+    log_std_penalty: float = field(default=4.0, metadata=formerly("apart"))
     spectral: float = 1.0
     longest: float = 10.0
     pace: float = 0.0
@@ -108,7 +109,7 @@ class Synthesize(SoundTask):
                 f"crop: {self.crop:g} s are less than one window of {self.features.window:g} s, by which spectra are "
                 "compared"
             )
-        for name in ("apart", "spectral", "dither", "pace", "loudness"):
+        for name in ("log_std_penalty", "spectral", "input_noise_std", "pace", "loudness"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}: expected at least 0, found {getattr(self, name):g}")
         if self.features.normalize not in ("global", "none"):
@@ -133,7 +134,7 @@ class Synthesize(SoundTask):
     @property
     def crop_steps(self) -> int:
         """The number of steps in a training segment of the vocoder."""
-        return max(1, round(self.crop * self.features.rate / self.step_samples))
+        return max(1, round(self.crop * self.features.sample_rate / self.step_samples))
 
     def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
         if self.teacher is not None:
@@ -330,7 +331,7 @@ class Synthesize(SoundTask):
         return self.wave(row)
 
     def prediction(self, answer: Answer) -> Wave:
-        return as_wave(answer["audio"], self.features.rate, "the answer")
+        return as_wave(answer["audio"], self.features.sample_rate, "the answer")
 
     def least_weights(self, width: int) -> int:
         flows = self.voice.flows * self.voice.flow.least_weights if self.vocoder == "flow" else 0
@@ -427,7 +428,7 @@ class Synthesize(SoundTask):
         inside_NR, begun_NS = map(_tensor, masks)
         noise_NS = np.stack([rng.standard_normal(samples_NS.shape[1]) for rng in generators])
         if self.vocoder == "wavenet":
-            dither_NS = _tensor(self.dither * self.loudness * noise_NS) if self.dither else None
+            dither_NS = _tensor(self.input_noise_std * self.loudness * noise_NS) if self.input_noise_std else None
             return voice_loss.likelihood_loss(
                 head, conditioner_NSH, _tensor(samples_NS), inside_NR, begun_NS, dither_NS
             )
@@ -439,7 +440,7 @@ class Synthesize(SoundTask):
             begun_NS,
             _tensor(noise_NS),
             self.features,
-            self.apart,
+            self.log_std_penalty,
             self.spectral,
         )
 
@@ -461,7 +462,7 @@ class Synthesize(SoundTask):
             parts = () if example.empty else self.spoken(ernie, head, example.samples[0].ids, task_id)
             samples = np.concatenate([np.zeros(0, np.float32), *parts])
             array = [round(float(sample), _DIGITS) for sample in samples]
-            answers.append({"audio": {"array": array, "sampling_rate": self.features.rate}})
+            answers.append({"audio": {"array": array, "sampling_rate": self.features.sample_rate}})
         return answers
 
     def spoken(
@@ -490,7 +491,7 @@ class Synthesize(SoundTask):
         generator = WaveNetVocoder(head.wavenet, rng) if flow is None else FlowVocoder(flow, rng)
         with paddle.no_grad():
             encoded_LD = ernie.encode_packed(pack([Sample(ids, np.zeros(len(ids), np.int64))]), task_id)
-        steps = chunk or max(1, round(0.25 * self.features.rate / self.step_samples))
+        steps = chunk or max(1, round(0.25 * self.features.sample_rate / self.step_samples))
         yield from speak(head, encoded_LD, ids, generator, steps)
 
     def _spoken_text(self, row: Row) -> str:

@@ -29,6 +29,7 @@ from ernie.decode.language import RankedDecoding
 from ernie.decode.segmentation import Segmentation
 from ernie.decode.words import in_lines, timed_words
 from ernie.errors import UserError
+from ernie.renames import formerly
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
@@ -62,13 +63,13 @@ class Transcribe(SoundTask, RankedDecoding):
 
     The encoder reads at most `max_len` vectors, one per four feature frames.  `augment` configures the augmentation of
     the training sounds, sampled anew in every epoch.  `encoder` says what a vector sees of its sound: the `whole`, or
-    `chunks`, its own chunk of `chunk` vectors and `before` chunks before it, for streaming recognition.  With
+    `chunks`, its own chunk of `chunk_size` vectors and `left_chunks` before it, for streaming recognition.  With
     `recurrent`, layers of gated units, whose state covers all chunks before, replace the encoder's.  With `n_best`
     answers have so many alternatives of a whole sound.  With `decoder: attention` CTC only cuts the sound into
     segments, and a decoder of `layers` generates the tokens of each (SMLTA, see `ernie.decode.truncated_attention`),
     seeing `look_back` vectors before a segment and `look_ahead` after it; none is longer than `longest`.  It sees the
     last `history` tokens, segment ends included, and each segment is encoded with the `abstractions` of so many tokens
-    before it, if any (SMLTA2).  `decoder: global` attends to the whole sound once it is over.  `ctc_share` is the
+    before it, if any (SMLTA2).  `decoder: global` attends to the whole sound once it is over.  `ctc_weight` is the
     weight of CTC in the loss.  `scoring` says what counts in the error rates.  In streaming recognition a line of text
     ends after `pause` seconds in which nothing is said, 0 for never; once a line has lasted `longest_line` seconds,
     after a quarter of that.
@@ -78,8 +79,8 @@ class Transcribe(SoundTask, RankedDecoding):
     max_len: int = 512
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     encoder: Literal["whole", "chunks"] = "whole"
-    chunk: int = 8
-    before: int = 4
+    chunk_size: int = field(default=8, metadata=formerly("chunk"))
+    left_chunks: int = field(default=4, metadata=formerly("before"))
     recurrent: RecurrentConfig | None = None
     n_best: int = 1
     decoder: Literal["ctc", "attention", "global"] = "ctc"
@@ -89,17 +90,27 @@ class Transcribe(SoundTask, RankedDecoding):
     longest: int = 50
     history: int = 4
     abstractions: int = 0
-    ctc_share: float = 0.5
+    ctc_weight: float = field(default=0.5, metadata=formerly("ctc_share"))
     pause: float = 0.0
     longest_line: float = 20.0
     scoring: ScoringConfig = field(default_factory=ScoringConfig)
 
     known_metrics: ClassVar = {"wer": wer, "cer": cer}
     default_metrics: ClassVar = 2
-    files: ClassVar = ("language", "hot_words")
+    files: ClassVar = ("language_model", "hot_words")
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
     decoding_fields: ClassVar = (
-        *("beam", "language", "language_of", "alpha", "beta", "unknown", "hot_words", "hot_weight", "n_best"),
+        *(
+            "beam",
+            "language_model",
+            "language_model_unit",
+            "alpha",
+            "beta",
+            "unknown",
+            "hot_words",
+            "hot_weight",
+            "n_best",
+        ),
         *("pause", "longest_line", "scoring", "channel"),
     )
     column_fields: ClassVar = ("audio", "label")
@@ -107,7 +118,7 @@ class Transcribe(SoundTask, RankedDecoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_ranking()
-        check_least(self, chunk=1, before=0, layers=1, look_back=0, look_ahead=0, longest=1, history=1)
+        check_least(self, chunk_size=1, left_chunks=0, layers=1, look_back=0, look_ahead=0, longest=1, history=1)
         check_least(self, abstractions=0)
         check_most(self, layers=MOST_LAYERS)
         if self.encoder == "chunks" and self.features.normalize == "utterance":
@@ -115,8 +126,8 @@ class Transcribe(SoundTask, RankedDecoding):
                 "features.normalize: an utterance's mean is known at its end only, and chunks are processed before it; "
                 "choose global, streaming or none"
             )
-        if not 0 < self.ctc_share < 1:
-            raise UserError(f"ctc_share: expected a share between 0 and 1, found {self.ctc_share:g}")
+        if not 0 < self.ctc_weight < 1:
+            raise UserError(f"ctc_weight: expected a number between 0 and 1, found {self.ctc_weight:g}")
         if not 1 <= self.n_best <= self.beam:
             raise UserError(f"n_best: expected 1 to {self.beam}, as many as beam keeps, found {self.n_best}")
         if self.n_best > 1 and (self.decoder != "ctc" or self.pause):
@@ -134,12 +145,12 @@ class Transcribe(SoundTask, RankedDecoding):
             raise UserError("abstractions: they are made of segments, which decoder: attention reads")
 
     def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> Transcribe:
-        if given.get("beam") == 1 and "language" not in given:
-            given = {"hot_words": None, "n_best": 1, **given, "language": None}  # which rank several hypotheses
+        if given.get("beam") == 1 and "language_model" not in given:
+            given = {"hot_words": None, "n_best": 1, **given, "language_model": None}  # which rank several hypotheses
         changed = super().decoding_with(given, tokenizer)
         if changed.beam == 1 and given.keys() & {"alpha", "beta"}:
             raise UserError("alpha and beta rank hypotheses; keep several, such as beam: 16")
-        if changed.language is None and "alpha" in given:
+        if changed.language_model is None and "alpha" in given:
             raise UserError("alpha weights a language model, and there is none")
         return changed
 
@@ -149,17 +160,17 @@ class Transcribe(SoundTask, RankedDecoding):
 
         Twice the attention span: no two vectors that see each other have the same position.
         """
-        return 2 * (self.before + 1) * self.chunk if self.encoder == "chunks" else None
+        return 2 * (self.left_chunks + 1) * self.chunk_size if self.encoder == "chunks" else None
 
     @property
     def vector_seconds(self) -> float:
         """The time between two vectors in seconds."""
-        return STRIDE * self.features.hop_samples / self.features.rate
+        return STRIDE * self.features.hop_samples / self.features.sample_rate
 
     def seconds(self, frame: int) -> float:
         """Return the time of the middle of a frame in a sound, in seconds."""
         samples = frame * self.features.hop_samples + self.features.window_samples / 2
-        return round(samples / self.features.rate, 3)
+        return round(samples / self.features.sample_rate, 3)
 
     @property
     def token_window(self) -> int | None:
@@ -171,8 +182,8 @@ class Transcribe(SoundTask, RankedDecoding):
             super().check_fits(positions, encoder)
         elif self.period > positions:
             raise UserError(
-                f"task.chunk: chunks of {self.chunk} vectors and {self.before} before them take {self.period} "
-                f"positions, twice as many as are seen, and {encoder} has {positions}"
+                f"task.chunk_size: chunks of {self.chunk_size} vectors and {self.left_chunks} before them take "
+                f"{self.period} positions, twice as many as are seen, and {encoder} has {positions}"
             )
         if self.token_window is not None and 2 * self.token_window > positions:
             raise UserError(
@@ -277,7 +288,7 @@ class Transcribe(SoundTask, RankedDecoding):
         layers = 0 if self.decoder == "ctc" else self.layers
         recurrent = None
         if self.recurrent is not None:
-            chunk = self.chunk if self.encoder == "chunks" else None
+            chunk = self.chunk_size if self.encoder == "chunks" else None
             recurrent = RecurrentEncoder(model.config.hidden_size, self.recurrent, chunk)
         blank = tokenizer_of(model).pad_id
         width = self.features.features
@@ -304,7 +315,7 @@ class Transcribe(SoundTask, RankedDecoding):
 
     def _perturbed(self, sound: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Perturb the volume of a sound, and its speed unless it would become too short for its labels, or too long."""
-        changed = perturb_speed(sound, self.features.rate, self.augment, rng)
+        changed = perturb_speed(sound, self.features.sample_rate, self.augment, rng)
         count = vector_count(self.features.frames(len(changed)))
         kept = changed if min_vectors(labels) <= count <= self.max_len else sound
         return change_volume(kept, self.augment, rng)
@@ -313,7 +324,7 @@ class Transcribe(SoundTask, RankedDecoding):
         """Return the attention mask of the encoder."""
         from ernie.kernels.mask import Mask
 
-        return Mask.chunk(layout, self.chunk, self.before) if self.encoder == "chunks" else None
+        return Mask.chunk(layout, self.chunk_size, self.left_chunks) if self.encoder == "chunks" else None
 
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         period = head.frontend.period if head.training else None
@@ -346,7 +357,7 @@ class Transcribe(SoundTask, RankedDecoding):
         return self._with_attention(ctc, attention)
 
     def _with_attention(self, ctc: Loss, attention: Loss) -> Loss:
-        return replace(ctc, total=self.ctc_share * ctc.total + (1 - self.ctc_share) * attention.total)
+        return replace(ctc, total=self.ctc_weight * ctc.total + (1 - self.ctc_weight) * attention.total)
 
     @property
     def segmentation(self) -> Segmentation:
@@ -461,8 +472,8 @@ class Transcribe(SoundTask, RankedDecoding):
             head,
             self.features,
             self.statistics,
-            chunk=self.chunk,
-            before=self.before,
+            chunk=self.chunk_size,
+            before=self.left_chunks,
             decoder=self.segment_decoder(head, tokenizer),
             beam=self.beam_search(tokenizer, head.blank) if self.beam > 1 and self.decoder == "ctc" else None,
             never=_excluded_from_ctc(tokenizer),

@@ -6,7 +6,7 @@ Ma et al., 2019, "STACL" (arXiv 1810.08398): prefix-to-prefix training, with the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,6 +18,7 @@ from ernie.data.batch import Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row, as_list, is_empty
 from ernie.errors import UserError, check_count
+from ernie.renames import formerly
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
@@ -46,8 +47,8 @@ class Translate(FinetuneTask):
     sampled for each row (multi-path), and inference uses the first.  `catch_up` keeps the distance where the two
     languages differ in length (1 - 1/r, a target being r times as long).  `encoder` says how it avoids seeing the
     future: `causal`, each token is encoded once and sees only earlier ones, or `prefixes`, each prefix is re-encoded,
-    which takes more time.  `layers` are those of the decoder (by default as many as the encoder has), `smoothing` the
-    label smoothing, `beam` the number of hypotheses once a source is over.
+    which takes more time.  `layers` are those of the decoder (by default as many as the encoder has), `label_smoothing`
+    the mass of each target that is spread over the vocabulary, `beam` the number of hypotheses once a source is over.
 
     Training learns the translation in the column `label`, or the first where a cell lists several.  Scores compare with
     all of them, and with those in the columns `references`.  `bleu_tokenizer` is one of sacreBLEU's; `auto` chooses by
@@ -60,7 +61,7 @@ class Translate(FinetuneTask):
     catch_up: float = 0.0
     encoder: Literal["causal", "prefixes"] = "causal"
     layers: int | None = None
-    smoothing: float = 0.1
+    label_smoothing: float = field(default=0.1, metadata=formerly("smoothing"))
     beam: int = 1
     references: tuple[str, ...] = ()
     bleu_tokenizer: BleuTokenizer = "auto"
@@ -85,8 +86,8 @@ class Translate(FinetuneTask):
         if self.layers is not None:
             check_least(self, layers=1)
             check_most(self, layers=MOST_LAYERS)
-        if not 0 <= self.smoothing < 1:
-            raise UserError(f"smoothing: expected a share below 1, found {self.smoothing:g}")
+        if not 0 <= self.label_smoothing < 1:
+            raise UserError(f"label_smoothing: expected a number below 1, found {self.label_smoothing:g}")
 
     def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> Translate:
         task = self
@@ -215,7 +216,7 @@ class Translate(FinetuneTask):
         written = batch.decoder_tokens
         assert written is not None
         source = self._source_view(batch).source(head.decoder, hidden_TD)
-        return head.loss(head(written.ids, written.layout, source), written.next, self.smoothing)
+        return head.loss(head(written.ids, written.layout, source), written.next, self.label_smoothing)
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.model.inference import tokenizer_of

@@ -131,7 +131,7 @@ def test_every_band_of_a_fine_filter_bank_has_weight() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rate": 100}, "rate: expected 1,000 to 1,000,000 samples a second, found 100"),
+        ({"sample_rate": 100}, "sample_rate: expected 1,000 to 1,000,000 samples a second, found 100"),
         ({"window": 0}, "window: expected more than 0 s, found 0"),
         ({"hop": 0.05}, "hop: expected more than 0 and at most the window"),
         ({"window": 0.001, "hop": 0.001}, "too few for a spectrum"),
@@ -144,7 +144,7 @@ def test_invalid_feature_settings_raise_a_user_error(changes: dict, message: str
 
 
 def test_masks_zero_out_time_spans_and_bands_and_nothing_else() -> None:
-    config = AugmentConfig(time_masks=2, time=10, bands=1, band=6)
+    config = AugmentConfig(time_masks=2, time_width=10, freq_masks=1, freq_width=6)
     before = np.ones((100, 40), np.float32)
     after = mask_spectrum(before, config, np.random.default_rng(3))
     assert (before == 1).all()
@@ -155,7 +155,7 @@ def test_masks_zero_out_time_spans_and_bands_and_nothing_else() -> None:
 
 
 def test_masks_leave_most_of_a_short_sound() -> None:
-    config = AugmentConfig(time_masks=2, time=50, bands=2, band=30)
+    config = AugmentConfig(time_masks=2, time_width=50, freq_masks=2, freq_width=30)
     for seed in range(20):
         after = mask_spectrum(np.ones((9, 20), np.float32), config, np.random.default_rng(seed))
         assert after.sum() >= 9 * 20 * 4 / 9 - 1e-6

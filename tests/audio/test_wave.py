@@ -209,7 +209,7 @@ def test_a_missing_or_headerless_file_raises_a_user_error(tmp_path: Path) -> Non
     with pytest.raises(UserError, match=r"no\.wav: there is no such file"):
         read_wave(tmp_path / "no.wav", 8000)
     (tmp_path / "said.raw").write_bytes(bytes(100))
-    with pytest.raises(UserError, match=r"said\.raw: cannot be read as sound: .* - --rate HZ < said\.raw"):
+    with pytest.raises(UserError, match=r"said\.raw: cannot be read as sound: .* - --sample-rate HZ < said\.raw"):
         read_wave(tmp_path / "said.raw", 8000)
 
 

@@ -27,7 +27,12 @@ def recognizer() -> SpeechRecognizer:
     """Recognizes tones in chunks of two vectors."""
     toy = TOYS["transcribe"]
     task = replace(
-        toy.task, features=FeatureConfig(bins=20, normalize="global"), encoder="chunks", chunk=2, before=4, max_len=40
+        toy.task,
+        features=FeatureConfig(bins=20, normalize="global"),
+        encoder="chunks",
+        chunk_size=2,
+        left_chunks=4,
+        max_len=40,
     )
     return SpeechRecognizer(train(replace(toy, task=task.adapted_to(toy.rows(60)))).model)
 

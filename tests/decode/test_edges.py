@@ -13,7 +13,7 @@ from ernie.decode.ctc import Spike
 from ernie.decode.edges import Edges, placed
 from ernie.decode.words import timed_words
 
-CONFIG = FeatureConfig(rate=8000, bins=20, normalize="none")
+CONFIG = FeatureConfig(sample_rate=8000, bins=20, normalize="none")
 HOP, MIDDLE = 0.01, 0.0125  # seconds from frame to frame, and from the beginning of one to its middle
 
 Said = list[tuple[float, float]]  # the seconds of the pause before a word, and of the word

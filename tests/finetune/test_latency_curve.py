@@ -17,7 +17,7 @@ from inference.task_model import TaskModel
 from inference.translator import TextTranslator
 
 CONFIG = """\
-task: {kind: translate, max_len: 16, wait_k: [2, 1], smoothing: 0.0, layers: 1}
+task: {kind: translate, max_len: 16, wait_k: [2, 1], label_smoothing: 0.0, layers: 1}
 data: {train: train.tsv, dev: dev.tsv}
 model: encoder
 train: {epochs: 4, batch: 16, lr: {peak: 4e-3}}

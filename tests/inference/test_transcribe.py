@@ -56,7 +56,7 @@ def trained_recognizer(decoder: str = "ctc") -> TaskModel:
     """A tiny model trained to recognize three tones, in chunks of two vectors."""
     features = FeatureConfig(bins=20, normalize="global")
     task = replace(
-        TOYS["transcribe"].task, max_len=60, features=features, encoder="chunks", chunk=2, before=4, layers=1
+        TOYS["transcribe"].task, max_len=60, features=features, encoder="chunks", chunk_size=2, left_chunks=4, layers=1
     )
     if decoder == "recurrent":
         task = replace(task, recurrent=RecurrentConfig(layers=2, units=32, ahead=1))
@@ -569,7 +569,9 @@ def test_beam_search_agrees_with_greedy_on_clear_sound_and_a_language_model_can_
     (beam,) = with_task_changes(model, beam=8).predict([row])
     assert beam["transcript"] == greedy["transcript"] == "blue red green"
     NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
-    (overruled,) = with_task_changes(model, beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0).predict([row])
+    (overruled,) = with_task_changes(model, beam=8, language_model=tmp_path / "never-blue.arpa", alpha=20.0).predict(
+        [row]
+    )
     assert "blue" not in overruled["transcript"]
 
 
@@ -581,8 +583,10 @@ def test_live_audio_may_have_another_rate(tmp_path: Path, capsys: pytest.Capture
     assert out.getvalue() == "blue red green\n"
     assert f"standard input: {len(speech()) / 8000:.1f} s of sound" in log.getvalue()
     for words, message in (
-        (["a.wav", "--rate", "8000"], "--rate: files say"),
-        (["-", "--rate", "0"], "--rate: expect"),
+        (["a.wav", "--sample-rate", "8000"], "--sample-rate: files say"),
+        (["-", "--sample-rate", "0"], "--sample-rate: expect"),
+        (["-", "--rate", "8000"], "--rate: was renamed to --sample-rate"),
+        (["a.wav", "--language", "a.arpa"], "--language: was renamed to --language-model"),
     ):
         assert main(["transcribe", str(tmp_path), *words]) == 2
         assert message in capsys.readouterr().err
@@ -595,7 +599,7 @@ def test_a_language_model_can_overrule_attention_to_segments(tmp_path: Path) -> 
     (beam,) = with_task_changes(model, beam=4).predict([row])
     assert beam["transcript"] == "blue red green"
     NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
-    changed = with_task_changes(model, beam=4, language=tmp_path / "never-blue.arpa", alpha=20.0)
+    changed = with_task_changes(model, beam=4, language_model=tmp_path / "never-blue.arpa", alpha=20.0)
     (overruled,) = changed.predict([row])
     assert "blue" not in overruled["transcript"]
     assert "red" in overruled["transcript"]
@@ -610,17 +614,17 @@ def test_files_are_transcribed_with_the_search_that_the_command_asks_for(
     soundfile.write(tmp_path / "a.wav", speech(), 8000)
     NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
     command = ["transcribe", str(tmp_path / "model"), str(tmp_path / "a.wav"), "--quiet"]
-    language = ["--language", str(tmp_path / "never-blue.arpa"), "--alpha", "20"]
+    language = ["--language-model", str(tmp_path / "never-blue.arpa"), "--alpha", "20"]
     assert main([*command, "--beam", "8", *language]) == 0
     overruled = capsys.readouterr().out
     assert "blue" not in overruled
     assert "green" in overruled
     for words, message in (
-        (language, "language: a language model ranks hypotheses; keep several"),
+        (language, "language_model: it ranks hypotheses; keep several"),
         (["--alpha", "1"], "alpha and beta rank hypotheses; keep several"),
         (["--beam", "8", "--alpha", "1"], "alpha weights a language model, and there is none"),
         (["--beam", "0"], "beam: expected at least 1, found 0"),
-        (["--beam", "8", "--language", "none.arpa"], "none.arpa: cannot be read: No such file or directory"),
+        (["--beam", "8", "--language-model", "none.arpa"], "none.arpa: cannot be read: No such file or directory"),
     ):
         assert main([*command, *words]) == 2
         assert message in capsys.readouterr().err
@@ -647,7 +651,7 @@ def with_task_changes(model: TaskModel, **changes) -> TaskModel:
 
 def test_a_language_model_is_saved_with_its_model(tmp_path: Path) -> None:
     NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
-    model = with_task_changes(trained_recognizer(), beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0)
+    model = with_task_changes(trained_recognizer(), beam=8, language_model=tmp_path / "never-blue.arpa", alpha=20.0)
     row = {"audio": tones(WORDS, np.random.default_rng(1))}
     before = list(model.predict([row]))
     model.save(tmp_path / "model")
@@ -666,7 +670,12 @@ def test_a_binary_file_of_kenlm_ranks_as_the_arpa_file_does_in_streams_and_saved
     row, answers = {"audio": tones(WORDS, np.random.default_rng(1))}, {}
     for kind in ("arpa", "bin"):
         model = with_task_changes(
-            trained_recognizer(), beam=8, n_best=4, language=tmp_path / f"never-blue.{kind}", alpha=20.0, beta=20.0
+            trained_recognizer(),
+            beam=8,
+            n_best=4,
+            language_model=tmp_path / f"never-blue.{kind}",
+            alpha=20.0,
+            beta=20.0,
         )
         (answers[kind],) = model.predict([row])
     scores = {kind: [each.pop("score") for each in answer["alternatives"]] for kind, answer in answers.items()}
@@ -679,13 +688,13 @@ def test_a_binary_file_of_kenlm_ranks_as_the_arpa_file_does_in_streams_and_saved
     (tmp_path / "never-blue.bin").unlink()
     (again,) = TaskModel.load(tmp_path / "model", precision="fp32").predict([row])
     assert again["transcript"] == answers["bin"]["transcript"]
-    with_default = with_task_changes(model, language=tmp_path / "model" / "never-blue.bin", beta=None)
+    with_default = with_task_changes(model, language_model=tmp_path / "model" / "never-blue.bin", beta=None)
     assert with_default.task.beam_search(TOKENIZER, TOKENIZER.pad_id).scorers
 
 
 def test_a_kenlm_file_without_its_words_needs_beta_before_training(tmp_path: Path) -> None:
     pytest.importorskip("kenlm")
-    task = replace(TOYS["transcribe"].task, beam=4, language=write_kenlm("unlisted", tmp_path / "words.bin"))
+    task = replace(TOYS["transcribe"].task, beam=4, language_model=write_kenlm("unlisted", tmp_path / "words.bin"))
     with pytest.raises(UserError, match="has no list of its words"):
         task.check_tokenizer(TOKENIZER)
     replace(task, beta=1.0).check_tokenizer(TOKENIZER)
@@ -699,7 +708,7 @@ def test_the_language_model_scores_a_whole_transcript_however_often_its_beginnin
     NgramModel.learn(learned, 3).save(tmp_path / "words.arpa")
     model = NgramModel.load(tmp_path / "words.arpa")
     text, blank = [str(word) for word in rng.choice(WORDS, 40)], 0
-    task = replace(TOYS["transcribe"].task, beam=4, language=tmp_path / "words.arpa", alpha=0.7, beta=0.3)
+    task = replace(TOYS["transcribe"].task, beam=4, language_model=tmp_path / "words.arpa", alpha=0.7, beta=0.3)
     beam = replace(
         task.beam_search(TOKENIZER, blank), width=1
     )  # a single hypothesis, all of which is set aside but its end
@@ -720,7 +729,7 @@ def test_the_language_model_scores_a_whole_transcript_however_often_its_beginnin
 
 def test_a_language_model_file_that_changes_is_read_again(tmp_path: Path) -> None:
     file, row = tmp_path / "model.arpa", {"audio": tones(WORDS, np.random.default_rng(1))}
-    model = with_task_changes(trained_recognizer(), beam=8, language=file, alpha=20.0)
+    model = with_task_changes(trained_recognizer(), beam=8, language_model=file, alpha=20.0)
     for words, has_blue in ((["red", "green"], False), (["blue", "red", "green"], True)):
         NgramModel.learn([words] * 50, 2).save(file)
         (answer,) = model.predict([row])
@@ -728,18 +737,18 @@ def test_a_language_model_file_that_changes_is_read_again(tmp_path: Path) -> Non
 
 
 def test_a_language_model_without_a_beam_is_refused() -> None:
-    with pytest.raises(UserError, match="language: a language model ranks hypotheses"):
-        replace(TOYS["transcribe"].task, language="model.arpa")
+    with pytest.raises(UserError, match="language_model: it ranks hypotheses"):
+        replace(TOYS["transcribe"].task, language_model="model.arpa")
 
 
 def test_in_chunks_only_the_attention_context_must_fit_the_encoders_positions() -> None:
     whole = replace(TOYS["transcribe"].task, max_len=400, features=FeatureConfig())
     with pytest.raises(UserError, match=r"^task\.max_len: 400 tokens, but mine has 80 positions$"):
         whole.check_fits(80, "mine")
-    chunks = replace(whole, encoder="chunks", chunk=8, before=4)
+    chunks = replace(whole, encoder="chunks", chunk_size=8, left_chunks=4)
     chunks.check_fits(80, "mine")
     with pytest.raises(
-        UserError, match=r"^task\.chunk: chunks of 8 vectors and 4 before them take 80 positions, .* 79$"
+        UserError, match=r"^task\.chunk_size: chunks of 8 vectors and 4 before them take 80 positions, .* 79$"
     ):
         chunks.check_fits(79, "mine")
     with pytest.raises(UserError, match=r"^task\.history: 41 tokens take 82 positions, .* mine has 80$"):
@@ -841,7 +850,7 @@ def test_augmentation_differs_between_epochs_and_repeats_between_runs() -> None:
     from ernie.data.batch import pack
 
     toy = TOYS["transcribe"]
-    task = replace(toy.task, augment=AugmentConfig(speed=0.1, time_masks=1, time=5, bands=1, band=4))
+    task = replace(toy.task, augment=AugmentConfig(speed=0.1, time_masks=1, time_width=5, freq_masks=1, freq_width=4))
     samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(3)]
     epochs = [pack(samples, np.array([(epoch, i, 0) for i in range(3)])) for epoch in (0, 1)]
     first, second = (task.augmented(batch, training=True).frames.features for batch in epochs)
@@ -861,7 +870,7 @@ def test_masks_fill_unnormalized_features_with_their_mean() -> None:
     batch = pack([task.training_example(toy.rows(1)[0], TOKENIZER).samples[0]], np.array([(0, 0, 0)]))
     plain_FM = task.augmented(batch, training=True).frames.features
     assert plain_FM.mean() < -1  # zero would be loud
-    task = replace(task, augment=AugmentConfig(time_masks=1, time=9, bands=1, band=6))
+    task = replace(task, augment=AugmentConfig(time_masks=1, time_width=9, freq_masks=1, freq_width=6))
     masked_FM = task.augmented(batch, training=True).frames.features
     changed = masked_FM != plain_FM
     assert changed.any()
@@ -913,35 +922,35 @@ def test_a_language_model_of_other_tokens_is_refused_before_training(tmp_path: P
     NgramModel.learn([["blue"]] * 5, 2).save(tmp_path / "few.arpa")
     task = replace(TOYS["transcribe"].task, beam=4)
     with pytest.raises(UserError, match=r"foreign\.arpa knows none of the vocabulary's tokens, such as"):
-        replace(task, language=tmp_path / "foreign.arpa").check_tokenizer(TOKENIZER)
+        replace(task, language_model=tmp_path / "foreign.arpa").check_tokenizer(TOKENIZER)
     with pytest.raises(UserError, match=r"none\.arpa: cannot be read"):
-        replace(task, language=tmp_path / "none.arpa").check_tokenizer(TOKENIZER)
+        replace(task, language_model=tmp_path / "none.arpa").check_tokenizer(TOKENIZER)
     with pytest.warns(Remark, match=r"few\.arpa knows 1 of the vocabulary's"):
-        replace(task, language=tmp_path / "few.arpa").check_tokenizer(TOKENIZER)
+        replace(task, language_model=tmp_path / "few.arpa").check_tokenizer(TOKENIZER)
 
 
 def test_a_model_of_words_is_told_from_one_of_tokens_and_compared_with_the_vocabulary(tmp_path: Path) -> None:
     texts = [["blue", "red"], ["green", "blue"]] * 5
     NgramModel.learn(texts, 2).save(tmp_path / "tokens.arpa")
     NgramModel.learn([*texts, ["reddish", "purple", "pink"]], 2).save(tmp_path / "words.arpa")
-    task = replace(TOYS["transcribe"].task, beam=4, language=tmp_path / "words.arpa")
+    task = replace(TOYS["transcribe"].task, beam=4, language_model=tmp_path / "words.arpa")
     with pytest.warns(
         Remark, match=r"of 6 words of .*words\.arpa that were tried, the vocabulary writes \d differently"
     ):
         task.check_tokenizer(TOKENIZER)
     (fusion,) = task.beam_search(TOKENIZER, TOKENIZER.pad_id).scorers
     assert isinstance(fusion, WordFusion)
-    tokens = replace(task, language=tmp_path / "tokens.arpa")
+    tokens = replace(task, language_model=tmp_path / "tokens.arpa")
     beam = tokens.beam_search(TOKENIZER, TOKENIZER.pad_id)
     assert not beam.scorers
     assert beam.beta == pytest.approx(0.5 * NgramModel.load(tmp_path / "tokens.arpa").entropy())
     assert replace(tokens, beta=0.0).beam_search(TOKENIZER, TOKENIZER.pad_id).beta == 0
-    assert replace(tokens, language_of="words").beam_search(TOKENIZER, TOKENIZER.pad_id).scorers
+    assert replace(tokens, language_model_unit="words").beam_search(TOKENIZER, TOKENIZER.pad_id).scorers
     rows = [Row({"text": "blue violet red Green"})]
-    assert replace(tokens, language_of="words").remarks_on_texts(rows, TOKENIZER) == [
+    assert replace(tokens, language_model_unit="words").remarks_on_texts(rows, TOKENIZER) == [
         f"1 of 4 words of the transcripts are unknown to {tmp_path / 'tokens.arpa'}, such as 'violet'"
     ]
-    assert replace(tokens, language_of="words").remarks_on_texts([Row({"text": "blue red"})], TOKENIZER) == []
+    assert replace(tokens, language_model_unit="words").remarks_on_texts([Row({"text": "blue red"})], TOKENIZER) == []
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -952,26 +961,26 @@ def test_words_are_not_called_unknown_where_the_vocabulary_and_the_language_mode
     letters = sorted({letter for text in texts for letter in text if letter != " "})
     marks = ["##" + letter for letter in letters]
     tokenizer = WordPiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *marks])
-    task = replace(TOYS["transcribe"].task, beam=4, language=tmp_path / "letters.arpa")
+    task = replace(TOYS["transcribe"].task, beam=4, language_model=tmp_path / "letters.arpa")
     learned = [[tokenizer.tokens[i] for i in tokenizer.encode(text).ids] for text in texts]
     NgramModel.learn(learned if marked else [*map(list, letters)], 2).save(tmp_path / "letters.arpa")
     rows = [Row({"text": text}) for text in texts]
     lacking = f"12 of 17 tokens of the transcripts are unknown to {tmp_path / 'letters.arpa'}, such as '##e'"
     assert task.remarks_on_texts(rows, tokenizer) == ([] if marked else [lacking])
     NgramModel.learn([text.split() for text in texts], 2).save(tmp_path / "words.arpa")
-    words = replace(task, language=tmp_path / "words.arpa")
+    words = replace(task, language_model=tmp_path / "words.arpa")
     assert words.remarks_on_texts(rows, tokenizer) == []
     words.check_tokenizer(tokenizer)
 
 
 def test_words_of_chinese_in_a_language_model_are_refused_as_each_character_is_one(tmp_path: Path) -> None:
     tokenizer = WordPiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天去北京"])
-    task = replace(TOYS["transcribe"].task, beam=4, language=tmp_path / "words.arpa")
+    task = replace(TOYS["transcribe"].task, beam=4, language_model=tmp_path / "words.arpa")
     NgramModel.learn([["今天", "北京"]], 2).save(tmp_path / "words.arpa")
     with pytest.raises(UserError, match="each character of '今天' is a word: learn it from characters"):
         task.check_tokenizer(tokenizer)
     NgramModel.learn([["今", "天", "去", "北", "京", "ok"]], 2).save(tmp_path / "words.arpa")
-    replace(task, language_of="words").check_tokenizer(tokenizer)
+    replace(task, language_model_unit="words").check_tokenizer(tokenizer)
 
 
 def test_hot_words_and_alternatives_need_a_beam_and_words_that_can_be_written(tmp_path: Path) -> None:
@@ -996,7 +1005,13 @@ def test_hot_words_and_alternatives_need_a_beam_and_words_that_can_be_written(tm
 def test_what_finds_transcripts_can_be_changed_after_training(tmp_path: Path) -> None:
     (tmp_path / "hot.txt").write_text("red\n")
     task = replace(TOYS["transcribe"].task, encoder="chunks", features=FeatureConfig(bins=20))
-    changes = {"beam": 4, "hot_words": tmp_path / "hot.txt", "hot_weight": 1.0, "unknown": -3.0, "language_of": "words"}
+    changes = {
+        "beam": 4,
+        "hot_words": tmp_path / "hot.txt",
+        "hot_weight": 1.0,
+        "unknown": -3.0,
+        "language_model_unit": "words",
+    }
     assert task.decoding_with({**changes, "n_best": 2}, TOKENIZER).n_best == 2
     assert task.decoding_with({"pause": 0.5, "longest_line": 9.0}, TOKENIZER).pause == 0.5
 

@@ -100,7 +100,7 @@ def test_the_first_sample_follows_silence_in_training_as_in_synthesis(head: Voic
 @paddle.no_grad()
 def test_losses_do_not_depend_on_how_loud_the_recordings_are() -> None:
     """Recordings that are quieter, by a factor, have as much more nats a sample as the density is compressed."""
-    features = FeatureConfig(rate=8000, window=0.005, hop=HOP / 8000, bins=BINS)
+    features = FeatureConfig(sample_rate=8000, window=0.005, hop=HOP / 8000, bins=BINS)
     nats, distilled = [], []
     for loudness in (0.5, 0.0005):
         head = new_head(loudness)
@@ -136,7 +136,7 @@ def test_a_flow_begins_as_noise_as_loud_as_the_recordings() -> None:
 
 
 def test_magnitudes_are_those_of_windowed_spectra() -> None:
-    features, sound = FeatureConfig(rate=8000, window=0.016, hop=0.004, bins=BINS), normal(1, 500)
+    features, sound = FeatureConfig(sample_rate=8000, window=0.016, hop=0.004, bins=BINS), normal(1, 500)
     found = magnitudes(paddle.to_tensor(sound), features).numpy()[0]
     windows = np.lib.stride_tricks.sliding_window_view(sound[0], 128)[::32]
     expected = np.abs(np.fft.rfft(windows * np.hanning(128), 2 * (features.frequencies - 1)))
@@ -150,7 +150,7 @@ def test_magnitudes_are_those_of_windowed_spectra() -> None:
 
 
 def test_noise_in_silence_is_far_from_it_however_loud_the_speech_beside_it_is() -> None:
-    features = FeatureConfig(rate=8000, window=0.016, hop=0.004, bins=BINS)
+    features = FeatureConfig(sample_rate=8000, window=0.016, hop=0.004, bins=BINS)
     speech, silence, noise = 0.3 * normal(1, 400), 0.0003 * normal(1, 400, seed=1), 0.003 * normal(1, 400, seed=2)
     recording, noisy, other = (
         paddle.to_tensor(np.concatenate([speech, after], axis=1))
@@ -211,7 +211,7 @@ def test_the_first_sample_of_a_flow_is_compared_with_the_wavenet_after_silence(h
     flow_context, context = head.flow.context, head.wavenet.config.context
     given, samples, inside, begun = training_inputs(head, flow_context + context)
     noise = paddle.to_tensor(normal(*samples.shape, seed=3))
-    features = FeatureConfig(rate=8000, window=0.005, hop=HOP / 8000, bins=BINS)
+    features = FeatureConfig(sample_rate=8000, window=0.005, hop=HOP / 8000, bins=BINS)
     first = first_only(inside)
     samples_NR = samples[:, flow_context + context :]
     loss, unlike = (

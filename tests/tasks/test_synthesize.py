@@ -84,7 +84,7 @@ def test_the_weights_of_a_flows_losses_are_those_of_the_configuration(tmp_path: 
     TaskModel(tiny_encoder(), teacher).save(tmp_path)
     flow = replace(teacher, vocoder="flow", teacher=tmp_path)
     (divergence,), (spectra,), (apart,), (both,) = (
-        voice_losses(replace(flow, spectral=spectral, apart=weight))
+        voice_losses(replace(flow, spectral=spectral, log_std_penalty=weight))
         for spectral, weight in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (2.0, 3.0))
     )
     assert min(spectra - divergence, apart - divergence) > 1e-3
