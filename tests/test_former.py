@@ -16,6 +16,7 @@ from ernie.data.shards import Corpus
 from ernie.decode.stream import Stream, load_state
 from ernie.model.weights import read_arrays
 from ernie.text.load import load_tokenizer
+from finetune.train.folder import read_inputs
 from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
 from inference.task_model import TaskModel
@@ -142,6 +143,16 @@ def test_a_finished_fine_tuning_is_not_run_again(former: Path, capsys: pytest.Ca
     main(["migrate", "classify.yaml"])
     assert main(["finetune", "classify.yaml", "--output", "classify"]) == 0
     assert "was done before" in capsys.readouterr().err
+
+
+def test_fingerprints_of_files_have_todays_names_of_their_keys(former: Path) -> None:
+    file = former / "transcribe" / "origin.json"
+    origin = json.loads(file.read_text(encoding="utf-8"))
+    origin["inputs"]["task.language"] = "of an ARPA file"  # as a run with a language model has it
+    file.write_text(json.dumps(origin), encoding="utf-8")
+    expected = {**origin["inputs"], "task.language_model": "of an ARPA file"}
+    del expected["task.language"]
+    assert read_inputs(former / "transcribe") == expected
 
 
 def test_a_fine_tuned_run_is_where_another_starts(former: Path) -> None:
