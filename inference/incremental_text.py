@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
-import numpy as np
-
-from ernie.decode.stream import S, strip_prefix, with_prefix
+from ernie.decode.states import BatchState
+from ernie.decode.stream import S
 from ernie.text.scripts import NO_SPACES
 
 if TYPE_CHECKING:
@@ -58,75 +57,33 @@ def _commit(
 
 
 @dataclass(frozen=True, eq=False)
-class CommittedText(Generic[S]):
+class CommittedText(BatchState, Generic[S]):
     """The state of some streams of text: the state of their tokens, and the text of each that is `committed`.
 
-    A subclass sets `kind`, the class of the token state.  In a long stream the first tokens are `past`, and `committed`
-    covers only the tokens after them.  For decoders that take text, `held` is the input that each stream holds back
-    (see `ernie.text.incoming`).
+    A subclass says of which class `tokens` are.  In a long stream the first tokens are `past`, so many of them, and
+    `committed` covers only the tokens after them.
     """
 
     tokens: S
     committed: tuple[str, ...]
-    held: tuple[str, ...] = ()
-    past: tuple[int, ...] = ()
-
-    kind: ClassVar[type[Any]]
-
-    @property
-    def streams(self) -> int:
-        """The number of streams."""
-        return self.tokens.streams
-
-    def select(self, streams: Sequence[int]) -> Self:
-        """Return the state of these streams only, in this order."""
-        committed, held = (tuple(texts[n] for n in streams) if texts else () for texts in (self.committed, self.held))
-        past = tuple(self.past_tokens[n] for n in streams)
-        return type(self)(self.tokens.select(streams), committed, held, past)
-
-    def concat(self, others: Sequence[Self]) -> Self:
-        """Concatenate the streams of this state and of others, in order."""
-        states = (self, *others)
-        committed = tuple(text for state in states for text in state.committed)
-        held = tuple(text for state in states for text in state.held)
-        past = tuple(count for state in states for count in state.past_tokens)
-        return type(self)(self.tokens.concat([state.tokens for state in others]), committed, held, past)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the whole state as arrays by name."""
-        texts = {"given": np.array(self.committed, str), "held": np.array(self.held, str)}
-        return {**texts, "past": np.array(self.past_tokens), **with_prefix("tokens", self.tokens.arrays())}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Restore a state from its `arrays`."""
-        committed, held = tuple(map(str, arrays["given"])), tuple(map(str, arrays.get("held", ())))
-        past, tokens = tuple(map(int, arrays.get("past", ()))), cls.kind.from_arrays(strip_prefix("tokens", arrays))
-        for name, found in (("given", committed), ("held", held), ("past", past)):
-            if len(found) != tokens.streams and (found or name == "given"):
-                raise ValueError(f"{len(found)} of '{name}' for {tokens.streams} streams")
-        return cls(tokens, committed, held, past)
+    past: tuple[int, ...]
 
     def commit(
         self,
         tokens: S,
-        recent: Sequence[Sequence[int]],
+        recent: Sequence[Sequence[int] | None],
         done: Sequence[bool],
         decode: Callable[[Sequence[int]], str],
         window: int = _WINDOW,
     ) -> tuple[Self, list[str]]:
         """Return the state with these tokens, and the newly committed text of each stream.
 
-        `recent` holds the tokens of each stream but for the first, `past_tokens` ones, `done` says which streams are
-        finished, and `decode` turns tokens into text.  However long a stream is, at most twice `window` tokens are
-        decoded, plus the new ones.
+        `recent` holds the tokens of each stream but for the `past` ones, None for a stream in which nothing is new;
+        `done` says which streams are finished, and `decode` turns tokens into text.  However long a stream is, at most
+        twice `window` tokens are decoded, plus the new ones.
         """
-        before = map(_Progress, self.past_tokens, self.committed)
-        results = [_commit(*stream, decode, window) for stream in zip(before, recent, done, strict=True)]
+        results = []
+        for before, own, is_done in zip(map(_Progress, self.past, self.committed), recent, done, strict=True):
+            results.append((before, "") if own is None else _commit(before, own, is_done, decode, window))
         committed, past = tuple(now.committed for now, _ in results), tuple(now.past for now, _ in results)
-        return type(self)(tokens, committed, self.held, past), [new for _, new in results]
-
-    @property
-    def past_tokens(self) -> tuple[int, ...]:
-        """The number of past tokens of each stream."""
-        return self.past or (0,) * self.streams
+        return replace(self, tokens=tokens, committed=committed, past=past), [new for _, new in results]

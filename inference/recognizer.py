@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ernie.audio.wave import as_samples
 from ernie.decode.recognizer import RecognitionState
-from ernie.decode.stream import check_pieces, check_state
+from ernie.decode.stream import StreamDecoder, check_pieces, check_state
 from ernie.decode.words import in_lines
 from ernie.errors import UserError
 from ernie.kernels.precision import InferencePrecisionChoice
+from ernie.outcome import Outcome
 from inference.incremental_text import CommittedText
 from inference.task_model import TaskModel
 from tasks.downstream.transcribe import Transcribe
 
 
+@dataclass(frozen=True, eq=False)
 class SpeechRecognizerState(CommittedText[RecognitionState]):
     """The state of some streams of speech: the state of their tokens, and the committed part of their transcripts."""
 
-    kind = RecognitionState
+    tokens: RecognitionState
 
 
-class SpeechRecognizer:
+class SpeechRecognizer(StreamDecoder[SpeechRecognizerState, np.ndarray, str]):
     """Transcribes streams of audio at `rate` samples per second; a word is committed once nothing can extend it.
 
-    With `task.pause` a line of text ends after each pause.  It is stateless: `push` and `finish` take a state and
-    return the next one (see `ernie.decode.stream`).  It computes in the precision of its model, as `ernie transcribe`
-    does.  Raises UserError for a model that transcribes whole recordings only.
+    With `task.pause` a line of text ends after each pause.  It is stateless: each call takes a state and returns the
+    next one (see `ernie.decode.stream`).  It computes in the precision of its model, as `ernie transcribe` does.
+    Raises UserError for a model that transcribes whole recordings only.
     """
 
     def __init__(self, model: TaskModel):
@@ -56,32 +60,64 @@ class SpeechRecognizer:
 
     def begin(self, streams: int = 1) -> SpeechRecognizerState:
         """Return the state of streams before any audio."""
-        return SpeechRecognizerState(self._tokens.begin(streams), ("",) * streams)
+        return SpeechRecognizerState(self._tokens.begin(streams), ("",) * streams, (0,) * streams)
 
-    def push(
-        self, state: SpeechRecognizerState, pieces: Sequence[np.ndarray]
-    ) -> tuple[SpeechRecognizerState, list[str]]:
-        """Take more samples (S,) of each stream, between -1 and 1; return what is newly transcribed of each.
+    def accept(
+        self, state: SpeechRecognizerState, pieces: Sequence[np.ndarray | None]
+    ) -> tuple[SpeechRecognizerState, list[UserError | None]]:
+        """Take more samples (S,) of each stream, between -1 and 1.
 
-        Raises UserError for invalid samples, and for a stream that has ended.
+        Samples that are none give an error, and so do those for a stream that has ended.
         """
         check_state(state, SpeechRecognizerState)
-        tokens, samples = state.tokens.forget(state.past_tokens), map(as_samples, check_pieces(state, pieces))
-        with self._computing():
-            return self._commit(state, self._tokens.push(tokens, list(samples))[0])
+        samples, errors = list[np.ndarray | None](), list[UserError | None]()
+        for n, piece in enumerate(check_pieces(state, pieces)):
+            try:
+                found, error = None if piece is None else as_samples(piece), None
+            except UserError as problem:
+                problem.stream = n
+                found, error = None, problem
+            samples.append(found)
+            errors.append(error)
+        tokens, refused = self._tokens.accept(state.tokens.forget(state.past), samples)
+        return replace(state, tokens=tokens), [own or other for own, other in zip(errors, refused, strict=True)]
 
-    def finish(self, state: SpeechRecognizerState) -> tuple[SpeechRecognizerState, list[str]]:
-        """End all streams; return the rest of the transcripts."""
+    def end(self, state: SpeechRecognizerState, streams: Sequence[bool] | None = None) -> SpeechRecognizerState:
+        """End the audio of these streams, by default of all."""
         check_state(state, SpeechRecognizerState)
-        with self._computing():
-            return self._commit(state, self._tokens.finish(state.tokens.forget(state.past_tokens))[0])
+        return replace(state, tokens=self._tokens.end(state.tokens, streams))
 
-    def _commit(
-        self, state: SpeechRecognizerState, tokens: RecognitionState
-    ) -> tuple[SpeechRecognizerState, list[str]]:
-        each = zip(tokens.stream_states, state.past_tokens, strict=True)
-        recent = [[spike.token for spike in stream.since(past)] for stream, past in each]
-        return state.commit(tokens, recent, [stream.ended for stream in tokens.stream_states], self._decode)
+    def pending(self, state: SpeechRecognizerState) -> list[bool]:
+        """Return which streams have a whole chunk of audio, or the rest of what has ended."""
+        check_state(state, SpeechRecognizerState)
+        return self._tokens.pending(state.tokens)
+
+    def joined(self, outputs: Sequence[str]) -> str:
+        """Return consecutive outputs of a stream as one."""
+        return "".join(outputs)
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Compute in the precision of the model."""
+        with self._computing(), self._tokens.context():
+            yield
+
+    def advance(
+        self, state: SpeechRecognizerState, most: int | None
+    ) -> tuple[SpeechRecognizerState, list[Outcome[str]]]:
+        """Process at most so many chunks of each stream; return what is newly transcribed of each."""
+        check_state(state, SpeechRecognizerState)
+        tokens, outcomes = self._tokens.advance(state.tokens, most)
+        recent = [
+            None if stream is before else [spike.token for spike in stream.since(past)]
+            for stream, before, past in zip(tokens.stream_states, state.tokens.stream_states, state.past, strict=True)
+        ]
+        closed = [stream.closed for stream in tokens.stream_states]
+        state, texts = state.commit(tokens, recent, closed, self._decode)
+        return state, [
+            Outcome(text, notes=own.notes) if own.error is None else Outcome(error=own.error, notes=own.notes)
+            for own, text in zip(outcomes, texts, strict=True)
+        ]
 
 
 def transcribe_task(model: TaskModel) -> Transcribe:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,8 @@ import numpy as np
 
 from ernie.config import check_seed
 from ernie.data.labeled.row import Row
-from ernie.decode.stream import check_state, check_streams, check_texts, common_model
+from ernie.decode.states import BatchState, common_model
+from ernie.decode.stream import check_state, check_streams, check_texts
 from ernie.errors import Remark, UserError
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.inference import identity
@@ -23,7 +24,7 @@ from tasks.downstream.synthesize import Synthesize
 
 
 @dataclass(frozen=True)
-class TextSpeakerState:
+class TextSpeakerState(BatchState):
     """The state of some streams: the text of each that was not spoken yet, and whether it has `ended`.
 
     `model` identifies the voice that they belong to.
@@ -32,34 +33,6 @@ class TextSpeakerState:
     texts: tuple[str, ...]
     ended: tuple[bool, ...]
     model: str
-
-    @property
-    def streams(self) -> int:
-        """The number of streams."""
-        return len(self.texts)
-
-    def select(self, streams: Sequence[int]) -> TextSpeakerState:
-        """Return the state of these streams only, in this order."""
-        texts, ended = tuple(self.texts[n] for n in streams), tuple(self.ended[n] for n in streams)
-        return TextSpeakerState(texts, ended, self.model)
-
-    def concat(self, others: Sequence[TextSpeakerState]) -> TextSpeakerState:
-        """Concatenate the streams of this state and of others, in order."""
-        states = (self, *others)
-        texts = tuple(text for state in states for text in state.texts)
-        ended = tuple(over for state in states for over in state.ended)
-        return TextSpeakerState(texts, ended, common_model(state.model for state in states))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the whole state as arrays by name."""
-        return {"texts": np.array(self.texts, str), "model": np.array(self.model), "ended": np.array(self.ended)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TextSpeakerState:
-        """Restore a state from its `arrays`."""
-        texts = tuple(map(str, arrays["texts"]))
-        ended = arrays.get("ended", np.zeros(len(texts), bool))  # older states lack this, and the model
-        return cls(texts, tuple(map(bool, ended)), str(arrays.get("model", "")))
 
 
 class TextSpeaker:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ernie.data.batch import plan_by_length
-from ernie.decode.stream import check_state, check_texts
+from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_text, flags
 from ernie.decode.translator import Progress, TranslationState
 from ernie.decode.wait_k import WaitK
 from ernie.errors import Remark, UserError, about, check_iterable
 from ernie.kernels.precision import InferencePrecisionChoice
+from ernie.outcome import Note, Outcome
 from ernie.text.blank import is_blank
 from ernie.text.incoming import INITIAL_HELD, StableTokens, stable_tokens
 from inference.incremental_text import CommittedText
@@ -23,10 +24,18 @@ from inference.task_model import BATCH_TOKENS, TaskModel
 from tasks.downstream.translate import Translate
 
 
+@dataclass(frozen=True, eq=False)
 class TextTranslatorState(CommittedText[TranslationState]):
-    """The state of some streams of text: the state of their tokens, and the committed part of their translations."""
+    """The state of some streams of text: the state of their tokens, and the committed part of their translations.
 
-    kind = TranslationState
+    `held` is the text that each stream holds back (see `ernie.text.incoming`), which is read once the stream has
+    `ended`; it is empty then.  `notes` are those of the next outcome.
+    """
+
+    tokens: TranslationState
+    held: tuple[str, ...]
+    ended: tuple[bool, ...]
+    notes: tuple[tuple[Note, ...], ...]
 
     @property
     def progress(self) -> tuple[Progress, ...]:
@@ -34,11 +43,11 @@ class TextTranslatorState(CommittedText[TranslationState]):
         return self.tokens.progress
 
 
-class TextTranslator:
+class TextTranslator(StreamDecoder[TextTranslatorState, str, str]):
     """Translates streams of text; a word is committed once nothing can extend it.
 
-    It is stateless: `push` and `finish` take a state and return the next one (see `ernie.decode.stream`).  It computes
-    in the precision of its model, as `ernie translate` does.
+    It is stateless: each call takes a state and returns the next one (see `ernie.decode.stream`).  It computes in the
+    precision of its model, as `ernie translate` does.
     """
 
     def __init__(self, model: TaskModel, policy: WaitK | None = None, beam: int | None = None):
@@ -70,31 +79,80 @@ class TextTranslator:
 
     def begin(self, streams: int = 1) -> TextTranslatorState:
         """Return the state of streams before any text."""
-        return TextTranslatorState(self._tokens.begin(streams), ("",) * streams, (INITIAL_HELD,) * streams)
+        with self._computing():
+            tokens = self._tokens.begin(streams)
+        return TextTranslatorState(
+            tokens, ("",) * streams, (0,) * streams, (INITIAL_HELD,) * streams, (False,) * streams, ((),) * streams
+        )
 
-    def push(self, state: TextTranslatorState, pieces: Sequence[str]) -> tuple[TextTranslatorState, list[str]]:
-        """Take more text of each stream, up to the end of a word; return what is newly translated of each.
+    def accept(
+        self, state: TextTranslatorState, pieces: Sequence[str | None]
+    ) -> tuple[TextTranslatorState, list[UserError | None]]:
+        """Take more text of each stream, up to the end of a word.
 
         In a script without spaces whole runs of characters are read where the vocabulary joins them; a piece starts
-        with a space if the text has one there.  Raises UserError for more text than the model has positions for.
+        with a space if the text has one there.  More text than the model has positions for gives an error.
         """
         check_state(state, TextTranslatorState)
-        each = zip(_held(state), check_texts(state, pieces), strict=True)
-        stable = [
-            stable_tokens(self._tokenizer, held, piece) if piece else StableTokens([], held) for held, piece in each
-        ]
-        for held, piece, found in zip(_held(state), pieces, stable, strict=True):
-            self._note_unknown(f"{held[1:]} {piece}", found.ids)  # the first is the end of what was read before
-        return self._commit(*self._push(state, stable))
+        stable, errors = list[StableTokens](), list[UserError | None]()
+        for n, piece in enumerate(check_pieces(state, pieces)):
+            error, found = None, StableTokens([], state.held[n])
+            try:
+                found = self._stable(state, n, piece) if piece is not None else found
+            except UserError as problem:
+                problem.stream, error = n, problem
+            stable.append(found)
+            errors.append(error)
+        tokens, refused = self._tokens.accept(state.tokens, [np.array(found.ids, np.int64) for found in stable])
+        errors = [own or other for own, other in zip(errors, refused, strict=True)]
+        held, notes = list(state.held), list(state.notes)
+        for n, (found, error) in enumerate(zip(stable, errors, strict=True)):
+            if error is None:
+                notes[n] += self._notes(state, n, pieces[n] or "", found.ids)
+                held[n] = found.held
+        return replace(state, tokens=tokens, held=tuple(held), notes=tuple(notes)), errors
 
-    def finish(self, state: TextTranslatorState) -> tuple[TextTranslatorState, list[str]]:
-        """End all streams; return the rest of the translations."""
+    def end(self, state: TextTranslatorState, streams: Sequence[bool] | None = None) -> TextTranslatorState:
+        """End the text of these streams, by default of all."""
         check_state(state, TextTranslatorState)
-        state, tokens = self._push(
-            state, [stable_tokens(self._tokenizer, held, "", ended=True) for held in _held(state)]
-        )
-        with self._computing():
-            return self._commit(state, self._tokens.finish(tokens)[0])
+        each = zip(state.ended, flags(state, streams), strict=True)
+        return replace(state, ended=tuple(before or bool(ends) for before, ends in each))
+
+    def pending(self, state: TextTranslatorState) -> list[bool]:
+        """Return which streams may write another token, have something to be read, or have notes."""
+        check_state(state, TextTranslatorState)
+        each = zip(self._tokens.pending(state.tokens), self._unread(state), state.notes, strict=True)
+        return [tokens or unread or bool(notes) for tokens, unread, notes in each]
+
+    def joined(self, outputs: Sequence[str]) -> str:
+        """Return consecutive outputs of a stream as one."""
+        return "".join(outputs)
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Compute in the precision of the model."""
+        with self._computing(), self._tokens.context():
+            yield
+
+    def advance(self, state: TextTranslatorState, most: int | None) -> tuple[TextTranslatorState, list[Outcome[str]]]:
+        """Read tokens and write at most one in each stream; return what is newly translated of each.
+
+        What is held back when a text ends may be too long: an error, after which the stream is over.
+        """
+        check_state(state, TextTranslatorState)
+        before, unread = state, self._unread(state)
+        state, errors = self._with_rest(state, unread)
+        tokens, outcomes = self._tokens.advance(state.tokens, most)
+        recent = [
+            None if own is earlier else own.written[past:]
+            for own, earlier, past in zip(tokens.progress, before.tokens.progress, state.past, strict=True)
+        ]
+        state, texts = state.commit(tokens, recent, [own.done for own in tokens.progress], self._tokenizer.decode)
+        state = replace(state, notes=((),) * state.streams)
+        return state, [
+            Outcome(text if (failed := error or own.error) is None else None, failed, notes)
+            for text, error, own, notes in zip(texts, errors, outcomes, before.notes, strict=True)
+        ]
 
     def translate(self, texts: Sequence[str], names: Sequence[str] = ()) -> list[tuple[str, Progress]]:
         """Return the translation of each whole text and its progress; `names` are the names of the texts in messages.
@@ -107,7 +165,9 @@ class TextTranslator:
         texts = list(texts)
         ids = [self._ids(text) for text in texts]
         for i, (text, text_ids) in enumerate(zip(texts, ids, strict=True)):
-            self._note_unknown(text, text_ids, names[i] if names else "")
+            if self._tokenizer.unk_id in text_ids:
+                note = _unknown(text)
+                self._show([Note(f"{names[i]}: {note}") if names else note], level=3)
         translations: dict[int, tuple[str, Progress]] = {}
         for chosen in plan_by_length([len(text_ids) + 2 for text_ids in ids], BATCH_TOKENS):
             longest = max(chosen, key=lambda i: len(ids[i]))
@@ -121,13 +181,44 @@ class TextTranslator:
         """Return why a whole text cannot be translated, "" if it can."""
         return self._tokens.problem(len(self._ids(text)))
 
-    def _note_unknown(self, text: str, ids: Sequence[int] | np.ndarray, name: str = "") -> None:
-        """Warn of the first text with characters that the vocabulary lacks."""
-        if not self._noted_unknown and self._tokenizer.unk_id in ids:
+    def _show(self, notes: Sequence[Note], level: int = 4) -> None:
+        # Of characters that the vocabulary lacks the first text is noted: it stands for later ones.
+        if notes and not self._noted_unknown:
             self._noted_unknown = True
-            message = f"'{' '.join(text.split()):.40}' has characters that the vocabulary lacks"
-            where = f"{name}: " if name else ""
-            warnings.warn(f"{where}{message}: here and in later texts they are read as unknown", Remark, stacklevel=3)
+            warnings.warn(str(notes[0]), Remark, stacklevel=level)
+
+    def _notes(self, state: TextTranslatorState, n: int, piece: str, ids: Sequence[int]) -> tuple[Note, ...]:
+        """Return a note about the first piece of a stream with characters that the vocabulary lacks."""
+        unknown = self._tokenizer.unk_id
+        if unknown not in ids or unknown in state.tokens.progress[n].read:
+            return ()
+        return (replace(_unknown(f"{state.held[n][1:]} {piece}"), stream=n),)  # without the end of what was read before
+
+    def _stable(self, state: TextTranslatorState, n: int, piece: str) -> StableTokens:
+        """Return the tokens that a piece of text makes stable.  Raises UserError for what cannot be read."""
+        check_text(piece)
+        if piece and state.ended[n]:
+            raise UserError("the source of this stream is over; begin another one")
+        return stable_tokens(self._tokenizer, state.held[n], piece) if piece else StableTokens([], state.held[n])
+
+    def _unread(self, state: TextTranslatorState) -> list[bool]:
+        """Return which streams have ended, but hold text back."""
+        return [ended and held != "" for ended, held in zip(state.ended, state.held, strict=True)]
+
+    def _with_rest(
+        self, state: TextTranslatorState, unread: Sequence[bool]
+    ) -> tuple[TextTranslatorState, list[UserError | None]]:
+        """Read the text that these streams hold back, and end their sources."""
+        if not any(unread):
+            return state, [None] * state.streams
+        ids = [
+            np.array(stable_tokens(self._tokenizer, held, "", ended=True).ids, np.int64) if reads else None
+            for held, reads in zip(state.held, unread, strict=True)
+        ]
+        tokens, errors = self._tokens.accept(state.tokens, ids)
+        tokens = self._tokens.stop(self._tokens.end(tokens, unread), [error is not None for error in errors])
+        held = tuple("" if reads else own for own, reads in zip(state.held, unread, strict=True))
+        return replace(state, tokens=tokens, held=held), errors
 
     def _ids(self, text: str) -> np.ndarray:
         """Return the tokens of a whole text, none if it has no visible character."""
@@ -135,19 +226,9 @@ class TextTranslator:
             raise UserError(f"expected a text, found {text!r:.60}")
         return self._tokenizer.encode("" if is_blank(text) else text).ids
 
-    def _push(
-        self, state: TextTranslatorState, stable: Sequence[StableTokens]
-    ) -> tuple[TextTranslatorState, TranslationState]:
-        """Push the stable tokens; return the state with the text now held back, and the new token state."""
-        with self._computing():
-            tokens, _ = self._tokens.push(state.tokens, [np.array(piece.ids, np.int64) for piece in stable])
-        return replace(state, held=tuple(piece.held for piece in stable)), tokens
 
-    def _commit(self, state: TextTranslatorState, tokens: TranslationState) -> tuple[TextTranslatorState, list[str]]:
-        recent = [own.written[past:] for own, past in zip(tokens.progress, state.past_tokens, strict=True)]
-        return state.commit(tokens, recent, [progress.done for progress in tokens.progress], self._tokenizer.decode)
-
-
-def _held(state: TextTranslatorState) -> tuple[str, ...]:
-    """Return the text that each stream holds back; state files of early versions have none."""
-    return state.held or (INITIAL_HELD,) * state.streams
+def _unknown(text: str) -> Note:
+    words = " ".join(text.split())
+    return Note(
+        f"'{words:.40}' has characters that the vocabulary lacks: here and in later texts they are read as unknown"
+    )

@@ -9,7 +9,6 @@ Legend: S samples of sound, F frames, K frequencies, M features of a frame.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
@@ -172,24 +171,6 @@ class FeatureState:
     statistics: Statistics | None = None
     lowest: float = math.inf
     steady: int = 0
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the whole state as arrays by name."""
-        arrays = {"waiting": self.waiting, "last": np.array(self.last)}
-        arrays["pause"] = np.array([self.lowest, self.steady], np.float64)
-        if self.statistics is not None:
-            arrays["count"] = np.array(self.statistics.count)
-            arrays |= {"total": self.statistics.total, "squares": self.statistics.squares}
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> FeatureState:
-        """Restore a state from its `arrays`."""
-        statistics = (
-            Statistics(float(arrays["count"]), arrays["total"], arrays["squares"]) if "count" in arrays else None
-        )
-        lowest, steady = arrays.get("pause", (math.inf, 0))
-        return cls(arrays["waiting"], float(arrays["last"]), statistics, float(lowest), int(steady))
 
 
 class FeatureStream:

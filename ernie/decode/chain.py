@@ -9,16 +9,15 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
+from ernie.decode.states import strip_prefix, with_prefix
 from ernie.decode.stream import (
     In,
     Out,
+    PushDecoder,
     Stream,
-    StreamDecoder,
     check_decoder,
     check_state,
     restorable,
-    strip_prefix,
-    with_prefix,
 )
 from ernie.errors import UserError
 
@@ -55,7 +54,7 @@ class ChainState:
 class Chain(Generic[In, Out]):
     """Several decoders as one: what is pushed goes through all of them."""
 
-    def __init__(self, *decoders: StreamDecoder[Any, Any, Any]):
+    def __init__(self, *decoders: PushDecoder[Any, Any, Any]):
         if not decoders:
             raise UserError("a chain needs at least one decoder")
         for decoder in decoders:
@@ -109,7 +108,7 @@ class Moment(NamedTuple):
     computed: float
 
 
-def timed(decoder: StreamDecoder[Any, Any, Any], pieces: Iterable[Any], sizes: Iterable[float]) -> list[Moment]:
+def timed(decoder: PushDecoder[Any, Any, Any], pieces: Iterable[Any], sizes: Iterable[float]) -> list[Moment]:
     """Decode one stream and record when its output comes; `sizes` are those of the pieces, in the unit of `heard`."""
     stream: Stream[Any, Any, Any] = Stream(decoder)
     heard = computed = 0.0

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,13 +79,6 @@ class Hypothesis(NamedTuple):
         return self._replace(
             tokens=self.tokens[count:], vectors=self.vectors[count:], probabilities=self.probabilities[count:]
         )
-
-    @classmethod
-    def of_json(cls, fields: Sequence[Any]) -> Hypothesis:
-        """Restore it from a list of its fields.  One from before probabilities were kept has 1 for each token."""
-        values: list[Any] = [as_tuples(field) for field in fields]
-        found = cls(*values)
-        return found if found.probabilities else found._replace(probabilities=(1.0,) * len(found.tokens))
 
     @property
     def acoustic_score(self) -> float:
@@ -227,11 +220,6 @@ class Beam:
         """Drop those of the first `stable` tokens that no later score depends on, and return how many were dropped."""
         dropped = max(0, stable - max(1, self.history))
         return tuple(each.without(dropped) for each in hypotheses), dropped
-
-
-def as_tuples(value: Any) -> Any:
-    """Return plain data with tuples in place of lists, which JSON makes of them."""
-    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 def stable_length(hypotheses: Sequence[Hypothesis]) -> int:

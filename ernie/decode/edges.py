@@ -9,7 +9,7 @@ Legend: F frames.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -77,15 +77,6 @@ class Edges:
             return first + quiet[-1][0]
         later = [begin for begin, end in quiet if end - begin >= _PAUSE and first + end > self.spike]
         return first + later[0] if later else self.count
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return them as arrays by name."""
-        return {"loudness": self.loudness, "edges": np.array([self.count, self.begin, self.spike, self.settled])}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Edges:
-        """Restore them from the result of `arrays`; those of an older state are empty."""
-        return cls(arrays["loudness"], *map(int, arrays["edges"])) if "edges" in arrays else cls()
 
     def _between(self, first: int, last: int) -> np.ndarray:
         before = self.count - len(self.loudness)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ernie.decode.ctc import Beam, Spike, as_tuples, shared_length
+from ernie.decode.ctc import Beam, Spike, shared_length
 from ernie.decode.fusion import State
 
 
@@ -40,12 +40,6 @@ class AcousticPath(NamedTuple):
     def text(self) -> tuple[int, ...]:
         """The tokens known of it: the last committed ones, and those after them."""
         return (*self.context, *(spike.token for spike in self.tokens))
-
-    @classmethod
-    def of_json(cls, fields: Sequence[Any]) -> AcousticPath:
-        """Restore a path from a list of its fields."""
-        tokens, context, recent, *rest = fields
-        return cls(tuple(Spike(*spike) for spike in tokens), tuple(context), tuple(recent), *map(as_tuples, rest))
 
     def with_symbol(self, symbol: int, log_probability: float, kept: int) -> AcousticPath:
         """Return the path with another symbol; the last `kept` symbols are remembered."""

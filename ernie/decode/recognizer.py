@@ -7,10 +7,11 @@ Legend: N streams, S samples of sound, F frames, M features of a frame, T vector
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -21,14 +22,16 @@ from ernie.audio.lengths import STRIDE, vector_count
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import LINE_END, Beam, Hypothesis, Ranked, Spike, greedy, stable_length
 from ernie.decode.edges import Edges
-from ernie.decode.stream import check_pieces, check_streams, common_model, strip_prefix, with_prefix
+from ernie.decode.states import BatchState, common_model
+from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_streams, flags
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState
-from ernie.errors import UserError
+from ernie.errors import NotFinite, UserError
 from ernie.kernels.precision import batch_invariant, to_numpy
 from ernie.model.cache import KeyValueCache
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, finite, identity
 from ernie.model.speech import SpeechHead
+from ernie.outcome import Outcome
 
 _PIECE = 60.0  # seconds of a whole sound that are in memory as features at a time
 _MOST_VECTORS = 2048  # that are encoded at a time, of all streams
@@ -43,6 +46,7 @@ class StreamState:
     decoder, `hypotheses` are those of a beam; without the first `trimmed` tokens, the committed ones are a prefix of
     every hypothesis.  `edges` tell where in the sound tokens begin and end.  CTC predicted nothing at the last `silent`
     vectors.  The line of text began after `line` committed tokens, at the vector `line_begin`, -1 if nothing was said.
+    The sound has `ended` when no more of it comes, and the stream is `closed` when nothing more will be committed.
     """
 
     feature_state: FeatureState
@@ -59,6 +63,7 @@ class StreamState:
     silent: int = 0
     line: int = 0
     line_begin: int = -1
+    closed: bool = False
 
     @property
     def committed(self) -> int:
@@ -77,38 +82,28 @@ class StreamState:
 
     def ready(self, chunk: int, most: int) -> int:
         """Return how many vectors can be computed now, at most `most` chunks: whole ones, and the rest of a sound."""
-        repeated = self.count > 0  # the last vector, see `_encoder_input`
-        whole = max(0, len(self.frames) // STRIDE - repeated) // chunk * chunk
-        return min(most * chunk, vector_count(len(self.frames)) - repeated if self.ended else whole)
+        if self.closed:
+            return 0
+        whole = max(0, len(self.frames) // STRIDE - self._repeated) // chunk * chunk
+        return min(most * chunk, self.waiting if self.ended else whole)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the whole state as arrays by name."""
-        names = ("count", "last", "spikes", "ended", "forgotten", "silent", "line", "line_begin")
-        fields = {name: getattr(self, name) for name in names}
-        fields |= {"readings": self.hypotheses, "past": self.trimmed}
-        own = {"told": np.array(json.dumps(fields)), "frames": self.frames} | self.edges.arrays()
-        own |= with_prefix("sound", self.feature_state.arrays())
-        return own if self.decoder_state is None else own | with_prefix("writing", self.decoder_state.arrays())
+    @property
+    def waiting(self) -> int:
+        """The number of vectors that the frames make which did not go through the encoder, the last one in part."""
+        return vector_count(len(self.frames)) - self._repeated
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> StreamState:
-        """Restore a state from its `arrays`."""
-        fields = json.loads(str(arrays["told"]))
-        decoder_arrays = strip_prefix("writing", arrays)
-        return cls(
-            FeatureState.from_arrays(strip_prefix("sound", arrays)),
-            arrays["frames"],
-            spikes=tuple(Spike(*spike) for spike in fields.pop("spikes")),
-            decoder_state=SegmentDecoderState.from_arrays(decoder_arrays) if decoder_arrays else None,
-            hypotheses=tuple(map(Hypothesis.of_json, fields.pop("readings"))),
-            trimmed=fields.pop("past", 0),
-            edges=Edges.from_arrays(arrays),
-            **fields,
-        )
+    @property
+    def _repeated(self) -> bool:
+        """Whether the first frames are those of a vector that went through the encoder, see `_encoder_input`."""
+        return self.count > 0
+
+    def stopped(self) -> StreamState:
+        """Return the state of a stream that is given up: it is over, and nothing more is committed."""
+        return replace(self, frames=self.frames[:0], ended=True, closed=True)
 
 
 @dataclass(frozen=True, eq=False)
-class RecognitionState:
+class RecognitionState(BatchState):
     """The state of N streams: that of each, and the encoder's cache of the last chunks.
 
     `model` identifies the model that the state belongs to.
@@ -118,42 +113,10 @@ class RecognitionState:
     cache: KeyValueCache
     model: str = ""
 
-    @property
-    def streams(self) -> int:
-        """The number of streams."""
-        return len(self.stream_states)
-
     def forget(self, counts: Sequence[int]) -> RecognitionState:
-        """Return the state without the first committed tokens of each stream, so many: they take memory for nothing."""
+        """Return the state without these numbers of the first committed tokens of each stream, to save memory."""
         streams = zip(self.stream_states, counts, strict=True)
         return replace(self, stream_states=tuple(stream.forget(count) for stream, count in streams))
-
-    def select(self, streams: Sequence[int]) -> RecognitionState:
-        """Return the state of these streams only, in this order."""
-        return RecognitionState(tuple(self.stream_states[n] for n in streams), self.cache.select(streams), self.model)
-
-    def concat(self, others: Sequence[RecognitionState]) -> RecognitionState:
-        """Concatenate the streams of this state and of others, in order."""
-        states = [self, *others]
-        stream_states = tuple(stream for state in states for stream in state.stream_states)
-        cache = KeyValueCache.joined([state.cache for state in states])
-        return RecognitionState(stream_states, cache, common_model(state.model for state in states))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the whole state as arrays by name."""
-        own = {"streams": np.array(self.streams), "model": np.array(self.model)}
-        own |= with_prefix("memory", self.cache.arrays())
-        for number, stream in enumerate(self.stream_states):
-            own |= with_prefix(str(number), stream.arrays())
-        return own
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RecognitionState:
-        """Restore a state from its `arrays`."""
-        numbers = range(int(arrays["streams"]))
-        stream_states = tuple(StreamState.from_arrays(strip_prefix(str(number), arrays)) for number in numbers)
-        cache = KeyValueCache.from_arrays(strip_prefix("memory", arrays))
-        return cls(stream_states, cache, str(arrays.get("model", "")))
 
 
 class Pauses(NamedTuple):
@@ -181,7 +144,7 @@ class Recognized(NamedTuple):
     alternatives: Ranked = []  # noqa: RUF012 - never changed
 
 
-class TokenRecognizer:
+class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
     """Recognizes sound streams with an encoder trained on chunks of `chunk` vectors that see `before` chunks more.
 
     The output of a chunk is committed as soon as its frames are available: at most `chunk` vectors and three frames
@@ -226,6 +189,7 @@ class TokenRecognizer:
         return RecognitionState((stream,) * streams, KeyValueCache.empty(streams), self._model)
 
     def _check(self, state: RecognitionState) -> None:
+        check_state(state, RecognitionState)
         if state.model:
             common_model([state.model, self._model])
 
@@ -235,26 +199,40 @@ class TokenRecognizer:
         by_beam = self._beam is not None or (self._decoder is not None and self._decoder.by_beam)
         return identity(self._ernie, self._head) + (" by beam" if by_beam else "")
 
-    def push(self, state: RecognitionState, pieces: Sequence[np.ndarray]) -> tuple[RecognitionState, list[list[Spike]]]:
-        """Take more samples (S,) of each stream; return the tokens committed by now.
+    def accept(
+        self, state: RecognitionState, pieces: Sequence[np.ndarray | None]
+    ) -> tuple[RecognitionState, list[UserError | None]]:
+        """Take more samples (S,) of each stream.
 
-        Raises UserError for sound with more vectors than the encoder has positions, for a stream that is over, and for
-        a state of another model.
+        Sound with more vectors than the encoder has positions gives an error, and so does sound for a stream that is
+        over.
         """
         self._check(state)
-        stream_states = []
-        for stream, piece in zip(state.stream_states, check_pieces(state, pieces), strict=True):
-            if stream.ended and len(piece):
-                raise UserError("the sound of this stream is over; begin another one")
-            feature_state, more_FM = self._features.push(stream.feature_state, piece)
-            frames = np.concatenate([stream.frames, more_FM])
-            stream_states.append(replace(stream, feature_state=feature_state, frames=frames))
-        return self._advance(state, stream_states)
+        streams, errors = list(state.stream_states), list[UserError | None]()
+        for n, piece in enumerate(check_pieces(state, pieces)):
+            heard = streams[n] if piece is None else self._heard(streams[n], piece)
+            problem = self._problem(streams[n], heard, piece)
+            errors.append(UserError(problem, stream=n) if problem else None)
+            if not problem:
+                streams[n] = heard
+        return replace(state, stream_states=tuple(streams)), errors
 
-    def finish(self, state: RecognitionState) -> tuple[RecognitionState, list[list[Spike]]]:
-        """End all streams; return the rest of their tokens."""
+    def end(self, state: RecognitionState, streams: Sequence[bool] | None = None) -> RecognitionState:
+        """End the sound of these streams, by default of all."""
         self._check(state)
-        return self._advance(state, [replace(stream, ended=True) for stream in state.stream_states])
+        each = zip(state.stream_states, flags(state, streams), strict=True)
+        return replace(state, stream_states=tuple(replace(own, ended=True) if ends else own for own, ends in each))
+
+    def pending(self, state: RecognitionState) -> list[bool]:
+        """Return which streams have a whole chunk of vectors, or the rest of a sound that is over."""
+        check_state(state, RecognitionState)
+        return [
+            not stream.closed and (stream.ended or stream.ready(self._chunk, 1) > 0) for stream in state.stream_states
+        ]
+
+    def joined(self, outputs: Sequence[list[Spike]]) -> list[Spike]:
+        """Return consecutive outputs of a stream as one."""
+        return [spike for output in outputs for spike in output]
 
     def recognize(self, sounds: Sequence[np.ndarray]) -> list[Recognized]:
         """Return what is said in whole sounds (S,), which is the same as of streams, in every precision."""
@@ -277,47 +255,78 @@ class TokenRecognizer:
             recognized.append(Recognized(own, stream.edges.end, alternatives))
         return recognized
 
-    def _advance(
-        self, state: RecognitionState, stream_states: list[StreamState]
-    ) -> tuple[RecognitionState, list[list[Spike]]]:
-        before = [stream.committed for stream in stream_states]
-        with evaluating(self._ernie), evaluating(self._head), batch_invariant():
-            cache = state.cache
-            most = max(1, _MOST_VECTORS // (self._chunk * len(stream_states)))
-            while any(counts := [stream.ready(self._chunk, most) for stream in stream_states]):
-                cache = self._process_chunks(stream_states, counts, cache)
-            empty_TD = paddle.zeros([0, self._ernie.config.hidden_size])
-            for n, stream in enumerate(stream_states):
-                if stream.ended:
-                    stream_states[n] = _placed(
-                        self._finished(self._decode(stream, empty_TD, [], True)), stream.committed
-                    )
-        new = [list(stream.since(count)) for stream, count in zip(stream_states, before, strict=True)]
-        return RecognitionState(tuple(stream_states), cache, state.model), new
+    def _heard(self, stream: StreamState, samples: np.ndarray) -> StreamState:
+        feature_state, more_FM = self._features.push(stream.feature_state, samples)
+        return replace(stream, feature_state=feature_state, frames=np.concatenate([stream.frames, more_FM]))
 
-    def _process_chunks(
-        self, stream_states: list[StreamState], counts: list[int], cache: KeyValueCache
-    ) -> KeyValueCache:
-        """Process chunks of in all `counts` vectors of each stream, in place; return the encoder's cache."""
+    def _problem(self, before: StreamState, heard: StreamState, piece: np.ndarray | None) -> str:
+        """Return why a stream cannot take a piece of sound, "" if it can."""
+        if before.ended:
+            return "the sound of this stream is over; begin another one" if piece is not None and len(piece) else ""
+        positions = self._ernie.config.max_positions
+        if self._head.frontend.period is None and heard.count + heard.waiting > positions:
+            return f"the sound has more than {positions} vectors, as many as this model has positions for"
+        return ""
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        with evaluating(self._ernie), evaluating(self._head), batch_invariant():
+            yield
+
+    def advance(self, state: RecognitionState, most: int | None) -> tuple[RecognitionState, list[Outcome[list[Spike]]]]:
+        """Process at most so many chunks of each stream, and commit the rest of those whose sound is over."""
+        self._check(state)
+        most = max(1, _MOST_VECTORS // (self._chunk * state.streams)) if most is None else most
+        counts = [stream.ready(self._chunk, most) for stream in state.stream_states]
+        outputs, cache = self._encoded(state, counts) if any(counts) else ([None] * state.streams, state.cache)
+        outcomes, streams = [], []
+        for n, (before, output) in enumerate(zip(state.stream_states, outputs, strict=True)):
+            try:
+                after = before if output is None else self._after_chunks(before, *output)
+                if after.ended and not after.closed and not after.ready(self._chunk, 1):
+                    after = replace(self._at_end(after), closed=True)
+                outcomes.append(Outcome(list(after.since(before.committed))))
+            except NotFinite as error:
+                error.stream = n
+                after = before.stopped()
+                outcomes.append(Outcome(error=error))
+            streams.append(after)
+        return replace(state, stream_states=tuple(streams), cache=cache), outcomes
+
+    def _encoded(
+        self, state: RecognitionState, counts: list[int]
+    ) -> tuple[list[tuple[paddle.Tensor, np.ndarray] | None], KeyValueCache]:
+        """Encode `counts` vectors of each stream in chunks.
+
+        Returns the vectors (T, D) and the CTC scores (T, V) of each, None for a stream without new ones, and the
+        encoder's cache.
+        """
         layout = Layout.of_lengths(counts)
-        x_TD = self._encoder_input(stream_states, counts)
-        hidden_TD, cache = self._encoder.forward_chunks(x_TD, layout, cache, self._chunk, self._before * self._chunk)
-        logits_TV = finite(to_numpy(self._head(hidden_TD)))
-        logits_TV[:, self._never] = -np.inf
-        for n in np.flatnonzero(layout.lengths):
-            stream = stream_states[n]
-            heard = stream.frames[STRIDE * (stream.count > 0) :][: STRIDE * counts[n]]
-            loudness_F = self._features.loudness(heard)
-            # Keep the last vector's frames, which are in the receptive field of the next one.
-            frames = stream.frames[STRIDE * (counts[n] - (stream.count == 0)) :].copy()  # a view keeps all frames alive
-            stream = replace(stream, frames=frames)
-            for first in range(0, counts[n], self._chunk):
-                last = min(first + self._chunk, counts[n])
-                rows = slice(int(layout.offsets[n]) + first, int(layout.offsets[n]) + last)
-                loudness_of_chunk = loudness_F[STRIDE * first : STRIDE * last]
-                stream = self._after_chunk(stream, hidden_TD[rows], logits_TV[rows], loudness_of_chunk)
-            stream_states[n] = stream
-        return cache
+        x_TD = self._encoder_input(state.stream_states, counts)
+        before = self._before * self._chunk
+        hidden_TD, cache = self._encoder.forward_chunks(x_TD, layout, state.cache, self._chunk, before)
+        scores_TV = to_numpy(self._head(hidden_TD))
+        rows = [slice(first, last) for first, last in pairwise(layout.offsets.tolist())]
+        return [(hidden_TD[own], scores_TV[own]) if own.stop > own.start else None for own in rows], cache
+
+    def _after_chunks(self, stream: StreamState, hidden_TD: paddle.Tensor, scores_TV: np.ndarray) -> StreamState:
+        """Return a stream after its next chunks.  Raises NotFinite if the outputs of the model are not finite."""
+        count = len(finite(scores_TV))
+        scores_TV[:, self._never] = -np.inf
+        loudness_F = self._features.loudness(stream.frames[STRIDE * (stream.count > 0) :][: STRIDE * count])
+        # Keep the last vector's frames, which are in the receptive field of the next one.
+        frames = stream.frames[STRIDE * (count - (stream.count == 0)) :].copy()  # a view keeps all frames alive
+        stream = replace(stream, frames=frames)
+        for first in range(0, count, self._chunk):
+            own = slice(first, first + self._chunk)
+            heard = loudness_F[STRIDE * first : STRIDE * (first + self._chunk)]
+            stream = self._after_chunk(stream, hidden_TD[own], scores_TV[own], heard)
+        return stream
+
+    def _at_end(self, stream: StreamState) -> StreamState:
+        """Return a stream with the rest of its tokens, or of its line."""
+        empty_TD = paddle.zeros([0, self._ernie.config.hidden_size])
+        return _placed(self._finished(self._decode(stream, empty_TD, [], True)), stream.committed)
 
     def _after_chunk(
         self, old: StreamState, hidden_TD: paddle.Tensor, scores_TV: np.ndarray, loudness_F: np.ndarray
@@ -358,8 +367,7 @@ class TokenRecognizer:
         said = stream.count - stream.line_begin if stream.line_begin >= 0 else 0
         if self._pauses is None or not said or not self._pauses.end_line(stream.silent, said):
             return stream
-        empty_TD = paddle.zeros([0, self._ernie.config.hidden_size])
-        rest = _placed(self._finished(self._decode(stream, empty_TD, [], True)), stream.committed)
+        rest = self._at_end(stream)
         if rest.committed > stream.line:
             end = Spike(LINE_END, rest.count - 1, 1.0, rest.edges.count, rest.edges.end)
             rest = replace(rest, spikes=(*rest.spikes, end))
@@ -390,11 +398,8 @@ class TokenRecognizer:
 
     def _encoder_input(self, stream_states: Sequence[StreamState], counts: Sequence[int]) -> paddle.Tensor:
         """Return the next `counts` input vectors of each stream, concatenated (T, D), each chunk computed by itself."""
-        frontend, positions = self._head.frontend, self._ernie.config.max_positions
         pieces, begins, firsts = [], [], []
         for stream, count in zip(stream_states, counts, strict=True):
-            if frontend.period is None and stream.count + count > positions:
-                raise UserError(f"the sound has more than {positions} vectors, as many as this model has positions for")
             for first in range(0, count, self._chunk):
                 # The vector before the chunk is recomputed without its left context, then dropped.
                 repeated = int(stream.count + first > 0)
@@ -404,7 +409,7 @@ class TokenRecognizer:
                 begins.append(stream.count + first - repeated)
                 firsts.append(repeated)
         frames = Frames(np.concatenate(pieces), Layout.of_lengths([len(piece) for piece in pieces]))
-        x_TD, layout = frontend(frames, np.array(begins))
+        x_TD, layout = self._head.frontend(frames, np.array(begins))
         rows = layout.positions >= np.repeat(firsts, layout.lengths)
         return paddle.gather(x_TD, paddle.to_tensor(np.flatnonzero(rows)))
 

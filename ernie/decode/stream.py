@@ -8,8 +8,11 @@ another process to continue.
 from __future__ import annotations
 
 import math
+import warnings
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -19,7 +22,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from ernie.atomic import replacing
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError, about
+from ernie.outcome import Note, Outcome
 from ernie.report.words import plural
 from ernie.text.surrogates import require_encodable
 
@@ -56,26 +60,110 @@ _DAMAGED = (
     EOFError,
     NotImplementedError,
     BadZipFile,
+    RecursionError,
     zlib.error,
 )
 
 S = TypeVar("S", bound=State)
 T_co = TypeVar("T_co", covariant=True)
-In = TypeVar("In", contravariant=True)
+In = TypeVar("In")
 Out = TypeVar("Out")
+In_contra = TypeVar("In_contra", contravariant=True)
 
 
-class StreamDecoder(Protocol[S, In, Out]):
-    """Turns input that comes in pieces into committed output."""
+class StreamDecoder(ABC, Generic[S, In, Out]):
+    """Turns input that comes in pieces into committed output.
 
+    `push` and `finish` compute all that the input allows.  Servers call `accept` and `end`, which compute nothing with
+    the network, and `step`, which does a bounded amount of work for all streams together.  However the calls are
+    mixed, and whatever streams are beside it, a stream has the same output.
+    """
+
+    @abstractmethod
     def begin(self, streams: int = 1) -> S:
         """Return the state of streams before any input."""
+
+    @abstractmethod
+    def accept(self, state: S, pieces: Sequence[In | None]) -> tuple[S, list[UserError | None]]:
+        """Take more input, one piece for each stream or None; it is computed by later steps.
+
+        A piece that cannot be taken, for instance because the stream is over, gives an error for its stream, which
+        stays as it was.  Raises UserError if there are more or fewer pieces than streams, and for a state of another
+        model.
+        """
+
+    @abstractmethod
+    def end(self, state: S, streams: Sequence[bool] | None = None) -> S:
+        """End the input of the streams for which this is true, by default of all."""
+
+    @abstractmethod
+    def pending(self, state: S) -> list[bool]:
+        """Return which streams a step advances: without further input, the others have nothing to compute."""
+
+    def step(self, state: S, most: int | None = 1) -> tuple[S, list[Outcome[Out]]]:
+        """Advance all pending streams together, by a bounded step; return the output of each that it commits.
+
+        A stream takes at most `most` blocks of its input, whose size depends on the decoder; None stands for as many
+        as memory allows.  A stream that fails, for instance because its outputs are not finite, has an error in its
+        outcome and is over.  The outcome of a stream that is not pending is empty output.
+        """
+        with self.context():
+            return self.advance(state, most)
+
+    @abstractmethod
+    def advance(self, state: S, most: int | None) -> tuple[S, list[Outcome[Out]]]:
+        """Do as `step`, for a caller that has entered `context`, perhaps for many steps."""
+
+    @abstractmethod
+    def joined(self, outputs: Sequence[Out]) -> Out:
+        """Return consecutive outputs of a stream, perhaps none, as one."""
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return the context in which steps are computed."""
+        return nullcontext()
 
     def push(self, state: S, pieces: Sequence[In]) -> tuple[S, list[Out]]:
         """Take more input, one piece for each stream; return the output of each that is committed by now.
 
-        Raises UserError if there are more or fewer pieces than streams.
+        Notes are shown as warnings (Remark).  Raises UserError as `accept` does, and the error of the first stream that
+        fails: the caller still has the old state.
         """
+        state, errors = self.accept(state, pieces)
+        if any(piece is None for piece in pieces):
+            raise UserError("expected a piece for each stream, found None, which only accept() takes")
+        for error in errors:
+            if error is not None:
+                raise error
+        return self._run(state)
+
+    def finish(self, state: S) -> tuple[S, list[Out]]:
+        """End all streams; return the rest of their output.  Raises as `push` does."""
+        return self._run(self.end(state))
+
+    def _show(self, notes: Sequence[Note], level: int = 4) -> None:
+        """Show notes as warnings (Remark) of the caller's caller's caller, who called push or finish."""
+        for note in notes:
+            warnings.warn(str(note), Remark, stacklevel=level)
+
+    def _run(self, state: S) -> tuple[S, list[Out]]:
+        outputs: list[list[Out]] = [[] for _ in range(state.streams)]
+        with self.context():
+            while any(self.pending(state)):
+                state, outcomes = self.advance(state, None)
+                for own, outcome in zip(outputs, outcomes, strict=True):
+                    self._show(outcome.notes)
+                    own.append(outcome.get())
+        return state, [self.joined(own) for own in outputs]
+
+
+class PushDecoder(Protocol[S, In_contra, Out]):
+    """What a `Stream` needs of a decoder."""
+
+    def begin(self, streams: int = 1) -> S:
+        """Return the state of streams before any input."""
+
+    def push(self, state: S, pieces: Sequence[In_contra]) -> tuple[S, list[Out]]:
+        """Take more input, one piece for each stream; return the output of each that is committed by now."""
 
     def finish(self, state: S) -> tuple[S, list[Out]]:
         """End all streams; return the rest of their output."""
@@ -87,7 +175,7 @@ class Stream(Generic[S, In, Out]):
     `state` may be kept and set again at any time.
     """
 
-    def __init__(self, decoder: StreamDecoder[S, In, Out]):
+    def __init__(self, decoder: PushDecoder[S, In, Out]):
         check_decoder(decoder)
         self._decoder = decoder
         self.state = decoder.begin()
@@ -150,7 +238,10 @@ def load_state(decoder: Any, path: str | Path) -> Any:
         missing = sorted({*map(str, arrays.pop(_NAMES, ()))} - {*arrays})
         if missing:
             raise ValueError(f"it lacks {', '.join(missing)}")
-        return kind.from_arrays(arrays)
+        with about(path):
+            return kind.from_arrays(arrays)
+    except UserError:
+        raise
     except _DAMAGED as error:
         name = getattr(kind, "__name__", type(kind).__name__)
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
@@ -184,14 +275,6 @@ def _array(content: bytes) -> np.ndarray:
     return array
 
 
-def common_model(models: Iterable[str]) -> str:
-    """Return the model identity that these states share, "" if none has one.  Raises UserError if they differ."""
-    identities = sorted({*models} - {""})
-    if len(identities) > 1:
-        raise UserError("this state is of another model: only the model that began a stream can continue it")
-    return "".join(identities)
-
-
 def check_decoder(decoder: object) -> None:
     """Raise UserError for anything but a decoder, such as the path of one."""
     if isinstance(decoder, type) or not callable(getattr(decoder, "begin", None)):
@@ -203,6 +286,15 @@ def check_state(state: object, kind: type[Any]) -> None:
     if not isinstance(state, kind):
         found = type(state).__name__
         raise UserError(f"expected a {kind.__name__}, which begin() of the same decoder returns, found {found}")
+
+
+def flags(state: State, streams: Sequence[bool] | None) -> Sequence[bool]:
+    """Return a flag for each stream of a state, by default true.  Raises UserError if there are more or fewer."""
+    if streams is None:
+        return [True] * state.streams
+    if len(streams) != state.streams:
+        raise UserError(f"expected a flag for each of {plural(state.streams, 'stream')}, found {len(streams)}")
+    return streams
 
 
 def check_streams(streams: int) -> None:
@@ -219,20 +311,15 @@ def check_pieces(state: State, pieces: Sequence[T_co]) -> Sequence[T_co]:
     return pieces
 
 
+def check_text(piece: str) -> None:
+    """Raise UserError for anything but a string that can be encoded."""
+    if not isinstance(piece, str):
+        raise UserError(f"expected a piece of text for each stream, found {piece!r:.60}")
+    require_encodable(piece)
+
+
 def check_texts(state: State, pieces: Sequence[str]) -> Sequence[str]:
     """As `check_pieces`, for texts.  Raises UserError also if a piece is not a string that can be encoded."""
     for piece in check_pieces(state, pieces):
-        if not isinstance(piece, str):
-            raise UserError(f"expected a piece of text for each stream, found {piece!r:.60}")
-        require_encodable(piece)
+        check_text(piece)
     return pieces
-
-
-def with_prefix(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Prefix the names of a part's arrays, for the `arrays` of the whole state."""
-    return {f"{name}/{key}": value for key, value in arrays.items()}
-
-
-def strip_prefix(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays that `with_prefix` put under a name, with their own names."""
-    return {key.removeprefix(f"{name}/"): value for key, value in arrays.items() if key.startswith(f"{name}/")}

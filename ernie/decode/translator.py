@@ -1,39 +1,43 @@
 """Simultaneous translation of token streams: greedy while a source is read, by beam search once it is over.
 
-Ma et al., 2019, "STACL" (arXiv 1810.08398), sections 3 and 4.  Legend: N streams, V vocabulary, B hypotheses.
+Ma et al., 2019, "STACL" (arXiv 1810.08398), sections 3 and 4.  Legend: N streams, H hypotheses of all streams (one of a
+stream that is translated greedily), V vocabulary.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ernie.data.batch import Layout
-from ernie.decode.stream import check_pieces, check_streams, common_model, strip_prefix, with_prefix
+from ernie.decode.states import BatchState, common_model
+from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_streams, flags
 from ernie.decode.wait_k import WaitK
-from ernie.errors import UserError
+from ernie.errors import NotFinite, UserError
 from ernie.kernels.mask import Mask
 from ernie.model.cache import KeyValueCache
 from ernie.model.decoder import Source
 from ernie.model.ernie import ErnieModel
-from ernie.model.inference import evaluating, identity, tokenizer_of
+from ernie.model.inference import NOT_FINITE, evaluating, identity, tokenizer_of
 from ernie.model.prefix_source import sources_of
 from ernie.model.translation import TranslationHead
+from ernie.outcome import Outcome
 
 # A target has at most 2 r n + 10 tokens for a source of n, end included, r being the ratio that catch_up stands for.
 _LENGTH_RATIO, _LENGTH_OFFSET = 2, 10
+_BLOCK = 64  # source tokens that a stream reads at a time
 _PENALTY = 0.6  # length penalty: Wu et al., 2016 (arXiv 1609.08144), section 7
 
 
 @dataclass(frozen=True)
 class Progress:
     """The progress of a stream, or of a hypothesis: tokens `read` after [CLS], and tokens `written`.
+
+    A causal encoder may not have encoded the last ones yet: their number is that of the tokens in its cache.
 
     The source has `ended` when [SEP] is the last token read.  `delays` are the numbers of tokens read before each
     written one.  The target is `done` when nothing more will be written.  `waited` is how many tokens more than the
@@ -58,74 +62,109 @@ class Progress:
         return tuple(min(delay, self.source) for delay in self.delays)
 
 
+@dataclass(frozen=True)
+class Search:
+    """A beam search: live hypotheses with summed scores, the best one first, and finished ones with normalized scores.
+
+    Scores of finished hypotheses are normalized by length.
+    """
+
+    alive: tuple[tuple[float, Progress], ...]
+    done: tuple[tuple[float, Progress], ...] = ()
+
+    def step(
+        self, scores_HV: np.ndarray, width: int, with_token: Callable[[Progress, int, int], Progress]
+    ) -> tuple[Search, list[int]]:
+        """Extend the live hypotheses by a token and keep the best `width`; return also the parent of each."""
+        sums_HV = scores_HV + np.array([score for score, _ in self.alive])[:, None]
+        flat = sums_HV.ravel()
+        count = min(2 * width, flat.size)
+        candidates = np.flatnonzero(flat >= np.partition(flat, -count)[-count])  # including ties with the last one
+        best = candidates[np.argsort(-flat[candidates], kind="stable")][:count]
+        alive: list[tuple[float, Progress]] = []
+        done = list(self.done)
+        parents: list[int] = []
+        for index in best[np.isfinite(flat[best])]:
+            parent, token = divmod(int(index), sums_HV.shape[1])
+            hypothesis = self.alive[parent][1]
+            extended = with_token(hypothesis, token, len(hypothesis.read))
+            if extended.done:
+                done.append((float(flat[index]) / _penalty(len(extended.written) + 1), extended))
+            elif len(alive) < width:
+                alive.append((float(flat[index]), extended))
+                parents.append(parent)
+        if _is_decided(alive, done):
+            return Search((), tuple(done)), []
+        return Search(tuple(alive), tuple(done)), parents
+
+    def best(self) -> Progress:
+        """Return the best finished hypothesis."""
+        return max(self.done, key=lambda each: each[0])[1]
+
+
+def _is_decided(alive: Sequence[tuple[float, Progress]], done: Sequence[tuple[float, Progress]]) -> bool:
+    """Return whether the best live hypothesis, the first, could not beat the best finished one if it ended now.
+
+    Sums only decrease.  Longer hypotheses divide by a larger penalty, which is ignored here: to profit from it takes
+    many almost certain tokens, and to wait for it takes steps up to the maximum length.
+    """
+    if not alive or not done:
+        return not alive
+    score, hypothesis = alive[0]
+    return max(finished for finished, _ in done) >= score / _penalty(len(hypothesis.written) + 1)
+
+
+def _penalty(length: int) -> float:
+    return ((5 + length) / 6) ** _PENALTY
+
+
 @dataclass(frozen=True, eq=False)
-class TranslationState:
-    """The state of N streams: their progress, and their key-value caches.
+class HypothesisCache:
+    """A key-value cache with several sequences for each stream: `counts` of them, one for each live hypothesis."""
+
+    counts: tuple[int, ...]
+    cache: KeyValueCache
+
+    def __post_init__(self) -> None:
+        if sum(self.counts) != self.cache.layout.sequences or min(self.counts, default=0) < 0:
+            raise ValueError(f"a cache of {self.cache.layout.sequences} sequences for {sum(self.counts)} hypotheses")
+
+    @property
+    def streams(self) -> int:
+        """The number of streams."""
+        return len(self.counts)
+
+    def select(self, streams: Sequence[int]) -> HypothesisCache:
+        """Return that of these streams only, in this order; one may occur several times."""
+        rows = np.split(np.arange(sum(self.counts)), np.cumsum(self.counts)[:-1])
+        chosen = np.concatenate([rows[n] for n in streams])
+        return HypothesisCache(tuple(self.counts[n] for n in streams), self.cache.select(chosen))
+
+    @classmethod
+    def joined(cls, caches: Sequence[HypothesisCache]) -> HypothesisCache:
+        """Concatenate the streams of several caches, in order."""
+        counts = tuple(count for own in caches for count in own.counts)
+        return cls(counts, KeyValueCache.joined([own.cache for own in caches]))
+
+
+@dataclass(frozen=True, eq=False)
+class TranslationState(BatchState):
+    """The state of N streams: their progress, their key-value caches, and their beam searches.
 
     `encoder_cache` is that of the encoder's self-attention if it is causal, `source_cache` that of the decoder's
-    cross-attention, and `target_cache` that of its self-attention.  `model` identifies the model that the state belongs
-    to.
+    cross-attention, and `target_cache` that of its self-attention.  `searches` are those of the streams whose source is
+    over.  `model` identifies the model that the state belongs to.
     """
 
     progress: tuple[Progress, ...]
     encoder_cache: KeyValueCache
     source_cache: KeyValueCache
-    target_cache: KeyValueCache
+    target_cache: HypothesisCache
+    searches: tuple[Search | None, ...]
     model: str = ""
 
-    @property
-    def streams(self) -> int:
-        """The number of streams."""
-        return len(self.progress)
 
-    def select(self, streams: Sequence[int]) -> TranslationState:
-        """Return the state of these streams only, in this order; one may occur several times."""
-        encoder_cache, source_cache, target_cache = (
-            cache.select(streams) for cache in (self.encoder_cache, self.source_cache, self.target_cache)
-        )
-        return TranslationState(
-            tuple(self.progress[n] for n in streams), encoder_cache, source_cache, target_cache, self.model
-        )
-
-    def concat(self, others: Sequence[TranslationState]) -> TranslationState:
-        """Concatenate the streams of this state and of others, in order."""
-        states = [self, *others]
-        progress = tuple(stream for state in states for stream in state.progress)
-        return TranslationState(
-            progress,
-            KeyValueCache.joined([state.encoder_cache for state in states]),
-            KeyValueCache.joined([state.source_cache for state in states]),
-            KeyValueCache.joined([state.target_cache for state in states]),
-            common_model(state.model for state in states),
-        )
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the whole state as arrays by name."""
-        caches = {"encoder": self.encoder_cache, "seen": self.source_cache, "own": self.target_cache}
-        arrays = {
-            "progress": np.array([json.dumps(asdict(stream)) for stream in self.progress]),
-            "model": np.array(self.model),
-        }
-        for name, cache in caches.items():
-            arrays |= with_prefix(name, cache.arrays())
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TranslationState:
-        """Restore a state from its `arrays`."""
-        progress = [_progress(json.loads(str(stream))) for stream in arrays["progress"]]
-        encoder_cache, source_cache, target_cache = (
-            KeyValueCache.from_arrays(strip_prefix(name, arrays)) for name in ("encoder", "seen", "own")
-        )
-        return cls(tuple(progress), encoder_cache, source_cache, target_cache, str(arrays.get("model", "")))
-
-
-def _progress(data: dict[str, Any]) -> Progress:
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    return Progress(**fields)
-
-
-class TokenTranslator:
+class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
     """Translates token streams; `policy` decides when to read and when to write.
 
     If `causal`, the encoder sees no later tokens and encodes each token once; otherwise it encodes the whole prefix
@@ -163,27 +202,66 @@ class TokenTranslator:
 
     def _initial(self, streams: int) -> TranslationState:
         empty = KeyValueCache.empty(streams)
-        state = TranslationState((Progress(),) * streams, empty, empty, empty)
-        with self._evaluating():
+        target_cache = HypothesisCache((1,) * streams, empty)
+        state = TranslationState((Progress(),) * streams, empty, empty, target_cache, (None,) * streams)
+        with self.context():
             return self._read(state, [np.array([self._begin])] * streams) if self._causal else state
 
-    def push(self, state: TranslationState, pieces: Sequence[np.ndarray]) -> tuple[TranslationState, list[list[int]]]:
-        """Read more tokens of each source, (n,); return the tokens written by now.
+    def accept(
+        self, state: TranslationState, pieces: Sequence[np.ndarray | None]
+    ) -> tuple[TranslationState, list[UserError | None]]:
+        """Take more tokens of each source, (n,).
 
-        Raises UserError for a source with more tokens than the model was trained on, for one that is over, and for a
-        state of another model.
+        A source with more tokens than the model was trained on gives an error, and so does one that is over.
         """
-        arrays = [np.asarray(piece, np.int64) for piece in check_pieces(state, pieces)]
-        return self._advance(state, arrays, [False] * state.streams)
+        self._check(state)
+        progress, errors = list(state.progress), list[UserError | None]()
+        for n, piece in enumerate(check_pieces(state, pieces)):
+            tokens = [] if piece is None else np.asarray(piece, np.int64).tolist()
+            problem = self._problem(progress[n], len(tokens))
+            errors.append(UserError(problem, stream=n) if problem else None)
+            if tokens and not problem:
+                progress[n] = replace(progress[n], read=(*progress[n].read, *tokens))
+        return replace(state, progress=tuple(progress)), errors
 
-    def finish(self, state: TranslationState) -> tuple[TranslationState, list[list[int]]]:
-        """End all sources; return the rest of the translations."""
-        pieces = [np.array([], np.int64) if stream.ended else np.array([self._end]) for stream in state.progress]
-        return self._advance(state, pieces, [True] * state.streams)
+    def end(self, state: TranslationState, streams: Sequence[bool] | None = None) -> TranslationState:
+        """End these sources, by default all."""
+        self._check(state)
+        progress = list(state.progress)
+        for n, ends in enumerate(flags(state, streams)):
+            own = progress[n]
+            if ends and not own.ended:
+                progress[n] = replace(own, read=(*own.read, self._end), ended=True, done=own.done or not own.read)
+        return replace(state, progress=tuple(progress))
+
+    def pending(self, state: TranslationState) -> list[bool]:
+        """Return which streams have tokens to be encoded, or may write another one."""
+        check_state(state, TranslationState)
+        reads = self._reads(state.progress)
+        return [
+            not stream.done and (encoded < len(stream.read) or read <= encoded)
+            for stream, encoded, read in zip(state.progress, self._encoded(state), reads, strict=True)
+        ]
+
+    def stop(self, state: TranslationState, streams: Sequence[bool]) -> TranslationState:
+        """Give up these streams: they are over, and write nothing more."""
+        progress = tuple(
+            replace(own, ended=True, done=True) if stops else own
+            for own, stops in zip(state.progress, streams, strict=True)
+        )
+        searches = (None if stops else own for own, stops in zip(state.searches, streams, strict=True))
+        return replace(state, progress=progress, searches=tuple(searches))
+
+    def joined(self, outputs: Sequence[list[int]]) -> list[int]:
+        """Return consecutive outputs of a stream as one."""
+        return [token for output in outputs for token in output]
 
     def translate(self, sources: Sequence[np.ndarray]) -> tuple[Progress, ...]:
-        """Translate whole sources, (n,) each, to the end.  Raises as `push` does."""
-        state, _ = self.push(self._initial(len(sources)), sources)
+        """Translate whole sources, (n,) each, to the end.  Raises UserError for a source that `accept` refuses."""
+        state, errors = self.accept(self._initial(len(sources)), sources)
+        for error in errors:
+            if error is not None:
+                raise error
         return self.finish(state)[0].progress
 
     def problem(self, tokens: int) -> str:
@@ -193,31 +271,50 @@ class TokenTranslator:
             return ""
         return f"a source has more than {longest} tokens, the most that this model has learned from; cut it"
 
+    def _problem(self, stream: Progress, tokens: int) -> str:
+        """Return why a source cannot have so many more tokens, "" if it can."""
+        if stream.ended:
+            return "the source of this stream is over; begin another one" if tokens else ""
+        return self.problem(len(stream.read) + tokens)
+
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def context(self) -> Iterator[None]:
         with evaluating(self._ernie), evaluating(self._head):
             yield
 
-    def _advance(
-        self, state: TranslationState, pieces: Sequence[np.ndarray], ends: Sequence[bool]
-    ) -> tuple[TranslationState, list[list[int]]]:
+    def _check(self, state: TranslationState) -> None:
+        check_state(state, TranslationState)
         if state.model:
             common_model([state.model, self._model])
-        before = [len(stream.written) for stream in state.progress]
-        changed = []
-        for stream, piece, end in zip(state.progress, pieces, ends, strict=True):
-            if stream.ended and len(piece):
-                raise UserError("the source of this stream is over; begin another one")
-            if problem := self.problem(len(stream.read) + len(piece) - (stream.ended or end)):
-                raise UserError(problem)
-            read, ended = (*stream.read, *piece.tolist()), stream.ended or end
-            changed.append(replace(stream, read=read, ended=ended, done=stream.done or (ended and len(read) == 1)))
-        with self._evaluating():
-            state = replace(state, progress=tuple(changed))
-            if self._causal:
-                state = self._read(state, pieces)
-            state = self._write(state)
-        return state, [list(stream.written[n:]) for stream, n in zip(state.progress, before, strict=True)]
+
+    def advance(self, state: TranslationState, most: int | None) -> tuple[TranslationState, list[Outcome[list[int]]]]:
+        """Encode source tokens of each stream, `most` blocks, and write at most one token, or extend its search."""
+        self._check(state)
+        before = state.progress
+        if self._causal:
+            state = self._read(state, self._waiting(state, None if most is None else most * _BLOCK))
+        reads, encoded = self._reads(state.progress), self._encoded(state)
+        ready = [n for n, stream in enumerate(state.progress) if not stream.done and reads[n] <= encoded[n]]
+        errors: dict[int, UserError] = {}
+        if ready:
+            state, errors = self._write(state, ready, reads)
+        new = (list(own.written[len(old.written) :]) for own, old in zip(state.progress, before, strict=True))
+        return state, [Outcome(error=errors[n]) if n in errors else Outcome(tokens) for n, tokens in enumerate(new)]
+
+    def _encoded(self, state: TranslationState) -> list[int]:
+        """Return how many tokens of each source can be attended to, without [CLS]."""
+        if self._causal:
+            encoded: list[int] = (state.source_cache.layout.lengths - 1).tolist()
+            return encoded
+        return [len(stream.read) for stream in state.progress]  # prefixes are encoded when they are needed
+
+    def _waiting(self, state: TranslationState, most: int | None) -> list[np.ndarray]:
+        """Return the next tokens of each source that were not encoded, at most so many of each."""
+        waiting = []
+        for stream, encoded in zip(state.progress, self._encoded(state), strict=True):
+            stop = encoded if stream.done else None if most is None else encoded + most
+            waiting.append(np.array(stream.read[encoded:stop], np.int64))
+        return waiting
 
     def _read(self, state: TranslationState, pieces: Sequence[np.ndarray]) -> TranslationState:
         """Encode tokens that follow those encoded before."""
@@ -230,30 +327,14 @@ class TokenTranslator:
         source_cache = state.source_cache.extended(batch.layout, self._head.decoder.read(hidden_SD))
         return replace(state, encoder_cache=encoder_cache, source_cache=source_cache)
 
-    def _write(self, state: TranslationState) -> TranslationState:
-        """Write for as long as the policy allows it for any stream."""
-        while True:
-            ready = [
-                n
-                for n, stream in enumerate(state.progress)
-                if not stream.done and self._reads(stream) <= len(stream.read)
-            ]
-            over = [n for n in ready if self._is_over(state.progress[n])] if self._beam > 1 else []
-            if over:
-                state = self._search(state, over)
-            elif ready:
-                state = self._step(state, ready)
-            else:
-                return state
-
-    def _reads(self, stream: Progress) -> int:
-        """Return how many tokens must be read before the next one is written."""
-        limit = len(stream.read) if stream.ended else self._ernie.config.max_positions
-        reads = self._policy.reads(np.array([len(stream.written)]), np.array([limit]))
-        return min(limit, int(reads[0]) + stream.waited)
-
-    def _is_over(self, stream: Progress) -> bool:
-        return stream.ended and self._reads(stream) == len(stream.read)
+    def _reads(self, streams: Sequence[Progress]) -> list[int]:
+        """Return how many tokens of each source must be read before the next one is written."""
+        longest = self._ernie.config.max_positions
+        written = np.array([len(stream.written) for stream in streams])
+        limits = np.array([len(stream.read) if stream.ended else longest for stream in streams])
+        waited = np.array([stream.waited for stream in streams])
+        reads: list[int] = np.minimum(limits, self._policy.reads(written, limits) + waited).tolist()
+        return reads
 
     def _max_written(self, stream: Progress) -> int:
         """Return the maximum number of target tokens: in proportion to the source, once it is complete."""
@@ -263,32 +344,52 @@ class TokenTranslator:
         proportion = _LENGTH_RATIO * self._policy.ratio
         return min(int(proportion * len(stream.read)) + _LENGTH_OFFSET, limit)
 
-    def _step(self, state: TranslationState, ready: list[int]) -> TranslationState:
-        """Write one token in each of these streams, or make the stream wait for another source token.
+    def _write(
+        self, state: TranslationState, ready: Sequence[int], reads: Sequence[int]
+    ) -> tuple[TranslationState, dict[int, UserError]]:
+        """Write one token in each of these streams, make it wait for another source token, or extend its search.
 
-        The end is not accepted before the source is over.  A model trained on targets shorter than their sources
-        predicts it early, and forcing the next most likely token in its place would add noise, so the stream waits.
+        Returns also the errors of the streams whose scores are not finite.
         """
-        progress = state.progress
-        reads = np.array([self._reads(progress[n]) for n in ready])
+        state = self._with_searches(state, ready, reads)
         state, source = self._source(state, ready, reads)
-        counts = np.isin(np.arange(state.streams), ready).astype(np.int64)
-        scores_NV, target_cache = self._scores(
-            [progress[n] for n in ready], Layout.of_lengths(counts), source, state.target_cache
-        )
-        changed = list(progress)
-        # Row n is the cache of stream n before this step, row streams + n the one after it.
-        rows = np.arange(state.streams, 2 * state.streams)
-        for n, read, scores_V in zip(ready, reads, scores_NV, strict=True):
-            stream, token = progress[n], int(scores_V.argmax())
-            if token == self._end and not self._is_over(stream):
-                changed[n] = replace(stream, waited=stream.waited + 1)
-                rows[n] = n  # predict at this position again, once more of the source is there
+        old, counts = state.target_cache.cache, state.target_cache.counts
+        scores_HV, new = self._scores(state, ready, source)
+        scores = dict(zip(ready, np.split(scores_HV, np.cumsum([counts[n] for n in ready])[:-1]), strict=True))
+        progress, searches, errors = list(state.progress), list(state.searches), dict[int, UserError]()
+        rows: list[list[int]] = []  # of the new cache for each stream; less than 0 for those of the old one
+        first = 0
+        for n, count in enumerate(counts):
+            own, own_HV, search = progress[n], scores.get(n), searches[n]
+            rows.append(list(range(first, first + count)))
+            if own_HV is None:
+                pass
+            elif not (own_HV < np.inf).all():
+                errors[n] = NotFinite(NOT_FINITE, stream=n)
+            elif search is not None:
+                search, parents = search.step(own_HV, self._beam, self._with_token)
+                progress[n], searches[n] = (own, search) if search.alive else (search.best(), None)
+                rows[n] = [first + parent for parent in parents]
+            elif (token := int(own_HV.argmax())) == self._end and not (own.ended and reads[n] == len(own.read)):
+                # The end is not accepted before the source is over.  A model trained on targets shorter than their
+                # sources predicts it early, and forcing the next most likely token in its place would add noise.
+                progress[n] = replace(own, waited=own.waited + 1)
+                rows[n] = [first - old.layout.sequences]  # predict here again, once more of the source is there
             else:
-                changed[n] = self._with_token(stream, token, int(read))
-        if (rows < state.streams).any():
-            target_cache = KeyValueCache.joined([state.target_cache, target_cache]).select(rows)
-        return replace(state, progress=tuple(changed), target_cache=target_cache)
+                progress[n] = self._with_token(own, token, reads[n])
+            first += count
+        cache = _kept(rows, old, new)
+        state = replace(state, progress=tuple(progress), searches=tuple(searches), target_cache=cache)
+        return self.stop(state, [n in errors for n in range(state.streams)]), errors
+
+    def _with_searches(self, state: TranslationState, ready: Sequence[int], reads: Sequence[int]) -> TranslationState:
+        """Begin the searches of these streams, as far as their sources are over."""
+        searches = list(state.searches)
+        for n in ready:
+            own = state.progress[n]
+            if self._beam > 1 and own.ended and reads[n] == len(own.read) and searches[n] is None:
+                searches[n] = Search(((0.0, own),))
+        return replace(state, searches=tuple(searches))
 
     def _with_token(self, stream: Progress, token: int, read: int) -> Progress:
         if token == self._end:
@@ -299,110 +400,49 @@ class TokenTranslator:
         )
 
     def _source(
-        self, state: TranslationState, streams: list[int], reads: np.ndarray
+        self, state: TranslationState, ready: Sequence[int], reads: Sequence[int]
     ) -> tuple[TranslationState, Source]:
-        """Return what these streams attend to after `reads` tokens of each, encoding prefixes first if needed."""
-        counts = np.isin(np.arange(state.streams), streams).astype(np.int64)
-        layout = Layout.of_lengths(counts)
+        """Return what the hypotheses of these streams attend to, encoding prefixes first if needed."""
+        counts = np.where(np.isin(np.arange(state.streams), ready), state.target_cache.counts, 0)
+        queries = Layout.of_lengths(counts)
         if self._causal:
-            return state, Source(state.source_cache, layout, Mask.until(reads + 1))
+            return state, Source(state.source_cache, queries, Mask.until(np.repeat(np.array(reads) + 1, counts)))
         cached = state.source_cache.layout.lengths
-        stale = [(n, int(read)) for n, read in zip(streams, reads, strict=True) if cached[n] != read + 1]
+        stale = [n for n in ready if cached[n] != reads[n] + 1]
         if stale:
-            batch = sources_of([np.array([self._begin, *state.progress[n].read[:read]]) for n, read in stale])
+            batch = sources_of([np.array([self._begin, *state.progress[n].read[: reads[n]]]) for n in stale])
             hidden_SD = self._ernie.encode_packed(batch, self._task_id)
             renewed = KeyValueCache(batch.layout, self._head.decoder.read(hidden_SD))
             order = np.arange(state.streams)
-            order[[n for n, _ in stale]] = state.streams + np.arange(len(stale))
+            order[stale] = state.streams + np.arange(len(stale))
             state = replace(state, source_cache=KeyValueCache.joined([state.source_cache, renewed]).select(order))
-        return state, Source(state.source_cache, layout)
+        return state, Source(state.source_cache, queries)
 
     def _scores(
-        self, ready: Sequence[Progress], layout: Layout, source: Source, target_cache: KeyValueCache
+        self, state: TranslationState, ready: Sequence[int], source: Source
     ) -> tuple[np.ndarray, KeyValueCache]:
-        """Return the next token's log-probabilities (N, V) for the streams with a token in `layout`, and the new
-        cache."""
-        last = np.array([stream.written[-1] if stream.written else self._begin for stream in ready], np.int64)
-        x_ND, target_cache = self._head.forward_cached(last, layout, source, target_cache)
-        scores_NV = self._head.scores(x_ND)
-        scores_NV[:, self._never] = -np.inf
-        return scores_NV, target_cache
+        """Return the next token's log-probabilities (H, V) for the hypotheses of these streams, and the new cache.
 
-    def _search(self, state: TranslationState, streams: list[int]) -> TranslationState:
-        """Finish these streams, whose sources are over, by beam search."""
-        B = self._beam
-        reads = np.array([len(state.progress[n].read) for n in streams])
-        state, source = self._source(state, streams, reads)
-        beams = [_Beam([(0.0, state.progress[n])], []) for n in streams]
-        rows = list(streams)  # of the caches, one for each live hypothesis
-        target_cache = state.target_cache.select(rows)
-        while rows:
-            alive = [hypothesis for beam in beams for _, hypothesis in beam.alive]
-            layout = Layout.of_lengths([1] * len(alive))
-            scores_HV, target_cache = self._scores(
-                alive, layout, Source(source.cache.select(rows), layout), target_cache
-            )
-            first, parents, next_rows = 0, [], []
-            for n, beam in zip(streams, beams, strict=True):
-                count = len(beam.alive)
-                kept = beam.step(scores_HV[first : first + count], B, self._with_token)
-                parents += [first + parent for parent in kept]
-                next_rows += [n] * len(kept)
-                first += count
-            target_cache, rows = target_cache.select(parents), next_rows
-        changed = list(state.progress)
-        for n, beam in zip(streams, beams, strict=True):
-            changed[n] = beam.best()
-        return replace(state, progress=tuple(changed))
-
-
-@dataclass
-class _Beam:
-    """The hypotheses of a stream: live ones with summed scores, finished ones with length-normalized scores."""
-
-    alive: list[tuple[float, Progress]]
-    done: list[tuple[float, Progress]]
-
-    def step(
-        self, scores_HV: np.ndarray, width: int, with_token: Callable[[Progress, int, int], Progress]
-    ) -> list[int]:
-        """Extend the live hypotheses by a token, keep the best `width`, and return the parent of each."""
-        if not self.alive:
-            return []
-        sums_HV = scores_HV + np.array([score for score, _ in self.alive])[:, None]
-        flat = sums_HV.ravel()
-        count = min(2 * width, flat.size)
-        candidates = np.flatnonzero(flat >= np.partition(flat, -count)[-count])  # including ties with the last one
-        best = candidates[np.argsort(-flat[candidates], kind="stable")][:count]
-        alive: list[tuple[float, Progress]] = []
-        parents: list[int] = []
-        for index in best[np.isfinite(flat[best])]:
-            parent, token = divmod(int(index), sums_HV.shape[1])
-            hypothesis = self.alive[parent][1]
-            extended = with_token(hypothesis, token, len(hypothesis.read))
-            if extended.done:
-                self.done.append((float(flat[index]) / _penalty(len(extended.written) + 1), extended))
-            elif len(alive) < width:
-                alive.append((float(flat[index]), extended))
-                parents.append(parent)
-        over = self._is_over(alive)
-        self.alive = [] if over else alive
-        return [] if over else parents
-
-    def _is_over(self, alive: Sequence[tuple[float, Progress]]) -> bool:
-        """Return whether the best live hypothesis, the first, could not beat the best finished one if it ended now.
-
-        Sums only decrease.  Longer hypotheses divide by a larger penalty, which is ignored here: to profit from it
-        takes many almost certain tokens, and to wait for it takes steps up to the maximum length.
+        Rows that are not finite hold NaN.
         """
-        if not alive or not self.done:
-            return not alive
-        score, hypothesis = alive[0]
-        return max(done for done, _ in self.done) >= score / _penalty(len(hypothesis.written) + 1)
+        alive = [hypothesis for n in ready for hypothesis in _hypotheses(state.searches[n], state.progress[n])]
+        last = np.array([each.written[-1] if each.written else self._begin for each in alive], np.int64)
+        layout = Layout.of_lengths(np.repeat(source.queries.lengths > 0, state.target_cache.counts))
+        x_HD, cache = self._head.forward_cached(last, layout, source, state.target_cache.cache)
+        scores_HV = self._head.row_scores(x_HD)
+        scores_HV[:, self._never] = -np.inf
+        return scores_HV, cache
 
-    def best(self) -> Progress:
-        return max(self.done, key=lambda each: each[0])[1]
+
+def _hypotheses(search: Search | None, greedy: Progress) -> list[Progress]:
+    return [greedy] if search is None else [hypothesis for _, hypothesis in search.alive]
 
 
-def _penalty(length: int) -> float:
-    return ((5 + length) / 6) ** _PENALTY
+def _kept(rows: Sequence[Sequence[int]], old: KeyValueCache, new: KeyValueCache) -> HypothesisCache:
+    """Return these rows for each stream: of the new cache, or of the old one if less than 0, counted from its end."""
+    order = [row for own in rows for row in own]
+    count = new.layout.sequences
+    if min(order, default=0) < 0:
+        new, order = KeyValueCache.joined([new, old]), [row % (2 * count) for row in order]
+    cache = new if order == list(range(new.layout.sequences)) else new.select(order)
+    return HypothesisCache(tuple(map(len, rows)), cache)

@@ -9,8 +9,7 @@ Legend: T vectors, P vectors of all windows, which overlap, U target tokens, D w
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +20,6 @@ from ernie.data.batch import Layout
 from ernie.decode.ctc import Beam, Spike, greedy
 from ernie.decode.paths import AcousticPath, Branch, best, committed, extensions, merged, shared_tokens
 from ernie.decode.segmentation import MAX_TOKENS, Segmentation, align
-from ernie.decode.stream import strip_prefix, with_prefix
 from ernie.kernels.precision import to_numpy
 from ernie.model.cache import KeyValueCache
 from ernie.model.decoder import Source
@@ -55,23 +53,6 @@ class SegmentDecoderState:
     def begin(cls) -> SegmentDecoderState:
         """Return the state of a stream before its first vector."""
         return cls(paddle.zeros([0, 0]), KeyValueCache.empty(1), KeyValueCache.empty(1))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the whole state as arrays by name."""
-        fields = {name: getattr(self, name) for name in ("paths", "spikes", "vectors", "first", "cut", "committed")}
-        caches = with_prefix("own", self.cache.arrays()) | with_prefix("abstractions", self.abstractions.arrays())
-        return {"told": np.array(json.dumps(fields)), "seen": to_numpy(self.hidden), **caches}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SegmentDecoderState:
-        """Restore a state from its `arrays`."""
-        fields = json.loads(str(arrays["told"]))
-        cache, abstractions = (
-            KeyValueCache.from_arrays(strip_prefix(name, arrays)) for name in ("own", "abstractions")
-        )
-        fields["spikes"] = tuple(fields["spikes"])
-        fields["paths"] = tuple(AcousticPath.of_json(path) for path in fields["paths"])
-        return cls(paddle.to_tensor(arrays["seen"]), cache, abstractions, **fields)
 
 
 class SegmentDecoder:

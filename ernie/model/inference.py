@@ -67,8 +67,11 @@ def identity(model: ErnieModel, head: nn.Layer) -> str:
     return digest.hexdigest()
 
 
+NOT_FINITE = "the model's outputs are not finite: its weights are damaged, or its training broke down"
+
+
 def finite(logits: np.ndarray) -> np.ndarray:
     """Return the logits.  Raises NotFinite for NaN and plus infinity; minus infinity excludes an answer."""
     if not (logits < np.inf).all():
-        raise NotFinite("the model's outputs are not finite: its weights are damaged, or its training broke down")
+        raise NotFinite(NOT_FINITE)
     return logits

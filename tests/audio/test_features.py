@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ernie.audio.augment import AugmentConfig, change_volume, mask_spectrum, perturb_speed
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, features, mel_bank
+from ernie.decode.states import arrays_of, restore
 from ernie.errors import UserError
 
 pytest.importorskip("soxr")
@@ -70,7 +71,7 @@ def test_a_state_is_restored_from_its_arrays() -> None:
         config = FeatureConfig(normalize="streaming", normalize_seconds=seconds)
         stream, samples = FeatureStream(config, TRAINED), noise(3000)
         state, early = stream.push(FeatureState(), samples[:1234])
-        restored = FeatureState.from_arrays(state.arrays())
+        restored = restore(FeatureState, arrays_of(state))
         np.testing.assert_array_equal(
             np.concatenate([early, stream.push(restored, samples[1234:])[1]]), features(config, samples, TRAINED)
         )

@@ -11,6 +11,7 @@ from ernie.audio.features import FeatureConfig, FeatureStream, features
 from ernie.audio.lengths import STRIDE
 from ernie.decode.ctc import Spike
 from ernie.decode.edges import Edges, placed
+from ernie.decode.states import arrays_of, restore
 from ernie.decode.words import timed_words
 
 CONFIG = FeatureConfig(sample_rate=8000, bins=20, normalize="none")
@@ -80,7 +81,7 @@ def test_a_stream_that_is_kept_as_arrays_has_the_same_edges(cuts: list[int], see
             now = STRIDE * (waiting[0].vector + 1)
             edges, own = edges.heard(loudness_F[heard:now]).placed(waiting.pop(0))
             found, heard = [*found, own], max(now, heard)
-        edges, heard = Edges.from_arrays(edges.heard(loudness_F[heard:cut]).arrays()), max(cut, heard)
+        edges, heard = restore(Edges, arrays_of(edges.heard(loudness_F[heard:cut]))), max(cut, heard)
     while waiting:
         edges, own = edges.placed(waiting.pop(0))
         found.append(own)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +21,7 @@ from ernie.decode.ctc import Beam, Hypothesis
 from ernie.decode.fusion import HotWords, WordFusion
 from ernie.decode.kenlm import KenlmModel, is_kenlm_binary
 from ernie.decode.ngram import BEGIN, END, NgramModel
+from ernie.decode.states import arrays_of, restore
 from ernie.errors import UserError
 from ernie.text.subword import SentencePiece
 
@@ -123,15 +124,22 @@ def test_characters_of_chinese_are_words_however_many_a_token_has(names: list[st
     assert total(fusion, range(len(names))) == pytest.approx(model.total(["你", "好", "吗"]))
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A state of hypotheses."""
+
+    hypotheses: tuple[Hypothesis, ...]
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 11))
-def test_hypotheses_with_scorers_can_be_kept_as_json_between_vectors(seed: int, cut: int) -> None:
+def test_hypotheses_with_scorers_can_be_saved_between_vectors(seed: int, cut: int) -> None:
     scores_TV = np.random.default_rng(seed).normal(0, 2, (12, 7))
     scorers = (HotWords([[NEW, YORK], [ART]], 1.5, decode), WordFusion(MODEL, decode, 0.5, 0.5, -5.0))
     beam = Beam(BLANK, 6, scorers=scorers)
     whole = beam.extend([Hypothesis()], scores_TV)
-    early = json.loads(json.dumps(beam.extend([Hypothesis()], scores_TV[:cut])))
-    assert beam.extend([Hypothesis.of_json(each) for each in early], scores_TV[cut:], first=cut) == whole
+    early = restore(Kept, arrays_of(Kept(tuple(beam.extend([Hypothesis()], scores_TV[:cut])))))
+    assert beam.extend(early.hypotheses, scores_TV[cut:], first=cut) == whole
 
 
 def test_the_entropy_of_a_model_is_that_of_its_texts() -> None:

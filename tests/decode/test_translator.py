@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.data.batch import Layout
-from ernie.decode.translator import Progress, TokenTranslator, TranslationState, _Beam
+from ernie.decode.translator import Progress, Search, TokenTranslator, TranslationState
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from ernie.kernels.precision import computing
@@ -272,12 +272,13 @@ def test_beam_search_finds_translations_that_are_at_least_as_probable() -> None:
     assert better >= 1
 
 
-def hypotheses(*ends: float) -> _Beam:
-    """A beam over the end and one other token, after steps in which the end has these probabilities."""
-    beam = _Beam([(0.0, Progress(read=(7,), ended=True))], [])
+def hypotheses(*ends: float) -> Search:
+    """A search over the end and one other token, after steps in which the end has these probabilities."""
+    search = Search(((0.0, Progress(read=(7,), ended=True)),))
     for share in ends:
-        beam.step(np.log([[share, 1 - share]]), 4, append)
-    return beam
+        if search.alive:
+            search, _ = search.step(np.log([[share, 1 - share]]), 4, append)
+    return search
 
 
 def append(hypothesis: Progress, token: int, read: int) -> Progress:

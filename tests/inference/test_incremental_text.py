@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import pytest
@@ -22,22 +23,23 @@ NOTHING = TextSpeakerState(("",), (False,), "")
 WHOLE = 10**9  # decode all tokens again
 
 
+@dataclass(frozen=True, eq=False)
 class Growing(CommittedText[TextSpeakerState]):
     """Streams of committed text."""
 
-    kind = TextSpeakerState
+    tokens: TextSpeakerState
 
 
 Decode = Callable[[Sequence[int]], str]
 
 
 def pushed(state: Growing, ids: list[int], again: int, done: bool, decode: Decode) -> tuple[Growing, str]:
-    state, (new,) = state.commit(NOTHING, [ids[state.past_tokens[0] :]], [done], decode, again)
+    state, (new,) = state.commit(NOTHING, [ids[state.past[0] :]], [done], decode, again)
     return state, new
 
 
 def committed_pieces(ids: list[int], cuts: list[int], again: int, decode: Decode = TOKENIZER.decode) -> list[str]:
-    state, pieces = Growing(NOTHING, ("",)), []
+    state, pieces = Growing(NOTHING, ("",), (0,)), []
     for stop in sorted(cuts):
         state, new = pushed(state, ids[:stop], again, False, decode)
         pieces.append(new)
@@ -99,7 +101,7 @@ def test_an_endless_word_is_committed_early_and_not_decoded_repeatedly(again: in
         counts.append(len(ids))
         return TOKENIZER.decode(ids)
 
-    state, text = Growing(NOTHING, ("",)), ""
+    state, text = Growing(NOTHING, ("",), (0,)), ""
     for stop in range(1, len(ids)):
         state, new = pushed(state, ids[:stop], again, False, decode)
         text += new
@@ -116,7 +118,7 @@ def test_only_the_end_of_a_long_text_is_decoded_again() -> None:
         return TOKENIZER.decode(ids)
 
     ids = TOKENIZER.encode("red blue , red . " * 100).ids.tolist()
-    state = Growing(NOTHING, ("",))
+    state = Growing(NOTHING, ("",), (0,))
     for stop in range(1, len(ids)):
         state, _ = pushed(state, ids[:stop], 16, False, decode)
     assert max(counts) <= 2 * 16 + 1
@@ -126,8 +128,8 @@ def test_only_the_end_of_a_long_text_is_decoded_again() -> None:
 @pytest.mark.parametrize("count", [5, 50])
 def test_a_state_that_was_saved_or_merged_continues_the_same(count: int) -> None:
     ids = TOKENIZER.encode("red blue , red . " * 20).ids.tolist()
-    state, _ = pushed(Growing(NOTHING, ("",)), ids[:count], 8, False, TOKENIZER.decode)
+    state, _ = pushed(Growing(NOTHING, ("",), (0,)), ids[:count], 8, False, TOKENIZER.decode)
     _, rest = pushed(state, ids, 8, True, TOKENIZER.decode)
-    fresh = Growing(NOTHING, ("",))
+    fresh = Growing(NOTHING, ("",), (0,))
     for other in (Growing.from_arrays(state.arrays()), fresh.concat([state]).select([1])):
         assert pushed(other, ids, 8, True, TOKENIZER.decode)[1] == rest
