@@ -536,6 +536,29 @@ def synthesis_likelihood(records: Records) -> Rows:
     return [["", "nats per sample"], *rows]
 
 
+# A loop of one's own
+
+
+def plain_loop(records: Records) -> Rows:
+    """The speed of loops in plain Paddle beside that of `ernie finetune` in the same turn."""
+    rows = [["side", "tokens/s, median", "ratio, median", "half of the turns"]]
+    for side, (speeds, ratios) in beside_finetune(records).items():
+        low, _, high = statistics.quantiles(ratios, n=4)
+        middle = f"{low:.2f} to {high:.2f}" if low < high else ""
+        rows.append([side, f"{statistics.median(speeds):,.0f}", f"{statistics.median(ratios):.2f}", middle])
+    return rows
+
+
+def beside_finetune(records: Records) -> dict[str, tuple[list[float], list[float]]]:
+    """The tokens/s of every turn, and their ratios to those of `ernie finetune`, by side."""
+    sides = read_record(records.file("finetune-sst2.json"))["tokens/s"]
+    ours, *_ = sides.values()
+    return {
+        side: (speeds, [speed / other for speed, other in zip(speeds, ours, strict=True)])
+        for side, speeds in sides.items()
+    }
+
+
 # By name: the folder of records, and what is made of it.
 TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "plateau": ("plateau/steps-3000", plateau),
@@ -570,4 +593,5 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "speech-translation": ("speech-translation/epochs-4-chunks-0", speech_translation),
     "synthesis": ("synthesis/epochs-24-8", synthesis),
     "synthesis-likelihood": ("synthesis/epochs-24-8", synthesis_likelihood),
+    "plain-loop": ("plain-loop", plain_loop),
 }

@@ -7,14 +7,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import paddle
 from models import any_model
 
-from ernie.data.batch import pack
-from ernie.model.heads import SequenceHead
-from ernie.model.losses import cross_entropy
-from tasks.base import single
+from ernie import AdamW, precision
 
 LABELS = ["numbers", "files"]
 TRAIN = [
@@ -36,27 +32,26 @@ def main() -> None:
     tokenizer = model.tokenizer
     assert tokenizer is not None
     paddle.seed(0)
-    head = SequenceHead(model, classes=len(LABELS))
-    optimizer = paddle.optimizer.AdamW(5e-4, parameters=[*model.parameters(), *head.parameters()])
+    classifier = paddle.nn.Linear(model.config.hidden_size, len(LABELS))
+    parameters = [*model.parameters(), *classifier.parameters()]
+    optimizer = AdamW(5e-4, parameters=parameters, grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0))
 
-    batch = pack([single(tokenizer, tokenizer.encode(text).ids, label=label) for text, label in TRAIN])
+    batch = tokenizer([text for text, _ in TRAIN])
+    labels = paddle.to_tensor([label for _, label in TRAIN])
     model.train()
-    head.train()
-    for step in range(30):
-        logits = head(model.encode_packed(batch), batch.layout)
-        loss = cross_entropy(logits, batch.labels["label"].values)
-        mean = loss.total / loss.count
-        mean.backward()
-        optimizer.step()
-        optimizer.clear_grad()
-        if step % 5 == 0:
-            print(f"step {step:2}  loss {float(mean):.3f}")
+    with precision("auto"):
+        for step in range(30):
+            logits = classifier(model(**batch).pooler_output)
+            loss = paddle.nn.functional.cross_entropy(logits, labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            if step % 5 == 0:
+                print(f"step {step:2}  loss {float(loss):.3f}")
 
     model.eval()
-    head.eval()
-    new = pack([single(tokenizer, tokenizer.encode(text).ids) for text in NEW])
-    with paddle.no_grad():
-        answers = np.asarray(head(model.encode_packed(new), new.layout).argmax(-1))
+    with paddle.no_grad(), precision("auto"):
+        answers = classifier(model(**tokenizer(NEW)).pooler_output).argmax(-1).tolist()
     for text, answer in zip(NEW, answers, strict=True):
         print(f"{text}  {LABELS[answer]}")
 

@@ -19,6 +19,7 @@ from ernie.errors import UserError
 from ernie.kernels import cpu, gpu
 from ernie.kernels.check import check_attention, check_dropout, check_layout, sizes
 from ernie.kernels.choose import choose
+from ernie.kernels.cpu.runs import Runs
 from ernie.kernels.mask import Mask
 
 _MASKED = -1e4  # added to the scores of masked keys: their softmax weight vanishes, also in fp16
@@ -54,6 +55,30 @@ def attention(
     on_gpu = gpu.attention.attention if gpu.attention.supports(q_TD, heads, layout, keys, mask) else reference
     impl = choose((q_TD, k_SD, v_SD), reference, cpu.attention.attention, on_gpu)
     return impl(q_TD, k_SD, v_SD, layout, heads, dropout, keys, mask)
+
+
+def attention_over_runs(
+    q_TD: Tensor,
+    runs: Runs,
+    layout: Layout,
+    heads: int,
+    dropout: float = 0.0,
+    *,
+    keys: Layout,
+    mask: Mask | None = None,
+) -> Tensor:
+    """As `attention`, to the last bit, to keys and values that lie in runs of rows.
+
+    Without gradients, and only where `ernie.kernels.cpu.supports` the queries.  Raises UserError if the shapes do not
+    fit.
+    """
+    check_layout(layout, q_TD.shape[0])
+    if not keys.sequences == layout.sequences == len(runs.offsets) - 1:
+        raise UserError(f"keys has {keys.sequences} sequences: expected {layout.sequences}, as in layout")
+    check_layout(keys, int(runs.rows.sum()), "keys")
+    check_attention(layout, q_TD.shape[-1], heads, mask)
+    check_dropout(dropout)
+    return cpu.runs.attention_over_runs(q_TD, runs, layout, heads, dropout, keys, mask)
 
 
 def reference(

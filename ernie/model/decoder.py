@@ -10,7 +10,6 @@ from typing import NamedTuple
 from paddle import Tensor, nn
 
 from ernie.data.batch import Layout
-from ernie.kernels.attention import attention
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
@@ -56,11 +55,9 @@ class Decoder(nn.Layer):
         With a `window` each token attends to at most that many target tokens, itself included.
         """
         extended = cache.extension(layout, window=window)
-        layers = []
         for index, layer in enumerate(self.layers):
-            x_TD, keys_values = layer(x_TD, layout, source, extended, index)
-            layers.append(keys_values)
-        return x_TD, KeyValueCache(extended.layout, tuple(layers))
+            x_TD = layer(x_TD, source, extended, index)
+        return x_TD, extended.cache()
 
 
 class DecoderLayer(nn.Layer):
@@ -85,24 +82,17 @@ class DecoderLayer(nn.Layer):
         """Project source vectors to cross-attention keys and values."""
         return _linear(self.source_k, source_SD), _linear(self.source_v, source_SD)
 
-    def forward(
-        self, x_TD: Tensor, layout: Layout, source: Source, extended: ExtendedCache, index: int
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the output, and the self-attention keys and values of all target tokens, cached and new."""
+    def forward(self, x_TD: Tensor, source: Source, extended: ExtendedCache, index: int) -> Tensor:
+        """Return the output, (T, D) -> (T, D), and append the self-attention keys and values to the cache."""
         heads, dropout = self._heads, self.attention_dropout if self.training else 0.0
-        keys_values = extended(index, (_linear(self.k, x_TD), _linear(self.v, x_TD)))
-        attended_TD = attention(
-            _linear(self.q, x_TD), *keys_values, layout, heads, dropout, keys=extended.layout, mask=extended.mask
-        )
+        extended.append((_linear(self.k, x_TD), _linear(self.v, x_TD)))
+        attended_TD = extended.attend(_linear(self.q, x_TD), heads, dropout)
         x_TD = self._add_norm(self.attention_norm, x_TD, _linear(self.attention_out, attended_TD))
-        keys, values = source.cache.layers[index]
-        q_TD, source_layout = _linear(self.source_q, x_TD), source.cache.layout
-        attended_TD = attention(
-            q_TD, keys, values, source.queries, heads, dropout, keys=source_layout, mask=source.mask
-        )
+        q_TD = _linear(self.source_q, x_TD)
+        attended_TD = source.cache.attend(index, q_TD, source.queries, heads, dropout, source.mask)
         x_TD = self._add_norm(self.source_norm, x_TD, _linear(self.source_out, attended_TD))
         inner_TF = linear(x_TD, self.inner.weight, self.inner.bias, self._activation)
-        return self._add_norm(self.output_norm, x_TD, _linear(self.outer, inner_TF)), keys_values
+        return self._add_norm(self.output_norm, x_TD, _linear(self.outer, inner_TF))
 
     def _add_norm(self, norm: nn.LayerNorm, residual_TD: Tensor, x_TD: Tensor) -> Tensor:
         dropout = self.dropout if self.training else 0.0

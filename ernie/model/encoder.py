@@ -13,14 +13,13 @@ from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Layout
 from ernie.errors import Remark, UserError
-from ernie.kernels.attention import attention
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.precision import current
 from ernie.kernels.stack import TransformerStack
-from ernie.model.cache import ChunkWindows, ExtendedCache, KeyValueCache, Pairs
+from ernie.model.cache import ExtendedCache, KeyValueCache
 from ernie.model.config import EncoderConfig
 
 
@@ -80,9 +79,7 @@ class Encoder(nn.Layer):
         The result equals that of `forward` with `Mask.causal`.
         """
         _remark_on_int8("token by token")
-        extended = cache.extension(layout)
-        x_TD, layers = self._against(extended, x_TD, layout)
-        return x_TD, KeyValueCache(extended.layout, layers)
+        return self._against(cache.extension(layout), x_TD)
 
     def forward_chunks(
         self, x_TD: Tensor, layout: Layout, cache: KeyValueCache, chunk: int, before: int
@@ -93,17 +90,13 @@ class Encoder(nn.Layer):
         one chunk after the other.
         """
         _remark_on_int8("in chunks")
-        windows = cache.windows(layout, chunk, before)
-        x_TD, layers = self._against(windows, x_TD, windows.chunks)
-        return x_TD, windows.cache(layers)
+        return self._against(cache.windows(layout, chunk, before), x_TD)
 
-    def _against(self, cached: ExtendedCache | ChunkWindows, x_TD: Tensor, layout: Layout) -> tuple[Tensor, Pairs]:
-        """Encode new tokens against cached ones; return the output, and the keys and values that each layer used."""
-        layers = []
-        for index, layer in enumerate(self.layers):
-            x_TD, keys_values = layer.forward_cached(x_TD, layout, cached, index)
-            layers.append(keys_values)
-        return x_TD, tuple(layers)
+    def _against(self, extended: ExtendedCache, x_TD: Tensor) -> tuple[Tensor, KeyValueCache]:
+        """Encode new tokens against cached ones; return the output and the extended cache."""
+        for layer in self.layers:
+            x_TD = layer.forward_cached(x_TD, extended)
+        return x_TD, extended.cache()
 
 
 def _remark_on_int8(where: str) -> None:
@@ -153,18 +146,14 @@ class EncoderLayer(nn.Layer):
             settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
         return transformer_layer(x_TD, layout, self.weights(), settings, mask, rows)
 
-    def forward_cached(
-        self, x_TD: Tensor, layout: Layout, extended: ExtendedCache | ChunkWindows, index: int
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Compute new tokens against a cache, without dropout; return the output and all tokens' keys and values."""
+    def forward_cached(self, x_TD: Tensor, extended: ExtendedCache) -> Tensor:
+        """Compute new tokens against a cache, without dropout, and append their keys and values to it."""
         w, s = self.weights(), self._settings
-        keys_values = extended(index, self.read(x_TD))
-        attended_TD = attention(
-            linear(x_TD, w.q, w.q_bias), *keys_values, layout, s.heads, keys=extended.layout, mask=extended.mask
-        )
+        extended.append(self.read(x_TD))
+        attended_TD = extended.attend(linear(x_TD, w.q, w.q_bias), s.heads)
         x_TD = add_norm(x_TD, linear(attended_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon)
         inner_TF = linear(x_TD, w.inner, w.inner_bias, s.activation)
-        return add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon), keys_values
+        return add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon)
 
     def read(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Project vectors to keys and values."""

@@ -42,10 +42,10 @@ class RecurrentEncoder(nn.Layer):
     def forward_cached(self, x_TD: Tensor, layout: Layout, cache: KeyValueCache) -> tuple[Tensor, KeyValueCache]:
         """Encode the next chunks of each sequence, given the cached last states; return the output and new cache."""
         known = cache.layout.lengths > 0
-        states = []
+        states, cached = [], cache.layers
         for number, layer in enumerate(self.layers):
             x_TD = self.dropout(x_TD)
-            initial = cache.layers[number][0] if cache.layers else paddle.zeros([0, layer.units])
+            initial = cached[number][0] if cached else paddle.zeros([0, layer.units])
             initial_NH = _expand(initial, known)
             x_TD = layer(x_TD, layout, initial_NH)
             states.append(_last(x_TD[:, : layer.units], layout, initial_NH))

@@ -47,7 +47,7 @@ class Abstraction(EncoderLayer):
     def encode(self, segments_PD: Tensor, layout: Layout, cache: KeyValueCache) -> Tensor:
         """Encode segments; the n-th attends to the n-th sequence of abstractions in the cache, and to all of itself."""
         longest, all_cached = int(layout.lengths.max(initial=1)), int(cache.layout.lengths.max(initial=0))
-        return self.forward_cached(segments_PD, layout, cache.windows(layout, longest, all_cached), 0)[0]
+        return self.forward_cached(segments_PD, cache.windows(layout, longest, all_cached))
 
     def preceding(self, abstractions: Pairs, tokens: Layout, recordings: np.ndarray) -> KeyValueCache:
         """Select, from the abstractions of all tokens, those that precede each segment in its recording.

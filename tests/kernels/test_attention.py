@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import paddle
 import pytest
 from definitions import attention_definition, visible
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from judging import assert_close, normal, quick, run
 
 from ernie.data.batch import Layout
-from ernie.kernels.attention import attention
+from ernie.kernels import cpu
+from ernie.kernels.attention import attention, attention_over_runs
+from ernie.kernels.cpu.runs import Runs
 from ernie.kernels.mask import Mask
 
 short = st.lists(st.integers(1, 40), min_size=1, max_size=7)
@@ -107,6 +110,29 @@ def test_masked_keys_do_not_affect_a_query(layout: Layout, shape: tuple[int, int
     k2, v2 = (paddle.where(paddle.to_tensor(masked), x + 100 * noise, x) for x in (k, v))
     before, after = (attention(q, *kv, layout, shape[0], mask=mask)[query].numpy() for kv in ((k, v), (k2, v2)))
     assert np.array_equal(before, after)
+
+
+@pytest.mark.skipif(not cpu.supports(paddle.zeros([1])), reason="only the C++ kernels read runs")
+@quick
+@given(st.data(), heads_and_sizes)
+def test_attention_over_runs_equals_attention_to_the_last_bit(data: st.DataObject, shape: tuple[int, int]) -> None:
+    lengths = st.tuples(st.one_of(st.integers(0, 1), st.integers(0, 60)), st.integers(0, 90))
+    pairs = data.draw(st.lists(lengths, min_size=1, max_size=5))
+    layout, keys = (Layout.of_lengths(lengths) for lengths in zip(*pairs, strict=True))
+    assume(layout.tokens and keys.tokens)
+    mask = data.draw(st.one_of(st.none(), masks(layout, keys)))
+    D, dropout, heads = shape[0] * shape[1], data.draw(st.sampled_from([0.0, 0.4])), shape[0]
+    q, k, v = map(paddle.to_tensor, normal((layout.tokens, D), (keys.tokens, D), (keys.tokens, D), seed=layout.tokens))
+    cuts = sorted(data.draw(st.sets(st.integers(1, keys.tokens))) | {0, *keys.offsets.tolist()})
+    # Each run lies in memory of its own, which ends with it.
+    parts = [(k[a:b].clone(), v[a:b].clone()) for a, b in pairwise(cuts)]
+    addresses = np.array([[x.data_ptr() for x in part] for part in parts], np.int64).T.copy()
+    counts = np.diff(cuts).astype(np.int32)
+    runs = Runs(np.searchsorted(cuts, keys.offsets).astype(np.int32), *addresses, counts)
+    paddle.seed(1)
+    wanted = attention(q, k, v, layout, heads, dropout, keys=keys, mask=mask)
+    paddle.seed(1)
+    assert np.array_equal(attention_over_runs(q, runs, layout, heads, dropout, keys=keys, mask=mask), wanted)
 
 
 def test_one_token_attends_to_itself() -> None:

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "adamw.h"
+#include "copy.h"
 #include "dilated.h"
 #include "embedding.h"
 #include "fingerprint.h"
@@ -109,6 +110,16 @@ EXPORT const char* ernie_attention_forward(int low, const AttentionShape* shape,
     });
 }
 
+EXPORT const char* ernie_attention_over_runs(const AttentionShape* shape, float dropout, uint64_t seed, const float* q,
+                                             const int32_t* offsets, const float* const* keys, const float* const* values,
+                                             const int32_t* rows, float* mixed) {
+    return guarded([&] {
+        const long D = shape->heads * shape->size;
+        const Runs<float> runs{offsets, keys, values, rows, D, D};
+        attention_over_runs<float>(*shape, Dropout(dropout, seed, 1), q, D, runs, mixed, nullptr);
+    });
+}
+
 EXPORT const char* ernie_attention_backward(int low, const AttentionShape* shape, float dropout, uint64_t seed, const void* q,
                                             const void* k, const void* v, const void* mixed, const float* logsum, const void* grad,
                                             void* dq, void* dk, void* dv) {
@@ -178,6 +189,9 @@ EXPORT const char* ernie_drop(const float* x, float dropout, uint64_t seed, long
     return guarded([&] { drop(x, Dropout(dropout, seed, 0), T, D, y); });
 }
 
+EXPORT const char* ernie_copy_runs(long count, void* const* to, const void* const* from, const long* bytes) {
+    return guarded([&] { copy_runs(count, to, from, bytes); });
+}
 EXPORT const char* ernie_gather_sum(int tables, const float* const* table, const int64_t* const* ids, long T, long D, float* z) {
     return guarded([&] { gather_sum(tables, table, ids, T, D, z); });
 }

@@ -74,11 +74,24 @@ float weigh(const float* scores, E* weights, long low, long high, Interval sees,
     return top + std::log(divisor);
 }
 
+// Packs the keys and values of head h, which follow one another in the runs of sequence n.
+template <class E>
+void pack_runs(const Runs<E>& runs, long n, long column, long size, typename Pairing<E>::Word* keys, long width,
+               typename Pairing<E>::Word* values, long K) {
+    const long end = runs.offsets[n + 1];
+    long done = 0;
+    for (long r = runs.offsets[n]; r < end; done += runs.rows[r], r++) {
+        const long columns = r + 1 == end ? width - done : runs.rows[r];
+        pack_transposed(runs.keys[r] + column, runs.key_stride, runs.rows[r], size, keys + done, columns, width);
+        pack(runs.values[r] + column, runs.value_stride, runs.rows[r], size, values + done / Pairing<E>::STEP * K, K);
+    }
+}
+
 }  // namespace
 
 template <class E>
-void attention_forward(const AttentionShape& a, const Dropout& dropout, const E* q, long ldq, const E* k, long ldk, const E* v,
-                       long ldv, E* mixed_TD, float* logsum_TH) {
+void attention_over_runs(const AttentionShape& a, const Dropout& dropout, const E* q, long ldq, const Runs<E>& runs, E* mixed_TD,
+                         float* logsum_TH) {
     typedef typename Pairing<E>::Word Word;
     const long D = a.heads * a.size, K = round_up(a.size, LANES);
 #pragma omp parallel
@@ -87,8 +100,8 @@ void attention_forward(const AttentionShape& a, const Dropout& dropout, const E*
 #pragma omp for schedule(dynamic, 1) collapse(2)
         for (long n = 0; n < a.sequences; n++)
             for (long h = 0; h < a.heads; h++) {
-                const long t0 = a.query_offsets[n], s0 = a.key_offsets[n];
-                const long T = a.query_offsets[n + 1] - t0, S = a.key_offsets[n + 1] - s0;
+                const long t0 = a.query_offsets[n], T = a.query_offsets[n + 1] - t0, S = a.key_offsets[n + 1] - a.key_offsets[n];
+                if (!T) continue;
                 const long width = round_up(S, 2 * LANES);
                 const long block = std::max<long>(ROWS, std::min<long>(8 * ROWS, SCORES / std::max<long>(width, 1) / ROWS * ROWS));
                 Word* keys = keys_memory.get<Word>(packed_rows<E>(a.size) * width);
@@ -96,8 +109,7 @@ void attention_forward(const AttentionShape& a, const Dropout& dropout, const E*
                 float* scores = scores_memory.get<float>(block * width);
                 E* weights = weights_memory.get<E>(block * width);
                 float* mixed = mixed_memory.get<float>(block * K);
-                pack_transposed(k + s0 * ldk + h * a.size, ldk, S, a.size, keys, width);
-                pack(v + s0 * ldv + h * a.size, ldv, S, a.size, values, K);
+                pack_runs(runs, n, h * a.size, a.size, keys, width, values, K);
                 for (long i0 = 0; i0 < T; i0 += block) {
                     const long M = std::min(block, T - i0);
                     // The range of keys that queries of this block see.
@@ -114,14 +126,15 @@ void attention_forward(const AttentionShape& a, const Dropout& dropout, const E*
                     for (long i = 0; i < M; i++) {
                         const long t = t0 + i0 + i;
                         const Interval sees = seen(a, t, S);
-                        float& logsum = logsum_TH[t * a.heads + h];
+                        float logsum = 0.f;
                         if (sees.first < sees.last) {
                             logsum = weigh(scores + i * width, weights + i * width, low, high, sees, a.scale, dropout, uint32_t(t),
                                            uint32_t(h), factors[i]);
                         } else {  // a query that sees nothing gets zeros
                             std::fill(weights + i * width + low, weights + i * width + high, E{});
-                            logsum = factors[i] = 0.f;
+                            factors[i] = 0.f;
                         }
+                        if (logsum_TH) logsum_TH[t * a.heads + h] = logsum;
                     }
                     small_product<E>(weights + low, width, M, values + low / Pairing<E>::STEP * K, K, K, std::min(S, high) - low,
                                      mixed, K, false);
@@ -130,6 +143,19 @@ void attention_forward(const AttentionShape& a, const Dropout& dropout, const E*
                 }
             }
     }
+}
+
+template <class E>
+void attention_forward(const AttentionShape& a, const Dropout& dropout, const E* q, long ldq, const E* k, long ldk, const E* v,
+                       long ldv, E* mixed_TD, float* logsum_TH) {
+    std::vector<const E*> keys(a.sequences), values(a.sequences);
+    std::vector<int32_t> offsets(a.sequences + 1), rows(a.sequences);
+    for (long n = 0; n < a.sequences; n++) {  // each sequence is one run
+        keys[n] = k + a.key_offsets[n] * ldk, values[n] = v + a.key_offsets[n] * ldv;
+        offsets[n + 1] = int32_t(n + 1), rows[n] = a.key_offsets[n + 1] - a.key_offsets[n];
+    }
+    const Runs<E> runs{offsets.data(), keys.data(), values.data(), rows.data(), ldk, ldv};
+    attention_over_runs(a, dropout, q, ldq, runs, mixed_TD, logsum_TH);
 }
 
 template <class E>
@@ -240,6 +266,7 @@ void attention_backward(const AttentionShape& a, const Dropout& dropout, const E
 }
 
 #define INSTANTIATE(E)                                                                                                       \
+    template void attention_over_runs<E>(const AttentionShape&, const Dropout&, const E*, long, const Runs<E>&, E*, float*);  \
     template void attention_forward<E>(const AttentionShape&, const Dropout&, const E*, long, const E*, long, const E*, long, \
                                        E*, float*);                                                                          \
     template void attention_backward<E>(const AttentionShape&, const Dropout&, const E*, long, const E*, long, const E*,     \

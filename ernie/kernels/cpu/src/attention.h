@@ -14,6 +14,22 @@ struct AttentionShape {
     float scale;
 };
 
+// Keys and values that lie in runs of consecutive rows: those of the n-th sequence are the runs offsets[n] to
+// offsets[n + 1], one after the other.  The strides between rows are in elements.
+template <class E>
+struct Runs {
+    const int32_t* offsets;  // (N + 1,)
+    const E* const* keys;    // (R,): the first row of each run
+    const E* const* values;  // (R,)
+    const int32_t* rows;     // (R,)
+    long key_stride, value_stride;
+};
+
+// Attention to the rows of runs; the result has the same bits however the rows are cut into runs.  Types of half a word
+// need an even number of rows in all runs of a sequence but the last.  `logsum_TH` may be null.
+template <class E>
+void attention_over_runs(const AttentionShape&, const Dropout&, const E* q, long ldq, const Runs<E>&, E* mixed_TD, float* logsum_TH);
+
 // `ldq` and so on are the strides between rows of q, k, v and their gradients, in elements.
 template <class E>
 void attention_forward(const AttentionShape&, const Dropout&, const E* q, long ldq, const E* k, long ldk, const E* v, long ldv,

@@ -162,31 +162,38 @@ inline void transpose(__m512i row[16]) {
 }
 #endif
 
-// The rows of X (R, C) as the columns of B: packed_rows(C) x width, zeros beyond R and C.
+// The rows of X (R, C) as `columns` columns of B, whose rows are `width` long: packed_rows(C) x columns, zeros beyond R and C.
 template <class E>
-inline void pack_transposed(const E* X, long ldx, long R, long C, typename Pairing<E>::Word* out, long width) {
+inline void pack_transposed(const E* X, long ldx, long R, long C, typename Pairing<E>::Word* out, long columns, long width) {
     constexpr int STEP = Pairing<E>::STEP;
     const long words = packed_rows<E>(C), whole = C / STEP;
     long done = 0;
 #ifdef __AVX512F__
     for (; done < whole; done += 16)
-        for (long r = 0; r < width; r += LANES) {
+        for (long r = 0; r < columns; r += LANES) {
             __m512i square[16];
             const long here = std::min<long>(16, whole - done);
             for (long i = 0; i < 16; i++)
                 square[i] = r + i < R ? _mm512_maskz_loadu_epi32(first(here).m, X + (r + i) * ldx + done * STEP) : _mm512_setzero_si512();
             transpose(square);
-            for (long k = 0; k < here; k++) _mm512_storeu_si512(out + (done + k) * width + r, square[k]);
+            const Mask there = first(columns - r);
+            for (long k = 0; k < here; k++) _mm512_mask_storeu_epi32(out + (done + k) * width + r, there.m, square[k]);
         }
     done = whole;
 #endif
     for (long k = done; k < words; k++)
-        for (long r = 0; r < width; r++) {
+        for (long r = 0; r < columns; r++) {
             E values[STEP] = {};
             if (r < R)
                 for (int s = 0; s < STEP && k * STEP + s < C; s++) values[s] = X[r * ldx + k * STEP + s];
             std::memcpy(out + k * width + r, values, sizeof values);
         }
+}
+
+// The same for all columns of B.
+template <class E>
+inline void pack_transposed(const E* X, long ldx, long R, long C, typename Pairing<E>::Word* out, long width) {
+    pack_transposed(X, ldx, R, C, out, width, width);
 }
 
 }  // namespace ernie

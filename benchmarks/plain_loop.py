@@ -1,0 +1,65 @@
+"""A training loop in plain Paddle, as in docs/python.md, beside the step of `ernie finetune` on the same batches.
+
+  python benchmarks/plain_loop.py [--turns 60] [--records DIR]
+
+BERT-base shape and the first batch of SST-2 lengths in benchmarks/lengths.json.  Each side is its own process; they
+take turns of one step, so that the sides of a turn run within seconds of each other.  The ratio is the median over the
+turns of the speed beside that of `ernie finetune` in the same turn.  `--records` gets a file with all figures.
+
+Set before the first run: the loop of docs/python.md has nine tenths of the speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from outcomes import report
+from page_tables import plain_loop
+from record_files import Records
+from steps import CASES, Side
+
+from ernie.doctor.machine import find
+
+CASE = {**CASES["finetune-sst2"], "batches": CASES["finetune-sst2"]["batches"][:1]}
+SIDES = {
+    "`ernie finetune`": "steps_ours.py",
+    "`ernie.AdamW`": "steps_plain.py",
+    "`paddle.optimizer.AdamW`": "steps_plain.py --paddle",
+}
+
+
+def main() -> None:
+    """Take the turns and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=60)
+    parser.add_argument("--records", type=Path, metavar="DIR", default=Path("runs/benchmarks/plain-loop"))
+    arguments = parser.parse_args()
+    machine = find()
+    turns = measure(CASE, arguments.turns)
+    record = {"processor": machine.processor, "instructions": machine.instructions, "tokens/s": turns}
+    arguments.records.mkdir(parents=True, exist_ok=True)
+    (arguments.records / "finetune-sst2.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    report(Records(arguments.records), plain_loop, targets=["plain-loop"])
+
+
+def measure(case: dict[str, Any], turns: int) -> dict[str, list[float]]:
+    """Tokens/s of every turn, for each side."""
+    tokens = sum(map(sum, case["batches"]))
+    sides = {name: Side(command, sys.executable, case) for name, command in SIDES.items()}
+    for side in sides.values():
+        side.turn()  # the first turn allocates
+    speeds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(turns):
+        for name, side in sides.items():
+            speeds[name].append(round(tokens / side.turn()["seconds"], 1))
+    for side in sides.values():
+        side.close()
+    return speeds
+
+
+if __name__ == "__main__":
+    main()
