@@ -14,7 +14,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError, about
 from ernie.report.words import plural
 from ernie.text.surrogates import require_encodable
-from inference.task_model import TaskModel
+from inference.task_model import TaskModel, first_notes
 
 _BREAKS = re.compile("\r\n|[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _FORMULA = re.compile(r"[=@]|[-+](?![\d.,]*$)")  # not a number with a sign
@@ -36,10 +36,13 @@ def write_answers(
     lines of the rows before it, and if two columns to keep would have the same name.
     """
     names: list[str] = []
-    cells = TsvCells()
+    cells, noted = TsvCells(), set[str]()
     for group in groups:
         try:
-            for row, answer in zip(group, model.answer_group(group, batch_tokens), strict=True):
+            for row, outcome in zip(group, model.group_outcomes(group, batch_tokens), strict=True):
+                for sentence in first_notes(outcome.notes, noted):
+                    warnings.warn(sentence, Remark, stacklevel=2)
+                answer = outcome.get()
                 with about(row.place):
                     kept = {f"given_{name}" if name in answer else name: row.cell(name) for name in keep}
                     if len(kept) < len(set(keep)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ernie.config import read
-from ernie.kernels.precision import InferencePrecisionChoice
+from ernie.kernels.precision import InferencePrecisionChoice, computing
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run: its configuration
 
@@ -18,3 +18,9 @@ def precision_of(folder: Path, requested: InferencePrecisionChoice | None) -> In
     if requested is not None or not (folder / CONFIG_FILE).is_file():
         return requested or "auto"
     return "fp32" if (read(folder / CONFIG_FILE).get("train") or {}).get("precision") == "fp32" else "auto"
+
+
+def check_precision(choice: InferencePrecisionChoice) -> None:
+    """Raise UserError for a precision that this machine does not have."""
+    with computing(choice):
+        pass

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ernie.audio.wave import as_samples
-from ernie.decode.recognizer import RecognitionState
+from ernie.decode.recognizer import RecognitionState, TokenRecognizer
 from ernie.decode.stream import StreamDecoder, check_pieces, check_state
 from ernie.decode.words import in_lines
 from ernie.errors import UserError
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.outcome import Outcome
+from inference.face import face
 from inference.incremental_text import CommittedText
+from inference.predictor import Predictor
 from inference.task_model import TaskModel
 from tasks.downstream.transcribe import Transcribe
 
@@ -28,25 +31,32 @@ class SpeechRecognizerState(CommittedText[RecognitionState]):
     tokens: RecognitionState
 
 
-class SpeechRecognizer(StreamDecoder[SpeechRecognizerState, np.ndarray, str]):
+@face("transcribe")
+class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarray, str]):
     """Transcribes streams of audio at `rate` samples per second; a word is committed once nothing can extend it.
 
     With `task.pause` a line of text ends after each pause.  It is stateless: each call takes a state and returns the
     next one (see `ernie.decode.stream`).  It computes in the precision of its model, as `ernie transcribe` does.
-    Raises UserError for a model that transcribes whole recordings only.
+    `begin` raises UserError for a model that transcribes whole recordings only; `predict` takes these.
     """
 
     def __init__(self, model: TaskModel):
+        super().__init__(model)
         task = transcribe_task(model)
+        self.rate = task.features.sample_rate
+        self._decode = in_lines(model.tokenizer.decode)
+        self._computing = model.computing
+
+    @cached_property
+    def _tokens(self) -> TokenRecognizer:
+        """The recognizer of streams.  Raises UserError if the model transcribes whole recordings only."""
+        task = transcribe_task(self.model)
         if task.encoder != "chunks":
             raise UserError(
                 "this model transcribes whole recordings only; to transcribe live audio, fine-tune with "
                 "task.encoder: chunks"
             )
-        self.rate = task.features.sample_rate
-        self._decode = in_lines(model.tokenizer.decode)
-        self._computing = model.computing
-        self._tokens = task.recognizer(model.ernie, model.head)
+        return task.recognizer(self.model.ernie, self.model.head)
 
     @classmethod
     def load(

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from queue import Queue
 from threading import Thread
-from typing import BinaryIO, Literal, TextIO
+from typing import BinaryIO, Literal, TextIO, TypeVar
 
 from ernie.data.compressed import uncompressed_name
 from ernie.data.labeled.read import adapted, is_json_row, is_stream, parse_lines, read_rows, stream_lines
@@ -21,6 +21,7 @@ from ernie.errors import Remark, UserError
 from ernie.report.words import plural
 from tasks.downstream.base import FinetuneTask
 
+T = TypeVar("T")
 GROUP = 512  # rows that are held in memory at a time
 
 
@@ -72,9 +73,9 @@ def is_unnamed(name: str) -> bool:
     return name == "-" or (is_stream(Path(name)) and not Path(name).suffix)
 
 
-def in_groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def in_groups(rows: Iterable[T]) -> Iterator[list[T]]:
     """Yield rows in groups of up to GROUP; rows before a reading error are yielded before it is raised."""
-    held: list[Row] = []
+    held: list[T] = []
     try:
         for row in rows:
             held.append(row)

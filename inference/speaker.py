@@ -19,6 +19,8 @@ from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.inference import identity
 from ernie.text.blank import is_blank
 from ernie.text.utterances import complete_utterances, utterances
+from inference.face import face
+from inference.predictor import Predictor
 from inference.task_model import TaskModel
 from tasks.downstream.synthesize import Synthesize
 
@@ -35,7 +37,8 @@ class TextSpeakerState(BatchState):
     model: str
 
 
-class TextSpeaker:
+@face("speak")
+class TextSpeaker(Predictor):
     """Speaks texts at `rate` samples per second.
 
     `speak` yields the audio of a text piece by piece.  Under the streaming contract (see `ernie.decode.stream`), `push`
@@ -46,6 +49,7 @@ class TextSpeaker:
     """
 
     def __init__(self, model: TaskModel, vocoder: str | None = None, seed: int = 0):
+        super().__init__(model)
         task = model.task
         if not isinstance(task, Synthesize):
             raise UserError(

@@ -1,7 +1,4 @@
-"""A fine-tuned model, an encoder with a task head: its loss, predictions, saving and loading.
-
-Legend: T packed tokens, N sequences, D width.
-"""
+"""A fine-tuned model: an encoder with the head of a task, its predictions, saving and loading."""
 
 from __future__ import annotations
 
@@ -12,31 +9,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import paddle
 from paddle import nn
 
 from ernie.config import build_fields, from_dict, to_dict
-from ernie.data.batch import Packed, plan_by_length
+from ernie.data.batch import plan_by_length
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import Remark, UserError, about, check_iterable
-from ernie.kernels.mask import Mask
 from ernie.kernels.precision import InferencePrecisionChoice, computing, is_chosen
 from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import SequenceHead
-from ernie.model.inference import evaluating, tokenizer_of
+from ernie.model.inference import evaluating, for_inference, tokenizer_of
 from ernie.model.initialization import initialize
-from ernie.model.losses import Loss, checked
 from ernie.model.pretrained import TASK_FILE
 from ernie.model.published.arrays import GROWTH
 from ernie.model.published.load import NO_POOLER, LoadedCheckpoint, read
 from ernie.model.published.task_head import head_notes
 from ernie.model.save import save
 from ernie.model.weights import save_weights, set_weights
+from ernie.outcome import Note, Outcome
 from ernie.text.tokenizer import Tokenizer
-from inference.precision import precision_of
+from inference.precision import check_precision, precision_of
 from inference.rows import FaultyRow, in_groups, read_column
 from tasks.downstream.base import Answer, Example, FinetuneTask
 from tasks.downstream.calling import calling, named
@@ -48,15 +43,15 @@ BATCH_TOKENS = 2048  # per prediction batch: suits the caches of a CPU
 class TaskModel(nn.Layer):
     """An encoder with the head of a fine-tuning task.
 
-    `TaskModel.load(folder)` loads the folder of a run; `predict(rows)` yields predictions.  They are computed in
-    `precision`, in every thread, unless the caller chose another by `ernie.kernels.precision.computing`.
+    `TaskModel.load(folder)` loads the folder of a run; `predict(rows)` yields predictions, `outcomes(rows)` also what
+    is wrong with some of the rows.  They are computed in `precision`, in every thread, unless the caller chose another
+    by `ernie.precision`.  Any number of threads may call a loaded model.
     """
 
     def __init__(self, ernie: ErnieModel, task: FinetuneTask, task_id: int = 0):
         super().__init__()
         self.ernie, self.task, self.task_id = ernie, task, task_id
         self.precision: InferencePrecisionChoice | None = None
-        self._warned: set[str] = set()  # remarks on rows
         with calling(task, "head"):
             self.head = task.head(ernie)
         if not isinstance(self.head, nn.Layer):
@@ -70,83 +65,93 @@ class TaskModel(nn.Layer):
         """The encoder's tokenizer.  Raises UserError when it has none."""
         return tokenizer_of(self.ernie)
 
-    def loss(self, batch: Packed) -> Loss:
-        """Return the loss of one batch."""
-        batch = self.task.augmented(batch, self.training)
-        return self.head_loss("", self.task.encode(self.ernie, self.head, batch, self.task_id), batch)
-
-    def task_embedding(self, _: str) -> int:
-        """Return the id of the task embedding."""
-        return self.task_id
-
-    def encoder_input(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
-        """Return the batch that the encoder gets, and its attention mask (None: full attention)."""
-        return self.task.encoder_input(batch)
-
-    def head_loss(self, _: str, hidden_TD: paddle.Tensor, batch: Packed) -> Loss:
-        """Return the loss of one batch, given the encoder's hidden states.  Raises UserError if it is no such loss."""
-        loss = self.task.head_loss(self.head, hidden_TD, batch)
-        with about(f"kind '{self.task.variant_name}'"):
-            return checked(loss, batch)
-
     def predict(
         self, rows: Iterable[Row | Mapping[str, Any] | str], batch_tokens: int = BATCH_TOKENS
     ) -> Iterator[Answer]:
         """Yield the predictions for rows, one by one and in order; only a few hundred rows are held at a time.
 
         A row maps columns to cells; a string is a row with just the column that the task reads.  `rows` may also be a
-        single row or string.  Raises UserError for a row that lacks a column, with its place, after the predictions for
-        the rows before it, and for an item that is not a row.
+        single row or string.  Raises the error of the first row that has one, after the predictions for the rows before
+        it: UserError, with its place, for a row that lacks a column or is none.  Warns (a Remark) of the first row with
+        each kind of note.
+        """
+        noted: set[str] = set()
+        for outcome in self.outcomes(rows, batch_tokens):
+            for sentence in first_notes(outcome.notes, noted):
+                warnings.warn(sentence, Remark, stacklevel=2)
+            yield outcome.get()
+
+    def outcomes(
+        self, rows: Iterable[Row | Mapping[str, Any] | str], batch_tokens: int = BATCH_TOKENS
+    ) -> Iterator[Outcome[Answer]]:
+        """Yield the outcome of each row, as `predict`: its prediction or its error, and notes on what is unusual.
+
+        A faulty row, or one for which the model's outputs are not finite, harms no other row.
         """
         if isinstance(rows, str | Mapping):
             rows = [rows]
         check_iterable(rows, "rows")
         column = read_column(self.task)
         for group in in_groups(_as_row(row, number, column) for number, row in enumerate(rows)):
-            yield from self.answer_group(group, batch_tokens)
+            yield from self.group_outcomes(group, batch_tokens)
 
-    def answer_group(self, rows: Sequence[Row], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
-        """Yield the predictions for a few rows; raises as `predict` does."""
-        examples: list[Example] = []
-        fault: UserError | None = None
+    def group_outcomes(
+        self, rows: Sequence[Row | UserError], batch_tokens: int = BATCH_TOKENS
+    ) -> list[Outcome[Answer]]:
+        """Return the outcomes of a few rows, in order; the outcome of an error in the place of a row is that error."""
+        outcomes: list[Outcome[Answer]] = [Outcome()] * len(rows)
+        examples: dict[int, Example] = {}
         tokenizer = self.tokenizer
-        for row in rows:
+        for number, row in enumerate(rows):
             try:
-                examples.append(self.task.example(row, tokenizer))
+                examples[number] = self.task.example(_usable(row), tokenizer)
             except UserError as error:
-                fault = FaultyRow(f"{row.place}: {error}")
-                break
-        self._warn(rows, examples)
-        yield from self.answers(examples, batch_tokens)
-        if fault is not None:
-            raise fault
+                outcomes[number] = Outcome(error=error if isinstance(row, UserError) else _faulty(row.place, error))
+        found = self._outcomes(list(examples.values()), batch_tokens)
+        for (number, example), outcome in zip(examples.items(), found, strict=True):
+            place = _usable(rows[number]).place
+            located = None if outcome.error is None else _located(place, outcome.error)
+            outcomes[number] = Outcome(outcome.value, located, self._notes(place, example))
+        return outcomes
 
-    def _warn(self, rows: Sequence[Row], examples: Sequence[Example]) -> None:
-        """Warn of the first row that is longer than the model's limit, and of the first with each other oddity."""
-        for row, example in zip(rows, examples, strict=False):
-            remarks = [f"has {what}; later rows with such are not noted" for what in example.warnings]
-            if example.cut:
-                remarks.append(f"is longer than max_len {self.task.max_len} and was truncated, as is every longer row")
-            for remark in remarks:
-                if remark not in self._warned:
-                    self._warned.add(remark)
-                    warnings.warn(f"{row.place}: {remark}", Remark, stacklevel=4)
+    def _notes(self, place: Place, example: Example) -> tuple[Note, ...]:
+        """Return notes on what is unusual about the row at a place."""
+        texts = [f"has {what}" for what in example.warnings]
+        if example.cut:
+            texts.append(f"is longer than {self.task.truncation_note} and was truncated")
+        where: dict[str, Any] = {"file": place.file, "line": place.line} if place.file else {"row": place.line}
+        return tuple(Note(text, **where) for text in texts)
 
     def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
-        """Return the predictions for examples, in order.  Dropout is off; each layer's mode is restored afterwards."""
+        """Return the predictions for examples, in order.  Dropout is off; each layer's mode is restored afterwards.
+
+        Raises the error of the first example that has one.
+        """
+        return [outcome.get() for outcome in self._outcomes(examples, batch_tokens)]
+
+    def _outcomes(self, examples: Sequence[Example], batch_tokens: int) -> list[Outcome[Answer]]:
+        """Return the outcomes of examples, in order."""
+        outcomes: dict[int, Outcome[Answer]] = {}
         with evaluating(self), self.computing():
-            return self._answers(examples, batch_tokens)
+            for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
+                batch = [_without_labels(examples[i]) for i in chosen]
+                outcomes |= zip(chosen, self._batch_outcomes(batch), strict=True)
+        return [outcomes[i] for i in range(len(examples))]
+
+    def _batch_outcomes(self, batch: Sequence[Example]) -> list[Outcome[Answer]]:
+        """Return the outcomes of one batch; where a kind raises an error for all of it, find the examples to blame."""
+        try:
+            answers = self.task.answer_all(self.ernie, self.head, batch, self.task_id)
+        except UserError as error:
+            if len(batch) == 1:
+                return [Outcome(error=error)]
+            half = len(batch) // 2
+            return self._batch_outcomes(batch[:half]) + self._batch_outcomes(batch[half:])
+        return [Outcome(error=each) if isinstance(each, UserError) else Outcome(each) for each in answers]
 
     def computing(self) -> AbstractContextManager[None]:
         """Return the context of the model's own precision, which changes nothing where the caller has chosen one."""
         return nullcontext() if self.precision is None or is_chosen() else computing(self.precision)
-
-    def _answers(self, examples: Sequence[Example], batch_tokens: int) -> list[Answer]:
-        answers: dict[int, Answer] = {}
-        for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
-            batch = [_without_labels(examples[i]) for i in chosen]
-            answers |= zip(chosen, self.task.answer_all(self.ernie, self.head, batch, self.task_id), strict=True)
-        return [answers[i] for i in range(len(examples))]
 
     def change_decoding(self, **given: Any) -> None:
         """Change how answers are found from now on: values of the task's `decoding_fields`, such as `beam`.
@@ -182,6 +187,8 @@ class TaskModel(nn.Layer):
         be imported, or is True for all.  Raises UserError for other modules, for a folder that is neither, and for a
         precision that the machine does not have.
         """
+        precision = precision_of(Path(path), precision)
+        check_precision(precision)
         folder = model_of(Path(path))
         task, task_id = read_task(folder, trust_plugins)
         reading, weights = read(folder, ErnieModel), head_file(folder)
@@ -192,10 +199,37 @@ class TaskModel(nn.Layer):
         model = cls(reading.model, task, task_id)
         _warn_of_parts(reading, model, folder)
         set_weights(model.head, found, str(weights))
-        model.precision = precision_of(Path(path), precision)
-        computing(model.precision)  # raises for one that the machine does not have
-        model.eval()
+        model.precision = precision
+        for_inference(model)
         return model
+
+
+def first_notes(notes: Sequence[Note], noted: set[str]) -> Iterator[str]:
+    """Yield the sentences of the notes whose text is new, and add them to the texts that were `noted`."""
+    for note in notes:
+        if note.text not in noted:
+            noted.add(note.text)
+            yield f"{note}; later rows like it are not noted"
+
+
+def _usable(row: Row | UserError) -> Row:
+    if isinstance(row, UserError):
+        raise row
+    return row
+
+
+def _faulty(place: Place, error: UserError) -> FaultyRow:
+    located = _located(place, error)
+    return FaultyRow(str(located), file=located.file, line=located.line, key=located.key, row=located.row)
+
+
+def _located(place: Place, error: UserError) -> UserError:
+    """Return the error with the place of its row."""
+    try:
+        with about(place):
+            raise error
+    except UserError as located:
+        return located
 
 
 def _check_size(task: FinetuneTask, width: int, found: int, file: Path) -> None:
@@ -218,11 +252,12 @@ def _without_labels(example: Example) -> Example:
     return replace(example, samples=samples)
 
 
-def _as_row(row: Any, number: int, column: str) -> Row:
+def _as_row(row: Any, number: int, column: str) -> Row | UserError:
     if isinstance(row, Row) and row.place.file:
         return row
     if isinstance(row, str):
         row = {column: row}
     if not isinstance(row, Mapping):
-        raise UserError(f"row {number}: expected its cells by column, such as {{'{column}': ...}}, found {row!r:.60}")
+        expected = f"expected its cells by column, such as {{'{column}': ...}}"
+        return UserError(f"row {number}: {expected}, found {row!r:.60}", row=number)
     return Row(row, Place("", number))

@@ -19,7 +19,9 @@ from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.outcome import Note, Outcome
 from ernie.text.blank import is_blank
 from ernie.text.incoming import INITIAL_HELD, StableTokens, stable_tokens
+from inference.face import face
 from inference.incremental_text import CommittedText
+from inference.predictor import Predictor
 from inference.task_model import BATCH_TOKENS, TaskModel
 from tasks.downstream.translate import Translate
 
@@ -43,7 +45,8 @@ class TextTranslatorState(CommittedText[TranslationState]):
         return self.tokens.progress
 
 
-class TextTranslator(StreamDecoder[TextTranslatorState, str, str]):
+@face("translate")
+class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
     """Translates streams of text; a word is committed once nothing can extend it.
 
     It is stateless: each call takes a state and returns the next one (see `ernie.decode.stream`).  It computes in the
@@ -51,6 +54,7 @@ class TextTranslator(StreamDecoder[TextTranslatorState, str, str]):
     """
 
     def __init__(self, model: TaskModel, policy: WaitK | None = None, beam: int | None = None):
+        super().__init__(model)
         task = model.task
         if not isinstance(task, Translate):
             raise UserError(

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import paddle.nn.functional as F
 
 from ernie.data.batch import pack
 from ernie.data.document import Sample
-from ernie.errors import UserError, about, check_count
+from ernie.errors import NotFinite, UserError, about, check_count
 from ernie.kernels.precision import to_numpy
-from ernie.model.inference import evaluating, tokenizer_of
+from ernie.model.inference import NOT_FINITE, evaluating, tokenizer_of
+from ernie.outcome import Outcome
 from ernie.text.frame import frame
 from ernie.text.subword import SPACE
 from ernie.text.surrogates import require_encodable
@@ -33,24 +33,59 @@ class Filled(NamedTuple):
 
 def fill_mask(model: ErnieModel, text: str, top: int) -> list[list[Filled]]:
     """See `ErnieModel.fill_mask`."""
+    (outcome,) = fill_masks(model, [text], top)
+    return outcome.get()
+
+
+def fill_masks(model: ErnieModel, texts: Sequence[str], top: int = 5) -> list[Outcome[list[list[Filled]]]]:
+    """Return the outcome of each text, computed as one batch: what `ErnieModel.fill_mask` returns, or its error."""
     tokenizer, head = tokenizer_of(model), model.masked_head
     if head is None:
         raise UserError(
             "this model has no head that predicts masked tokens. A run of 'ernie pretrain' with knowledge masking "
             "has one, and so have published checkpoints that were saved with theirs."
         )
+    check_count("top", top, 1)
+    outcomes: list[Outcome[list[list[Filled]]]] = [Outcome()] * len(texts)
+    prepared: dict[int, tuple[list[str], Sample]] = {}
+    for row, text in enumerate(texts):
+        try:
+            prepared[row] = _prepared(tokenizer, text, model.config.max_positions)
+        except UserError as error:
+            error.row = row
+            outcomes[row] = Outcome(error=error)
+    if not prepared:
+        return outcomes
+    batch = pack([sample for _, sample in prepared.values()])
+    with evaluating(model):
+        hidden_TD = model.encode_packed(batch, head.task_id)
+        logits_PV = to_numpy(head(hidden_TD, np.flatnonzero(batch.ids == tokenizer.mask_id)))
+    first = 0
+    for row, (parts, _) in prepared.items():
+        own_PV = logits_PV[first : first + len(parts) // 2]
+        first += len(own_PV)
+        outcomes[row] = _outcome(tokenizer, parts, own_PV, top, row)
+    return outcomes
+
+
+def _outcome(
+    tokenizer: Tokenizer, parts: Sequence[str], logits_PV: np.ndarray, top: int, row: int
+) -> Outcome[list[list[Filled]]]:
+    if not np.isfinite(logits_PV).all():
+        return Outcome(error=NotFinite(NOT_FINITE, row=row))
+    powers_PV = np.exp(logits_PV - logits_PV.max(1, keepdims=True))
+    probabilities_PV = powers_PV / powers_PV.sum(1, keepdims=True)
+    return Outcome([_candidates(tokenizer, parts, 2 * i + 1, row_V, top) for i, row_V in enumerate(probabilities_PV)])
+
+
+def _prepared(tokenizer: Tokenizer, text: str, positions: int) -> tuple[list[str], Sample]:
+    """Return the parts of a text (see `_parts`) and its sample.  Raises UserError for a text without a mask."""
     if not isinstance(text, str):
         raise UserError(f"expected a text, found {text!r:.60}")
-    check_count("top", top, 1)
     with about("the text"):
         require_encodable(text)
     parts = _parts(tokenizer, text)
-    sample = _sample(tokenizer, parts, model.config.max_positions)
-    with evaluating(model):
-        hidden_TD = model.encode_packed(pack([sample]), head.task_id)
-        logits_PV = head(hidden_TD, np.flatnonzero(sample.ids == tokenizer.mask_id))
-        probabilities_PV = to_numpy(F.softmax(logits_PV))
-    return [_candidates(tokenizer, parts, 2 * i + 1, row_V, top) for i, row_V in enumerate(probabilities_PV)]
+    return parts, _sample(tokenizer, parts, positions)
 
 
 def _parts(tokenizer: Tokenizer, text: str) -> list[str]:

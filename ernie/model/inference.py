@@ -25,11 +25,27 @@ _FINGERPRINT_VALUES = 64  # of each weight: to hash all values would take second
 # Layers in evaluation: the number of users, possibly in different threads, and the mode before the first one.
 _IN_USE: dict[nn.Layer, tuple[int, bool]] = {}
 _LOCK = Lock()
+NOT_FINITE = "the model's outputs are not finite: its weights are damaged, or its training broke down"
+_FOR_INFERENCE = "_for_inference"  # the mark of layers that stay in evaluation mode
+
+
+def for_inference(model: nn.Layer) -> None:
+    """Put a model into evaluation mode for good: `evaluating` then has no mode to set, and takes no lock.
+
+    `model.train()` undoes it.
+    """
+    model.eval()
+    for layer in model.sublayers(include_self=True):
+        object.__setattr__(layer, _FOR_INFERENCE, True)
 
 
 @contextmanager
 def evaluating(model: nn.Layer) -> Iterator[None]:
     """Disable dropout and gradients within the context, then restore each layer's mode."""
+    if getattr(model, _FOR_INFERENCE, False) and not model.training:
+        with paddle.no_grad():
+            yield
+        return
     layers = model.sublayers(include_self=True)
     with _LOCK:
         for layer in layers:

@@ -13,10 +13,11 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout, pack, plan_by_length
 from ernie.data.document import Sample
-from ernie.errors import Remark, UserError, about, check_count, check_iterable
+from ernie.errors import NotFinite, Remark, UserError, check_count, check_iterable
 from ernie.kernels.precision import to_numpy
-from ernie.model.inference import evaluating, tokenizer_of
+from ernie.model.inference import NOT_FINITE, evaluating, tokenizer_of
 from ernie.model.sentence import Pooling, SentenceConfig, check_pooling, normalized
+from ernie.outcome import Note, Outcome
 from ernie.text.frame import frame, truncated_lengths
 from ernie.text.surrogates import require_encodable
 from ernie.text.tokenizer import Tokenizer
@@ -38,6 +39,29 @@ def encode(
     prompt: str | None,
 ) -> np.ndarray:
     """See `ErnieModel.encode`."""
+    outcomes = encode_each(model, texts, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
+    vectors = [outcome.get() for outcome in outcomes]
+    if cut := sum(len(outcome.notes) for outcome in outcomes):
+        many = f"{cut} of {len(vectors)} texts have {_limit(model, max_len)[1]}"
+        # Points at the caller of ErnieModel.encode.
+        warnings.warn(f"encode: {many}; their ends were cut off", Remark, stacklevel=3)
+    return np.stack(vectors) if vectors else _no_vectors(model, pooling)
+
+
+def encode_each(
+    model: ErnieModel,
+    texts: Iterable[Text],
+    pooling: Pooling | Sequence[Pooling] | None = None,
+    max_len: int | None = None,
+    batch_tokens: int = 2048,
+    normalize: bool | None = None,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+) -> list[Outcome[np.ndarray]]:
+    """Return the outcome of each text: its vector (D,), or the error that it alone has, and a note if it was cut.
+
+    The arguments are those of `ErnieModel.encode`.  Raises UserError for settings that do not fit the model.
+    """
     config = model.sentence_config or SentenceConfig()
     if config.unsupported and pooling is None:
         raise UserError(
@@ -47,9 +71,10 @@ def encode(
     poolings = config.pooling if pooling is None else check_pooling(pooling)
     check_count("batch_tokens", batch_tokens, 1)
     tokenizer, text_before = tokenizer_of(model), config.prompt(prompt_name, prompt)
-    longest = _max_length(model.config.max_positions, config.max_len, max_len)
-    why = " (the length saved with the model)" if max_len is None and config.max_len else ""
-    samples = _Preparation(tokenizer, longest, text_before, config.lowercase, why).samples(texts)
+    longest, more = _limit(model, max_len)
+    prepared = _Preparation(tokenizer, longest, text_before, config.lowercase, more).outcomes(texts)
+    places = [place for place, outcome in enumerate(prepared) if outcome.value is not None]
+    samples = [prepared[place].get() for place in places]
     # [CLS] is left out of the pooling together with the prompt.
     skip = 0 if config.include_prompt or not text_before else 1 + len(tokenizer.encode(text_before).ids)
     vectors_ND = np.empty((len(samples), model.config.hidden_size * len(poolings)), np.float32)
@@ -62,7 +87,24 @@ def encode(
             )
     for layer in config.layers[:-1] if config.normalize else config.layers:
         vectors_ND = layer(vectors_ND)
-    return normalized(vectors_ND) if (config.normalize if normalize is None else normalize) else vectors_ND
+    is_finite = np.logical_and.reduce(np.isfinite(vectors_ND), axis=1)
+    vectors_ND[~is_finite] = 0
+    vectors_ND = normalized(vectors_ND) if (config.normalize if normalize is None else normalize) else vectors_ND
+    found: list[Outcome[np.ndarray]] = [Outcome(error=outcome.error) for outcome in prepared]
+    for place, fine, vector_D in zip(places, is_finite, vectors_ND, strict=True):
+        error = None if fine else NotFinite(f"text {place}: {NOT_FINITE}", row=place)
+        found[place] = Outcome(vector_D if fine else None, error, prepared[place].notes)
+    return found
+
+
+def _no_vectors(model: ErnieModel, pooling: Pooling | Sequence[Pooling] | None) -> np.ndarray:
+    """Return the vectors of no text, (0, D)."""
+    config = model.sentence_config or SentenceConfig()
+    poolings = config.pooling if pooling is None else check_pooling(pooling)
+    vectors_ND = np.zeros((0, model.config.hidden_size * len(poolings)), np.float32)
+    for layer in config.layers[:-1] if config.normalize else config.layers:
+        vectors_ND = layer(vectors_ND)
+    return vectors_ND
 
 
 def _pool(model: ErnieModel, hidden_TD: Tensor, layout: Layout, pooling: str, skip: int) -> Tensor:
@@ -94,6 +136,14 @@ def _token_weights(pooling: str, sequence_T: np.ndarray, positions_T: np.ndarray
     return (weights_T / np.bincount(sequence_T, weights_T)[sequence_T]).astype(np.float32)
 
 
+def _limit(model: ErnieModel, given: int | None) -> tuple[int, str]:
+    """Return the maximum number of tokens, and what a text that is too long has, in words."""
+    saved = None if model.sentence_config is None else model.sentence_config.max_len
+    longest = _max_length(model.config.max_positions, saved, given)
+    why = " (the length saved with the model)" if given is None and saved else ""
+    return longest, f"more than {longest} tokens{why}"
+
+
 def _max_length(positions: int, saved: int | None, given: int | None) -> int:
     if given is None:
         return min(saved or positions, positions)
@@ -111,30 +161,29 @@ class _Preparation:
     max_len: int
     prompt: str
     lowercase: bool
-    why: str  # what the length follows from, for the warning; "" if it is the usual one
+    more: str  # what a text that is too long has
 
-    def samples(self, texts: Iterable[Text]) -> list[Sample]:
+    def outcomes(self, texts: Iterable[Text]) -> list[Outcome[Sample]]:
         check_iterable(texts, "texts")
-        samples, cut = [], 0
-        for index, text in enumerate([texts] if isinstance(texts, str) else texts):
-            first, second = self._ids(text, index)
-            lengths = truncated_lengths(len(first), None if second is None else len(second), self.max_len)
-            cut += lengths[0] < len(first) or (second is not None and lengths[1] < len(second))
-            second = None if second is None else second[: lengths[1]]
-            samples.append(Sample(*frame(self.tokenizer, first[: lengths[0]], second)))
-        if cut:
-            many = f"{cut} of {len(samples)} texts have more than {self.max_len} tokens{self.why}"
-            # Points at the caller of ErnieModel.encode.
-            warnings.warn(f"encode: {many}; their ends were cut off", Remark, stacklevel=4)
-        return samples
+        return [self._outcome(text, row) for row, text in enumerate([texts] if isinstance(texts, str) else texts)]
 
-    def _ids(self, text: Text, index: int) -> tuple[np.ndarray, np.ndarray | None]:
-        with about(f"text {index}"):
-            if isinstance(text, str):
-                return self._encode(self.prompt + text), None
-            if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(side, str) for side in text):
-                return self._encode(self.prompt + text[0]), self._encode(text[1])
-        raise UserError(f"text {index}: expected a text or a pair of texts, found {text!r:.60}")
+    def _outcome(self, text: Text, row: int) -> Outcome[Sample]:
+        try:
+            first, second = self._ids(text)
+        except UserError as error:
+            return Outcome(error=UserError(f"text {row}: {error}", row=row))
+        lengths = truncated_lengths(len(first), None if second is None else len(second), self.max_len)
+        is_cut = lengths[0] < len(first) or (second is not None and lengths[1] < len(second))
+        second = None if second is None else second[: lengths[1]]
+        cut = Note(f"has {self.more}; its end was cut off", row=row)
+        return Outcome(Sample(*frame(self.tokenizer, first[: lengths[0]], second)), notes=(cut,) if is_cut else ())
+
+    def _ids(self, text: Text) -> tuple[np.ndarray, np.ndarray | None]:
+        if isinstance(text, str):
+            return self._encode(self.prompt + text), None
+        if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(side, str) for side in text):
+            return self._encode(self.prompt + text[0]), self._encode(text[1])
+        raise UserError(f"expected a text or a pair of texts, found {text!r:.60}")
 
     def _encode(self, text: str) -> np.ndarray:
         text = require_encodable(text)

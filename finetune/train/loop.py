@@ -33,6 +33,7 @@ from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared
 from finetune.train.checkpoint import Evaluation, TrialCheckpoints, TrialState, read_trial_state, set_model, set_trainer
+from finetune.train.model import TrainingModel
 from inference.task_model import TaskModel
 from tasks.downstream.base import Example, FinetuneTask
 from tasks.downstream.saved import read_head
@@ -181,10 +182,10 @@ def _causes(config: TrainConfig, steps: int) -> str:
 
 def _build_model(
     ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int, replicas: int, head: Path | None
-) -> TaskModel:
+) -> TrainingModel:
     paddle.seed(seeded_rng.key(seed, "head") % 2**31)
     ernie.masked_head = None  # fine-tuning changes the encoder, so its pretraining head no longer fits
-    model = TaskModel(ernie, task, config.task_id)
+    model = TrainingModel(ernie, task, config.task_id)
     task.initialize(ernie, model.head)
     if head is not None:
         set_weights(model.head, read_head(head), str(head))

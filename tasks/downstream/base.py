@@ -20,7 +20,7 @@ from ernie.config import differences, to_dict
 from ernie.data.batch import Layout, Packed, pack
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row, is_empty
-from ernie.errors import UserError, about, nearest
+from ernie.errors import NotFinite, UserError, about, nearest
 from ernie.registry import Registry
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair, single
@@ -88,6 +88,7 @@ class FinetuneTask(ABC):
     # Fields that name columns, which may be called otherwise in other files.
     column_fields: ClassVar[tuple[str, ...]] = ()
     variant_key: ClassVar[str] = "kind"
+    face: ClassVar[str] = "predict"  # what a loaded model of the kind is asked for: see inference/face.py
 
     def file_fingerprint(self, row: Row) -> bytes:
         """Return a fingerprint of the files that a row names, which shows whether they have changed; empty if none."""
@@ -279,8 +280,13 @@ class FinetuneTask(ABC):
         """Return the loss, summed over the targets of a batch from `augmented`."""
 
     @abstractmethod
-    def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
-        """Return the answers to the rows of one batch, whose examples have no labels."""
+    def answer_all(
+        self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int
+    ) -> Sequence[Answer | UserError]:
+        """Return the answers to the rows of one batch, whose examples have no labels, and errors in place of some.
+
+        An error that is raised instead is found for each row by computing smaller batches.
+        """
 
     def scores(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
         """Score the answers to these rows, the deciding measure first."""
@@ -393,14 +399,24 @@ class LogitsTask(FinetuneTask):
         """Return the logits in float32, also from half precision on a GPU."""
         return self.logits(head, hidden_TD, layout).astype("float32")
 
-    def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
+    def answer_all(
+        self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int
+    ) -> Sequence[Answer | UserError]:
+        packed = pack([sample for example in examples for sample in example.samples])
+        logits = self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy()
+        parts = iter(np.split(logits, packed.layout.offsets[1:-1]) if self.per_token else logits)
+        return [self._answer(example, [next(parts) for _ in example.samples]) for example in examples]
+
+    def _answer(self, example: Example, logits: list[np.ndarray]) -> Answer | UserError:
         from ernie.model.inference import finite
 
-        packed = pack([sample for example in examples for sample in example.samples])
-        logits = finite(self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy())
-        parts = iter(np.split(logits, packed.layout.offsets[1:-1]) if self.per_token else logits)
+        try:
+            for part in logits:
+                finite(part)
+        except NotFinite as error:
+            return error
         with calling(self, "answer"):
-            return [self.answer(example, [next(parts) for _ in example.samples]) for example in examples]
+            return self.answer(example, logits)
 
 
 @dataclass(frozen=True, kw_only=True)

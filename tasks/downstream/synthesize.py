@@ -86,6 +86,7 @@ class Synthesize(SoundTask):
     loudness: float = 0.0
     learned: tuple[str, ...] = ()
 
+    face: ClassVar = "speak"
     known_metrics: ClassVar = {"mcd": mcd}
     answer_field: ClassVar[str] = "audio"
     files: ClassVar = ("dictionary",)

@@ -95,6 +95,7 @@ class Transcribe(SoundTask, RankedDecoding):
     longest_line: float = 20.0
     scoring: ScoringConfig = field(default_factory=ScoringConfig)
 
+    face: ClassVar = "transcribe"
     known_metrics: ClassVar = {"wer": wer, "cer": cer}
     default_metrics: ClassVar = 2
     files: ClassVar = ("language_model", "hot_words")

@@ -66,6 +66,7 @@ class Translate(FinetuneTask):
     references: tuple[str, ...] = ()
     bleu_tokenizer: BleuTokenizer = "auto"
 
+    face: ClassVar = "translate"
     known_metrics: ClassVar = {"bleu": bleu, "chrf": chrf}
     default_metrics: ClassVar = 2
     head_fields: ClassVar = ("layers",)

@@ -35,6 +35,7 @@ from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import prepare
 from finetune.train.loop import best_of, finetune
+from finetune.train.model import TrainingModel
 from inference.task_model import TaskModel
 from tasks.downstream.base import Example, FinetuneTask, LogitsTask, finetune_tasks
 from tasks.downstream.saved import HEAD_FILE
@@ -87,7 +88,7 @@ def test_what_can_be_changed_after_training_does_not_change_the_head_or_the_samp
     changeable = {*toy.task.decoding_fields, *toy.task.column_fields}
     assert fields >= changeable and {toy.task.answer_field} - changeable in (set(), {"audio"})
     assert not changeable & {*toy.task.head_fields, "max_len", "metrics"}
-    model = TaskModel(tiny_encoder(), toy.task)
+    model = TrainingModel(tiny_encoder(), toy.task)
     changed = {name: value for name in toy.task.decoding_fields[:1] if (value := getattr(toy.task, name)) is not None}
     model.change_decoding(**changed)
     assert model.task == toy.task
@@ -240,13 +241,13 @@ def trained(toy: Toy) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def fresh(toy: Toy) -> TaskModel:
-    model = TaskModel(tiny_encoder(), toy.task)
+def fresh(toy: Toy) -> TrainingModel:
+    model = TrainingModel(tiny_encoder(), toy.task)
     model.eval()
     return model
 
 
-def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(toy: Toy, fresh: TaskModel) -> None:
+def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(toy: Toy, fresh: TrainingModel) -> None:
     fresh.clear_gradients()
     fresh.loss(pack(labeled_samples(toy, toy.rows(30)))).total.backward()
     with_gradient = {key for key, p in fresh.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
@@ -257,7 +258,7 @@ def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(toy: Toy, fre
     fresh.clear_gradients()
 
 
-def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, fresh: TaskModel) -> None:
+def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, fresh: TrainingModel) -> None:
     rows = toy.rows(12)
     whole = fresh.loss(pack(labeled_samples(toy, rows)))
     parts = [fresh.loss(pack(labeled_samples(toy, rows[i : i + 5]))) for i in (0, 5, 10)]
@@ -266,7 +267,7 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, fresh: TaskModel)
     assert float(whole.total) == pytest.approx(sum(float(part.total) for part in parts), rel=1e-4)
 
 
-def test_the_loss_from_selected_tokens_equals_that_from_all_tokens(toy: Toy, fresh: TaskModel) -> None:
+def test_the_loss_from_selected_tokens_equals_that_from_all_tokens(toy: Toy, fresh: TrainingModel) -> None:
     if not isinstance(toy.task, LogitsTask):
         pytest.skip("a kind without logits")
     batch = pack(labeled_samples(toy, toy.rows(12)))
@@ -352,7 +353,7 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
 def test_a_head_far_larger_than_its_file_is_refused_before_it_is_made(name: str, tmp_path: Path) -> None:
     kind, sizes = SIZES[name]
     toy = TOYS[kind]
-    model = TaskModel(tiny_encoder(), toy.task)
+    model = TrainingModel(tiny_encoder(), toy.task)
     assert toy.task.least_weights(32) <= sum(int(each.size) for each in model.head.parameters())
     model.save(tmp_path)
     (tmp_path / "sha256.json").unlink()

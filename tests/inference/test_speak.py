@@ -31,6 +31,7 @@ from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import DataConfig, FinetuneConfig, TrainConfig
 from finetune.prepare import prepare
 from finetune.train.loop import _set_dropout, finetune
+from finetune.train.model import TrainingModel
 from inference.commands.speak_lines import into_file, into_stream
 from inference.speaker import TextSpeaker, TextSpeakerState
 from inference.task_model import TaskModel
@@ -312,7 +313,7 @@ def test_training_a_flow_leaves_the_teachers_weights_unchanged(run: Path) -> Non
 def test_a_flows_teacher_runs_without_dropout_during_training(run: Path) -> None:
     toy = TOYS["synthesize"]
     task = replace(toy.task, vocoder="flow", teacher=run)
-    model = TaskModel(tiny_encoder(), task)
+    model = TrainingModel(tiny_encoder(), task)
     task.initialize(model.ernie, model.head)
     _set_dropout(model, 0.3)
     samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(4)]
@@ -332,7 +333,7 @@ def _gradients(end_to_end: bool, sound: bool) -> dict[str, np.ndarray]:
     task = replace(toy.task, end_to_end=end_to_end)
     samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(4)]
     batch = task.augmented(pack(samples, np.array([(0, n, 0) for n in range(4)])), training=True)
-    model = TaskModel(tiny_encoder(), task)
+    model = TrainingModel(tiny_encoder(), task)
     set_weights(model.ernie, arrays(trained_voice().ernie), "the voice")
     set_weights(model.head, arrays(trained_voice().head), "the voice")
     model.eval()

@@ -1,0 +1,45 @@
+"""The faces of loaded models: what each is asked for, by name.
+
+A kind of fine-tuning task names its face (`FinetuneTask.face`); encoders have the face "encode".  Another distribution
+adds faces by `@face("NAME")`, in a module that it lists under the entry-point group `ernie.faces`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ernie.kernels.precision import InferencePrecisionChoice
+from ernie.registry import Registry
+from ernie.text.tokenizer import Tokenizer
+
+
+class Face:
+    """What a loaded model is asked for.  A face is made of the model alone, which it keeps as `model`.
+
+    Any number of threads may call one face.
+    """
+
+    def __init__(self, model: Any):
+        self.model = model
+
+    @property
+    def name(self) -> str:
+        """The name under which the face is registered."""
+        return faces.name_of(type(self)) or ""
+
+    @property
+    def precision(self) -> InferencePrecisionChoice:
+        """The precision of matrix products, the same in every thread."""
+        chosen: InferencePrecisionChoice | None = self.model.precision
+        return chosen or "fp32"
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer.  Raises UserError when it has none."""
+        found: Tokenizer = self.model.tokenizer
+        return found
+
+
+faces: Registry[type[Face]] = Registry("face of a loaded model", "ernie.faces", Face)
+
+face = faces.register  # class decorator: registers a face under its name

@@ -1,0 +1,38 @@
+"""Loading a model of any kind, as the face that its kind names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ernie.errors import UserError
+from ernie.kernels.precision import InferencePrecisionChoice
+from inference import predictor, recognizer, speaker, translator  # noqa: F401 - they register their faces
+from inference.encoder import LoadedEncoder
+from inference.face import Face, faces
+from inference.task_model import TaskModel
+from tasks.downstream.saved import find_model
+
+
+def load(
+    path: str | Path,
+    precision: InferencePrecisionChoice | None = None,
+    trust_plugins: Sequence[str] | bool = (),
+    **decoding: Any,
+) -> Face:
+    """Load the model of a run, or a published one, as its face: what models of its kind are asked for.
+
+    A fine-tuned model is a Predictor, and also translates, transcribes or speaks if its kind does; any other is a
+    TextEncoder.  `precision` and `trust_plugins` are those of `TaskModel.load`; `decoding` changes how answers are
+    found, such as `beam=4` (see `TaskModel.change_decoding`).  Raises UserError when there is no such model, and as
+    these methods do.
+    """
+    if find_model(Path(path)) is None:
+        if decoding:
+            raise UserError(f"{path}: is an encoder, which decodes nothing; leave out {', '.join(decoding)}")
+        return faces["encode"](LoadedEncoder.load(path, precision))
+    model = TaskModel.load(path, trust_plugins, precision)
+    if decoding:
+        model.change_decoding(**decoding)
+    return faces[model.task.face](model)
