@@ -123,24 +123,30 @@ def test_a_copy_uses_its_own_weights() -> None:
     np.testing.assert_allclose(for_inference(encoder, x, layout), before, rtol=1e-6)
 
 
-def test_a_model_can_be_used_from_several_threads_at_once() -> None:
-    encoder = make()
+@pytest.mark.parametrize("name", ["fp32", "bf16", "int8"])
+def test_eight_threads_at_once_get_the_bits_of_one(name: str) -> None:
+    if name == "bf16" and not cpu.library().has_bf16:  # type: ignore[union-attr]
+        pytest.skip("this machine has no instructions for bf16")
+    encoder = make(width=64, inner=256)
     batches = [Layout.of_lengths(lengths) for lengths in ([3, 30], [64], [1, 2, 3], [40, 41])]
-    wanted = [for_inference(encoder, inputs(layout), layout) for layout in batches]
-    found: dict[tuple[int, int], np.ndarray] = {}
+    found: dict[tuple[int, int, int], np.ndarray] = {}
 
     def infer(thread: int) -> None:
-        for number, layout in enumerate(batches):
-            found[thread, number] = for_inference(encoder, inputs(layout), layout)
+        with precision(name):  # type: ignore[arg-type]
+            for turn in range(5):
+                for number, layout in enumerate(batches):
+                    found[thread, turn, number] = for_inference(encoder, inputs(layout, 64), layout)
 
-    threads = [threading.Thread(target=infer, args=(thread,)) for thread in range(4)]
+    infer(0)
+    wanted = [found[0, 0, number] for number in range(len(batches))]
+    threads = [threading.Thread(target=infer, args=(thread,)) for thread in range(1, 9)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 16
-    for (_, number), values in found.items():
-        np.testing.assert_allclose(values, wanted[number], rtol=1e-5, atol=2e-5)
+    assert len(found) == 9 * 5 * len(batches)
+    for (_, _, number), values in found.items():
+        assert np.array_equal(values, wanted[number])
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])

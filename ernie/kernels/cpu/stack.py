@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import c_int, c_void_p
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from paddle import Tensor
@@ -27,13 +27,13 @@ _KINDS = {"fp32": 0, "bf16": 1, "int8": 2}  # as in src/packed.h
 
 
 class PackedStack:
-    """The weights of some layers, packed by C++ for the precision that was active."""
+    """The weights of some layers, packed by C++ for the precision that was active.
+
+    Several threads may call it at once: only packing is under a lock.
+    """
 
     def __init__(self) -> None:
-        self._key: object = None
-        self._handle: c_void_p | None = None
-        self._parameters: object = None
-        self._delete: Callable[[], object] = lambda: None
+        self._packed: _Packed | None = None
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: object) -> PackedStack:
@@ -65,42 +65,55 @@ class PackedStack:
             last = LayerShape(T, len(tokens), D, common[0], tokens.ctypes.data, *common[1:], last_attention.structure)
         y_TD = empty_like(x_TD)
         addresses = (x_TD.data_ptr(), y_TD.data_ptr())
-        with self._lock:
-            self._repack_if_stale(x_TD, layers, settings)
-            loaded().call("stack_run", self._handle, byref(shape), byref(last), self._parameters, *addresses)
+        packed = self._current(x_TD, layers, settings)
+        loaded().call("stack_run", packed.handle, byref(shape), byref(last), packed.parameters, *addresses)
         return y_TD
 
-    def _repack_if_stale(self, x_TD: Tensor, layers: Sequence[LayerWeights], settings: LayerSettings) -> None:
-        tensors = [weight for layer in layers for weight in layer]
+    def _current(self, x_TD: Tensor, layers: Sequence[LayerWeights], settings: LayerSettings) -> _Packed:
+        """Return the packed weights, packed again if they have changed; other threads may still run the old."""
         key = (
             current(),
             settings,
             x_TD.shape[1],
-            [tensor.data_ptr() for tensor in tensors],
+            [tensor.data_ptr() for layer in layers for tensor in layer],
             [tensor.inplace_version for layer in layers for tensor in layer[:_MATRICES]],
         )
-        # Paddle's own optimizers do not change a weight's version: C++ also compares fingerprints of the weights.
-        if key == self._key and self._is_current():
-            return
-        _check(x_TD, layers)
-        self._key = None
-        self._delete()
-        pointers = key[3]
+        packed = self._packed
+        if packed is not None and packed.is_of(key):
+            return packed
+        with self._lock:
+            packed = self._packed
+            if packed is None or not packed.is_of(key):  # otherwise another thread has just packed them
+                _check(x_TD, layers)
+                self._packed = None  # before the new ones take memory
+                packed = None
+                packed = self._packed = _Packed(key, layers, settings)
+            return packed
+
+
+class _Packed:
+    """Packed weights of layers, freed once nothing refers to them; the `key` says what they were packed from."""
+
+    def __init__(self, key: tuple[Any, ...], layers: Sequence[LayerWeights], settings: LayerSettings):
+        self._key, pointers = key, key[3]
         size = len(pointers) // len(layers)
         structures = [LayerParameters(*pointers[first : first + size]) for first in range(0, len(pointers), size)]
-        self._parameters = (LayerParameters * len(layers))(*structures)
+        self.parameters = (LayerParameters * len(layers))(*structures)
         D, F = layers[0].inner.shape
-        handle = c_void_p()
-        kind, activation = _KINDS[current()], ACTIVATIONS[settings.activation]
+        self.handle = c_void_p()
+        kind, activation = _KINDS[key[0]], ACTIVATIONS[settings.activation]
         loaded().call(
-            "stack_new", kind, len(layers), D, F, activation, settings.epsilon, self._parameters, byref(handle)
+            "stack_new", kind, len(layers), D, F, activation, settings.epsilon, self.parameters, byref(self.handle)
         )
-        self._handle, self._key = handle, key
-        self._delete = weakref.finalize(self, loaded().call, "stack_delete", handle)
+        weakref.finalize(self, loaded().call, "stack_delete", self.handle)
 
-    def _is_current(self) -> bool:
+    def is_of(self, key: tuple[Any, ...]) -> bool:
+        """Whether these weights are those of the key, unchanged."""
+        if key != self._key:
+            return False
+        # Paddle's own optimizers do not change a weight's version: C++ also compares fingerprints of the weights.
         answer = c_int()
-        loaded().call("stack_is_of", self._handle, self._parameters, byref(answer))
+        loaded().call("stack_is_of", self.handle, self.parameters, byref(answer))
         return bool(answer.value)
 
 

@@ -36,15 +36,15 @@ std::vector<uint64_t> Stack::fingerprints(const LayerWeights* weights) const {
 bool Stack::is_of(const LayerWeights* weights) const { return fingerprints(weights) == fingerprints_; }
 
 template <class E>
-void Stack::layer(const LayerShape& s, const Packed& p, const LayerWeights& w, const float* x_TD, float* y_RD) {
+void Stack::layer(Scratch* memory, const LayerShape& s, const Packed& p, const LayerWeights& w, const float* x_TD, float* y_RD) {
     const long T = s.tokens, R = s.outputs, D = D_, P = p.qkv->rows(T), Q = p.qkv->rows(R);
-    E* low = memory_[0].get<E>(P * D);
-    E* qkv = memory_[1].get<E>(P * 3 * D);
-    E* mixed = memory_[2].get<E>(Q * D);
-    E* branch = memory_[3].get<E>(Q * D);
-    E* inner = memory_[4].get<E>(Q * F_);
-    float* between = memory_[5].get<float>(Q * D);
-    float* residual = memory_[6].get<float>((s.rows ? R * D : 0) + 3 * D + R * s.attention.heads + R);
+    E* low = memory[0].get<E>(P * D);
+    E* qkv = memory[1].get<E>(P * 3 * D);
+    E* mixed = memory[2].get<E>(Q * D);
+    E* branch = memory[3].get<E>(Q * D);
+    E* inner = memory[4].get<E>(Q * F_);
+    float* between = memory[5].get<float>(Q * D);
+    float* residual = memory[6].get<float>((s.rows ? R * D : 0) + 3 * D + R * s.attention.heads + R);
     float *bias = residual + (s.rows ? R * D : 0), *logsum = bias + 3 * D, *inverse = logsum + R * s.attention.heads;
     const Dropout none(0.f, 0, 0);
 
@@ -56,7 +56,7 @@ void Stack::layer(const LayerShape& s, const Packed& p, const LayerWeights& w, c
     const E* queries = qkv;
     long ldq = 3 * D;
     if (s.rows) {
-        E* gathered = memory_[7].get<E>(R * D);
+        E* gathered = memory[7].get<E>(R * D);
         for (long r = 0; r < R; r++) {
             std::copy(qkv + s.rows[r] * 3 * D, qkv + s.rows[r] * 3 * D + D, gathered + r * D);
             std::copy(x_TD + s.rows[r] * D, x_TD + (s.rows[r] + 1) * D, residual + r * D);
@@ -76,16 +76,18 @@ void Stack::layer(const LayerShape& s, const Packed& p, const LayerWeights& w, c
 
 void Stack::run(const LayerShape& shape, const LayerShape& last, const LayerWeights* weights, const float* x_TD, float* y_TD) {
     const long T = shape.tokens, D = D_;
-    float* states = memory_[8].get<float>(T * D);
+    Pool<Workspace>::Loan workspace(workspaces_);
+    Scratch* memory = workspace->memory;
+    float* states = memory[8].get<float>(T * D);
     const float* x = x_TD;
     for (size_t n = 0; n < layers_.size(); n++) {
         const LayerShape& s = n + 1 == layers_.size() ? last : shape;
         // Layers may run in place: each reads its whole input before it writes output, except the residual, row by row.
         float* y = &s == &last && !last.rows ? y_TD : states;
         if (kind_ == Kind::f32)
-            layer<float>(s, layers_[n], weights[n], x, y);
+            layer<float>(memory, s, layers_[n], weights[n], x, y);
         else
-            layer<Low>(s, layers_[n], weights[n], x, y);
+            layer<Low>(memory, s, layers_[n], weights[n], x, y);
         x = y;
     }
     if (!last.rows) return;

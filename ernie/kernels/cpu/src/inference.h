@@ -6,7 +6,7 @@
 
 namespace ernie {
 
-// Not thread-safe: use by one thread at a time.
+// Several threads may run it at once: each run has scratch memory of its own.
 class Stack {
 public:
     // Copies and packs the matrices (in, out); biases and norms are read from their own memory at every run.
@@ -21,8 +21,11 @@ private:
         std::unique_ptr<PackedWeight> qkv, out, inner, outer;
     };
     std::vector<uint64_t> fingerprints(const LayerWeights*) const;
+    struct Workspace {
+        Scratch memory[9];
+    };
     template <class E>
-    void layer(const LayerShape&, const Packed&, const LayerWeights&, const float* x_TD, float* y_RD);
+    void layer(Scratch* memory, const LayerShape&, const Packed&, const LayerWeights&, const float* x_TD, float* y_RD);
 
     const Kind kind_;
     const long D_, F_;
@@ -31,7 +34,7 @@ private:
     Arena weights_;
     std::vector<Packed> layers_;
     std::vector<uint64_t> fingerprints_;
-    Scratch memory_[9];
+    Pool<Workspace> workspaces_;
 };
 
 }  // namespace ernie

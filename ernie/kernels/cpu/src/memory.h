@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <vector>
 
@@ -50,6 +51,41 @@ public:
 private:
     void* memory_ = nullptr;
     size_t size_ = 0;
+};
+
+// Objects that computations at the same time use one each of, such as scratch memory: as many as ever ran at once.
+template <class T>
+class Pool {
+public:
+    // One of the objects, for as long as this lives.
+    class Loan {
+    public:
+        explicit Loan(Pool& pool) : pool_(pool), item_(pool.take()) {}
+        ~Loan() { pool_.put(std::move(item_)); }
+        Loan(const Loan&) = delete;
+        T& operator*() { return *item_; }
+        T* operator->() { return item_.get(); }
+
+    private:
+        Pool& pool_;
+        std::unique_ptr<T> item_;
+    };
+
+private:
+    std::unique_ptr<T> take() {
+        std::lock_guard<std::mutex> guard(mutex_);
+        if (free_.empty()) return std::make_unique<T>();
+        std::unique_ptr<T> found = std::move(free_.back());  // the last one returned, which the caches may still hold
+        free_.pop_back();
+        return found;
+    }
+    void put(std::unique_ptr<T> item) {
+        std::lock_guard<std::mutex> guard(mutex_);
+        free_.push_back(std::move(item));
+    }
+
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<T>> free_;
 };
 
 // Allocations aligned to 64 bytes, side by side in large blocks, all freed together.

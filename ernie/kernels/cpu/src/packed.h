@@ -23,7 +23,7 @@ typedef float Low;
 class PackedWeight {
 public:
     virtual ~PackedWeight() = default;
-    // y (M, N) = f(x W + bias), vectors of float for f32 and of Low otherwise.
+    // y (M, N) = f(x W + bias), vectors of float for f32 and of Low otherwise.  Several threads may call it at once.
     virtual void multiply(long M, const void* x, const float* bias, Activation, void* y) = 0;
     // The rows that x and y must have to multiply M of them; those beyond M are zero in x and arbitrary in y.
     virtual long rows(long M) const = 0;

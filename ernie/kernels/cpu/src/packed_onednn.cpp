@@ -30,7 +30,6 @@ public:
     }
 
     ~OnednnWeight() override {
-        used_.clear();
         dnnl_memory_destroy(memory_);
         dnnl_memory_desc_destroy(layout_);
     }
@@ -40,18 +39,19 @@ public:
 
     void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
         const long P = rows(M);
+        Pool<Products>::Loan products(products_);
 #ifndef __AVX512F__
-        if (kind_ == Kind::f32) return multiply_in_tiles(P, static_cast<const float*>(x), bias, activation, static_cast<float*>(y));
+        if (kind_ == Kind::f32) return multiply_in_tiles(*products, P, static_cast<const float*>(x), bias, activation, static_cast<float*>(y));
 #endif
         const GrantedThreads threads;
-        if (kind_ != Kind::int8) return product(threads, 0, P, bias, activation).run(threads, x, memory_, bias, y);
-        uint8_t* bytes = scratch_[0].get<uint8_t>(P * K_);
-        float* scale = scratch_[1].get<float>(P);
-        int32_t* sums = scratch_[2].get<int32_t>(P * N_);
+        if (kind_ != Kind::int8) return product(*products, threads, 0, P, bias, activation).run(threads, x, memory_, bias, y);
+        uint8_t* bytes = products->scratch[0].get<uint8_t>(P * K_);
+        float* scale = products->scratch[1].get<float>(P);
+        int32_t* sums = products->scratch[2].get<int32_t>(P * N_);
         const Low* rows = static_cast<const Low*>(x);
 #pragma omp parallel for schedule(static)
         for (long t = 0; t < P; t++) scale[t] = quantize(rows + t * K_, K_, bytes + t * K_);
-        product(threads, 0, P, nullptr, Activation::none).run(threads, bytes, memory_, nullptr, sums);
+        product(*products, threads, 0, P, nullptr, Activation::none).run(threads, bytes, memory_, nullptr, sums);
         Low* out = static_cast<Low*>(y);
 #pragma omp parallel for schedule(static)
         for (long t = 0; t < P; t++)
@@ -67,13 +67,19 @@ private:
     // Number of threads, which of several that compute at once, number of rows, whether there is a bias, activation.
     typedef std::tuple<int, int, long, bool, int> Key;
     typedef std::list<std::pair<Key, Multiplication>> List;
+    // The products of one caller, the most recently used one first, and its scratch memory.
+    struct Products {
+        List used;
+        std::map<Key, List::iterator> index;
+        Scratch scratch[3];
+    };
 
     int type(int for_int8) const { return kind_ == Kind::f32 ? dnnl_f32 : kind_ == Kind::bf16 ? dnnl_bf16 : for_int8; }
 
 #ifndef __AVX512F__
     // With AVX2 oneDNN splits K between its threads if there are few rows, so that sums would depend on their number.  Here
     // the rows are split instead, into tiles that are the same for any number of threads, each of which one thread computes.
-    void multiply_in_tiles(long P, const float* x, const float* bias, Activation activation, float* y) {
+    void multiply_in_tiles(Products& products, long P, const float* x, const float* bias, Activation activation, float* y) {
         const long tile = P <= 64 ? round_up((P + 1) / 2, 8) : P <= 512 ? 64 : 128, tiles = (P + tile - 1) / tile;
 #pragma omp parallel if (tiles > 1)
         {
@@ -85,7 +91,7 @@ private:
                 const long count = std::min(tile, P - t * tile);
                 Multiplication* found;
 #pragma omp critical(ernie_packed_products)
-                found = &product(one, omp_get_thread_num(), count, bias, activation);
+                found = &product(products, one, omp_get_thread_num(), count, bias, activation);
                 found->run(one, x + t * tile * K_, memory_, bias, y + t * tile * N_);
             }
             omp_set_num_threads(threads);
@@ -94,22 +100,22 @@ private:
 #endif
 
     // Returns a cached product; the least recently used one is evicted, of those that no thread of a team may be using.
-    Multiplication& product(const GrantedThreads& threads, int thread, long M, const float* bias, Activation activation) {
+    Multiplication& product(Products& own, const GrantedThreads& threads, int thread, long M, const float* bias, Activation activation) {
         const Key key{threads.count(), thread, M, bias != nullptr, int(activation)};
-        auto found = index_.find(key);
-        if (found != index_.end()) {
-            used_.splice(used_.begin(), used_, found->second);
-            return used_.front().second;
+        auto found = own.index.find(key);
+        if (found != own.index.end()) {
+            own.used.splice(own.used.begin(), own.used, found->second);
+            return own.used.front().second;
         }
-        if (used_.size() >= size_t(64 + 2 * omp_get_num_threads())) {
-            index_.erase(used_.back().first);
-            used_.pop_back();
+        if (own.used.size() >= size_t(64 + 2 * omp_get_num_threads())) {
+            own.index.erase(own.used.back().first);
+            own.used.pop_back();
         }
         const int function = activation == Activation::gelu ? dnnl_eltwise_gelu_erf : activation == Activation::relu ? dnnl_eltwise_relu : 0;
-        used_.emplace_front(std::piecewise_construct, std::forward_as_tuple(key),
-                            std::forward_as_tuple(threads, type(dnnl_u8), type(dnnl_s32), M, N_, K_, layout_, bias != nullptr, function));
-        index_.emplace(key, used_.begin());
-        return used_.front().second;
+        own.used.emplace_front(std::piecewise_construct, std::forward_as_tuple(key),
+                               std::forward_as_tuple(threads, type(dnnl_u8), type(dnnl_s32), M, N_, K_, layout_, bias != nullptr, function));
+        own.index.emplace(key, own.used.begin());
+        return own.used.front().second;
     }
 
     const Kind kind_;
@@ -117,9 +123,7 @@ private:
     std::unique_ptr<QuantizedWeight> quantized_;
     dnnl_memory_desc_t layout_ = nullptr;
     dnnl_memory_t memory_ = nullptr;
-    List used_;
-    std::map<Key, List::iterator> index_;
-    Scratch scratch_[3];
+    Pool<Products> products_;
 };
 
 }  // namespace
