@@ -119,8 +119,8 @@ def test_a_text_that_cannot_be_encoded_harms_itself_alone(encoder: Path) -> None
 def test_a_text_whose_vector_is_not_finite_harms_itself_alone(encoder: Path) -> None:
     model, damaged = inference.load(encoder, precision="fp32"), inference.load(encoder, precision="fp32")
     assert isinstance(model, inference.TextEncoder) and isinstance(damaged, inference.TextEncoder)
-    _damage(damaged.model.ernie, damaged.tokenizer.encode("dull").ids)
-    texts = ["a good film", "a dull film", "a fine film"]
+    _damage(damaged.model.ernie, damaged.tokenizer.encode("red").ids)
+    texts = ["blue green", "blue red", "green blue"]
     healthy, (good, bad, fine) = model.encode(texts), damaged.encode_each(texts)
     assert np.array_equal(good.get(), healthy[0])
     assert np.array_equal(fine.get(), healthy[2])
@@ -169,9 +169,9 @@ def test_a_face_of_ones_own_is_chosen_by_the_kind_that_names_it(
 
 
 def test_what_a_model_lacks_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no such folder|no model|not found|hub"):
+    with pytest.raises(UserError, match=r"there is no such folder"):
         inference.load(tmp_path / "none")
-    with pytest.raises(AttributeError, match="has no attribute 'laod'. Did you mean 'load'"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'laod'\. Did you mean 'load'"):
         inference.laod  # type: ignore[attr-defined]  # noqa: B018
 
 

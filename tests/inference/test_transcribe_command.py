@@ -267,7 +267,7 @@ def test_a_global_decoder_transcribes_files_but_does_not_stream(tmp_path: Path) 
     assert tuple(cells[1::2]) == WORDS
     assert all(abs(float(time) - 0.1 * n) <= 0.1 for n, time in enumerate(cells[::2]))
     with pytest.raises(UserError, match="decoder: global looks at whole sounds"):
-        SpeechRecognizer(trained_recognizer("global"))
+        SpeechRecognizer(trained_recognizer("global")).begin()
 
 
 class Slow(io.RawIOBase):
@@ -458,7 +458,7 @@ def test_slow_reading_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_of_whole_recordings_does_not_stream() -> None:
     model = TaskModel(trained_recognizer().ernie, TOYS["transcribe"].task)
     with pytest.raises(UserError, match=r"whole recordings only.*task\.encoder: chunks"):
-        SpeechRecognizer(model)
+        SpeechRecognizer(model).begin()
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def finetuned(task: FinetuneTask, config: EncoderConfig = SHAPE, task_id: int = 
 
 
 def answers(model: TaskModel | Path, kind: str) -> list[Answer]:
-    loaded = TaskModel.load(model) if isinstance(model, Path) else model
+    loaded = TaskModel.load(model, precision="fp32") if isinstance(model, Path) else model
     return list(loaded.predict(ROWS.get(kind, [{"text": "w7 w8 w9"}, {"text": "w12"}])))
 
 
@@ -110,7 +110,7 @@ def test_a_converted_model_gives_the_same_answers(kind: str, to: Any, tmp_path: 
         same(answers(tmp_path / "there", kind), expected)
     assert convert(tmp_path / "there", tmp_path / "back", "ernie", ErnieModel).passed
     same(answers(tmp_path / "back", kind), expected)
-    read_back, given = TaskModel.load(tmp_path / "back").task, model.task
+    read_back, given = TaskModel.load(tmp_path / "back", precision="fp32").task, model.task
     assert read_back == (replace(given, scale=(0.0, 1.0)) if kind == "regress" and to != "ernie" else given)
 
 
@@ -156,7 +156,7 @@ def test_a_copy_in_our_own_format_keeps_a_head_of_any_kind(tmp_path: Path) -> No
     assert convert(tmp_path / "run", tmp_path / "copy", "ernie", ErnieModel).passed
     model.eval()
     rows = TOYS["translate"].rows(2)
-    assert list(TaskModel.load(tmp_path / "copy").predict(rows)) == list(model.predict(rows))
+    assert list(TaskModel.load(tmp_path / "copy", precision="fp32").predict(rows)) == list(model.predict(rows))
 
 
 def test_a_finetuned_model_is_written_for_its_own_task_only(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def numpy_logits(
 def test_a_published_classifier_predicts_with_the_labels_of_its_settings(format: str, tmp_path: Path) -> None:
     head = random_head("classifier", 3)
     named = {"architectures": ["BertForSequenceClassification"], "id2label": dict(enumerate(LABELS))}
-    model = TaskModel.load(published(tmp_path, head, format, **named))
+    model = TaskModel.load(published(tmp_path, head, format, **named), precision="fp32")
     (answer,) = model.predict(["w7 w8 w9"])
     logits = numpy_logits([7, 8, 9], head, pooled=True)
     assert answer["label"] == LABELS[int(logits.argmax())]
@@ -218,7 +218,7 @@ def test_older_settings_of_paddlenlp_name_the_class_around_the_encoder(tmp_path:
     settings = json.loads((tmp_path / "model_config.json").read_text())
     outer = {"init_class": "ErnieForSequenceClassification", "num_classes": 3}
     write_json(tmp_path / "model_config.json", {**settings, **outer})
-    (answer,) = TaskModel.load(tmp_path).predict(["w7 w8 w9"])
+    (answer,) = TaskModel.load(tmp_path, precision="fp32").predict(["w7 w8 w9"])
     assert answer["label"] == f"LABEL_{int(numpy_logits([7, 8, 9], head, pooled=True).argmax())}"
 
 
@@ -234,7 +234,7 @@ def test_older_settings_of_paddlenlp_name_the_class_around_the_encoder(tmp_path:
 def test_labels_are_read_in_every_form_of_the_settings(named: dict[str, Any], tmp_path: Path) -> None:
     head = random_head("classifier", 3)
     settings = {"architectures": ["BertForSequenceClassification"], "num_labels": 3, **named}
-    (answer,) = TaskModel.load(published(tmp_path, head, **settings)).predict(["w7 w8"])
+    (answer,) = TaskModel.load(published(tmp_path, head, **settings), precision="fp32").predict(["w7 w8"])
     assert answer["label"] == LABELS[int(numpy_logits([7, 8], head, pooled=True).argmax())]
 
 
@@ -253,7 +253,7 @@ def test_the_kind_follows_from_the_settings(settings: dict[str, Any], kind: str,
     outputs = 1 if kind == "regress" else 2
     head = random_head("classifier", outputs)
     given = {"architectures": ["BertForSequenceClassification"], **settings}
-    model = TaskModel.load(published(tmp_path, head, **given))
+    model = TaskModel.load(published(tmp_path, head, **given), precision="fp32")
     assert model.task.variant_name == kind
     (answer,) = model.predict(["w7 w8"])
     logits = numpy_logits([7, 8], head, pooled=True)
@@ -272,7 +272,7 @@ def test_texts_are_cut_to_the_positions_of_the_weights(said: int | None, tmp_pat
     published(tmp_path / "source", random_head("classifier", 2), **named)
     assert convert(tmp_path / "source", tmp_path / "ours", "ernie", ErnieModel).passed
     for folder in ("source", "ours"):
-        model = TaskModel.load(tmp_path / folder)
+        model = TaskModel.load(tmp_path / folder, precision="fp32")
         assert model.task.max_len == 21
         with pytest.warns(Remark, match="is longer than max_len 21 and was truncated"):
             (cut, fits) = model.predict(["w7 " * 40, "w7 " * 19])
@@ -282,7 +282,7 @@ def test_texts_are_cut_to_the_positions_of_the_weights(said: int | None, tmp_pat
 def test_a_published_tagger_predicts_bio_tags_and_entities(tmp_path: Path) -> None:
     head = random_head("classifier", 3)
     named = {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-LOC", "2": "I-LOC"}}
-    model = TaskModel.load(published(tmp_path, head, **named))
+    model = TaskModel.load(published(tmp_path, head, **named), precision="fp32")
     words = ["w7", "w8", "w9", "w10"]
     (answer,) = model.predict([{"token": words}])
     best = numpy_logits([7, 8, 9, 10], head, pooled=False)[1:-1].argmax(-1)
@@ -294,7 +294,7 @@ def test_a_published_tagger_of_another_scheme_predicts_entities_too(tmp_path: Pa
     names = {"0": "S-LOC", "1": "B-LOC", "2": "E-LOC", "3": "M-LOC"}
     head = random_head("classifier", 4)
     folder = published(tmp_path, head, architectures=["BertForTokenClassification"], id2label=names)
-    (answer,) = TaskModel.load(folder).predict([{"token": ["w7", "w8", "w9", "w10"]}])
+    (answer,) = TaskModel.load(folder, precision="fp32").predict([{"token": ["w7", "w8", "w9", "w10"]}])
     best = numpy_logits([7, 8, 9, 10], head, pooled=False)[1:-1].argmax(-1)
     assert answer["tags"] == as_bio([names[str(i)] for i in best])
     assert answer["entities"]
@@ -302,7 +302,7 @@ def test_a_published_tagger_of_another_scheme_predicts_entities_too(tmp_path: Pa
 
 def test_a_published_reader_answers_questions(tmp_path: Path) -> None:
     folder = published(tmp_path, random_head("qa_outputs", 2), architectures=["BertForQuestionAnswering"])
-    (answer,) = TaskModel.load(folder).predict([{"question": "w7", "context": "w8 w9 w10"}])
+    (answer,) = TaskModel.load(folder, precision="fp32").predict([{"question": "w7", "context": "w8 w9 w10"}])
     assert answer["answer"] in "w8 w9 w10"
 
 
@@ -311,7 +311,9 @@ def test_converting_a_published_classifier_gives_a_model_of_ours(tmp_path: Path)
     source = published(tmp_path / "source", random_head("classifier", 3), **named)
     assert main(["convert", str(source), str(tmp_path / "ours"), "--to", "ernie"]) == 0
     rows = ["w7 w8", "w30"]
-    found, expected = (list(TaskModel.load(tmp_path / name).predict(rows)) for name in ("ours", "source"))
+    found, expected = (
+        list(TaskModel.load(tmp_path / name, precision="fp32").predict(rows)) for name in ("ours", "source")
+    )
     assert found == expected
 
 
@@ -335,13 +337,13 @@ def test_a_head_that_cannot_be_read_is_reported_as_unused(tmp_path: Path) -> Non
     with pytest.warns(Remark, match=r"there is no place for cls\.seq_relationship\.bias"):
         ErnieModel.from_pretrained(folder)
     with pytest.raises(UserError, match="is a model of the class BertForNextSentencePrediction, which has no head of"):
-        TaskModel.load(folder)
+        TaskModel.load(folder, precision="fp32")
 
 
 def test_settings_without_a_class_say_how_to_name_it(tmp_path: Path) -> None:
     folder = published(tmp_path, random_head("classifier", 2))
     with pytest.raises(UserError, match=r"name no class .* as in \"architectures\": \[\"BertForSequenceClass"):
-        TaskModel.load(folder)
+        TaskModel.load(folder, precision="fp32")
 
 
 def test_a_folder_of_models_names_them(tmp_path: Path) -> None:
@@ -366,7 +368,7 @@ def test_wrong_settings_of_a_head_raise_a_user_error(settings: dict[str, Any], m
     given = {"architectures": ["BertForSequenceClassification"], **settings}
     folder = published(tmp_path, random_head("classifier", 2), **given)
     with pytest.raises(UserError, match=message):
-        TaskModel.load(folder)
+        TaskModel.load(folder, precision="fp32")
 
 
 def test_a_sequence_head_without_its_pooler_is_refused(tmp_path: Path) -> None:
@@ -374,7 +376,7 @@ def test_a_sequence_head_without_its_pooler_is_refused(tmp_path: Path) -> None:
     kept = load_file(folder / "model.safetensors")
     save_file({name: value for name, value in kept.items() if "pooler" not in name}, folder / "model.safetensors")
     with pytest.raises(UserError, match="lacks the pooler, which a head of the kind classify reads"):
-        TaskModel.load(folder)
+        TaskModel.load(folder, precision="fp32")
 
 
 def test_settings_of_a_stranger_import_no_code(tmp_path: Path) -> None:
@@ -382,9 +384,9 @@ def test_settings_of_a_stranger_import_no_code(tmp_path: Path) -> None:
     given = {"architectures": ["BertForSequenceClassification"], "finetune_task": own}
     folder = published(tmp_path, random_head("classifier", 2), **given)
     with pytest.raises(UserError, match="module"):
-        TaskModel.load(folder)
+        TaskModel.load(folder, precision="fp32")
     write_json(folder / "config.json", {**json.loads((folder / "config.json").read_text()), "finetune_task": 3})
-    assert TaskModel.load(folder).task.variant_name == "classify"
+    assert TaskModel.load(folder, precision="fp32").task.variant_name == "classify"
 
 
 @pytest.mark.parametrize(
@@ -407,7 +409,7 @@ def test_a_head_that_fits_no_kind_is_named_and_its_encoder_converted(
     with pytest.raises(
         UserError, match=r"source/(config\.json|model\.safetensors): (labels|its head cannot be used): "
     ):
-        TaskModel.load(source)
+        TaskModel.load(source, precision="fp32")
     certificate = convert(source, tmp_path / "ours", "ernie", ErnieModel)
     assert certificate.passed and any(f"is left out: {why}" in note for note in certificate.notes)
     assert find_model(tmp_path / "ours") is None
@@ -421,7 +423,7 @@ def test_a_published_model_may_have_a_single_label_of_its_own(tmp_path: Path) ->
     assert convert(source, tmp_path / "ours", "ernie", ErnieModel).passed
     (logit,) = numpy_logits([7, 8, 9], head, pooled=True)
     for folder in (source, tmp_path / "ours"):
-        (answer,) = TaskModel.load(folder).predict(["w7 w8 w9"])
+        (answer,) = TaskModel.load(folder, precision="fp32").predict(["w7 w8 w9"])
         assert answer["labels"] == (["toxic"] if logit >= 0 else [])
 
 
@@ -464,7 +466,7 @@ class TestColumns:
         assert json.loads(capsys.readouterr().out) == {"rows": 2, "accuracy": right / 2}
 
     def test_a_loaded_model_takes_their_names(self, folder: Path, head: dict[str, np.ndarray]) -> None:
-        model = TaskModel.load(folder)
+        model = TaskModel.load(folder, precision="fp32")
         model.change_decoding(text="a", text_pair="b")
         rows = [{"a": "w7 w8", "b": "w9"}, {"a": "w12", "b": "w13 w14"}]
         assert [answer["label"] for answer in model.predict(rows)] == self.expected(head)
