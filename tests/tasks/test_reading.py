@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.downstream.base import Measure
+from tasks.downstream.base import Metric
 from tasks.downstream.reading import cmrc_exact, cmrc_f1, cmrc_units, squad_exact, squad_f1, squad_words
 
 
@@ -48,7 +48,7 @@ class TestSquad:
         assert squad_f1([["something"]], [""]) == squad_exact([["something"]], [""]) == 0
 
     @pytest.mark.parametrize("measure", [squad_exact, squad_f1])
-    def test_a_reference_that_normalizes_to_nothing_does_not_make_an_empty_answer_right(self, measure: Measure) -> None:
+    def test_a_reference_that_normalizes_to_nothing_does_not_make_an_empty_answer_right(self, measure: Metric) -> None:
         assert measure([["the", "cat"]], [""]) == 0
         assert measure([["the", "cat"]], ["cat"]) == 1
         assert measure([["a", "..."]], [""]) == measure([["", "cat"]], ["cat"]) == 1  # none of them is left
@@ -62,7 +62,7 @@ class TestSquad:
 
 class TestCmrc:
     @pytest.mark.parametrize("measure", [cmrc_exact, cmrc_f1])
-    def test_a_reference_of_marks_does_not_make_an_empty_answer_right(self, measure: Measure) -> None:
+    def test_a_reference_of_marks_does_not_make_an_empty_answer_right(self, measure: Metric) -> None:
         assert measure([["。", "猫"]], [""]) == 0
         assert measure([["。", "猫"]], ["猫"]) == 1
 
