@@ -112,7 +112,10 @@ def test_masked_keys_do_not_affect_a_query(layout: Layout, shape: tuple[int, int
     assert np.array_equal(before, after)
 
 
-@pytest.mark.skipif(not cpu.supports(paddle.zeros([1])), reason="only the C++ kernels read runs")
+in_cpp = pytest.mark.skipif(not cpu.supports(paddle.zeros([1])), reason="only the C++ kernels promise it")
+
+
+@in_cpp
 @quick
 @given(st.data(), heads_and_sizes)
 def test_attention_over_runs_equals_attention_to_the_last_bit(data: st.DataObject, shape: tuple[int, int]) -> None:
@@ -133,6 +136,23 @@ def test_attention_over_runs_equals_attention_to_the_last_bit(data: st.DataObjec
     wanted = attention(q, k, v, layout, heads, dropout, keys=keys, mask=mask)
     paddle.seed(1)
     assert np.array_equal(attention_over_runs(q, runs, layout, heads, dropout, keys=keys, mask=mask), wanted)
+
+
+@in_cpp
+@quick
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=4), heads_and_sizes, st.data())
+def test_a_single_query_has_the_bits_of_one_among_others(
+    lengths: list[int], shape: tuple[int, int], data: st.DataObject
+) -> None:
+    single, several, keys = (Layout.of_lengths(each) for each in ([1] * len(lengths), [3] * len(lengths), lengths))
+    mask = data.draw(st.one_of(st.none(), masks(single, keys)))
+    repeated = None if mask is None else Mask(np.repeat(mask.first, 3), np.repeat(mask.last, 3))
+    D = shape[0] * shape[1]
+    q, k, v = map(paddle.to_tensor, normal((single.tokens, D), (keys.tokens, D), (keys.tokens, D), seed=keys.tokens))
+    found = attention(q, k, v, single, shape[0], keys=keys, mask=mask).numpy()
+    q3 = paddle.repeat_interleave(q, 3, 0)
+    among = attention(q3, k, v, several, shape[0], keys=keys, mask=repeated).numpy()
+    assert np.array_equal(np.repeat(found, 3, 0), among)
 
 
 def test_one_token_attends_to_itself() -> None:

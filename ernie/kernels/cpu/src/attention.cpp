@@ -87,6 +87,60 @@ void pack_runs(const Runs<E>& runs, long n, long column, long size, typename Pai
     }
 }
 
+// Whether a single query, as in decoding, reads keys and values where they lie: packing them would take longer than using
+// them once.  Sums have the order of the packed products, so that the result has the same bits.
+template <class E>
+constexpr bool reads_in_place() {
+#ifdef __AVX512F__
+    return Pairing<E>::STEP == 1;
+#else
+    return false;
+#endif
+}
+
+// The scores of a query against those keys of a head from low to high that there are.
+template <class E>
+void scores_in_place(const E* query, const Runs<E>& runs, long n, long column, long size, long low, long high, float* scores) {
+#ifdef __AVX512F__
+    long start = 0;  // of the run
+    for (long run = runs.offsets[n]; run < runs.offsets[n + 1]; start += runs.rows[run], run++) {
+        const long rows = runs.rows[run], stride = runs.key_stride;
+        if (start + rows <= low || start >= high) continue;
+        for (long r = 0; r < rows; r += LANES) {
+            Vec total = zero();
+            for (long d = 0; d < size; d += LANES) {
+                const E* corner = runs.keys[run] + r * stride + column + d;
+                const Mask there = first(size - d);
+                __m512i square[16];
+                for (long i = 0; i < 16; i++)
+                    square[i] = r + i < rows ? _mm512_maskz_loadu_epi32(there.m, corner + i * stride) : _mm512_setzero_si512();
+                transpose(square);
+                for (long k = 0; k < std::min<long>(16, size - d); k++)
+                    total = fma(all(query[d + k]), Vec{_mm512_castsi512_ps(square[k])}, total);
+            }
+            store(scores + start + r, total, first(rows - r));
+        }
+    }
+#endif
+}
+
+// The sum of a head's values from low to high by their weights.
+template <class E>
+void mixed_in_place(const E* weights, const Runs<E>& runs, long n, long column, long size, long low, long high, float* mixed) {
+    for (long d = 0; d < size; d += 4 * LANES) {
+        Vec total[4] = {zero(), zero(), zero(), zero()};
+        long start = 0;
+        for (long run = runs.offsets[n]; run < runs.offsets[n + 1]; start += runs.rows[run], run++)
+            for (long r = std::max(0L, low - start); r < std::min<long>(runs.rows[run], high - start); r++) {
+                const E* row = runs.values[run] + r * runs.value_stride + column + d;
+                const Vec weight = all(weights[start + r]);
+                for (int i = 0; i < 4; i++) total[i] = fma(weight, load(row + i * LANES, first(size - d - i * LANES)), total[i]);
+            }
+        for (int i = 0; i < 4; i++)
+            if (d + i * LANES < size) store(mixed + d + i * LANES, total[i]);
+    }
+}
+
 }  // namespace
 
 template <class E>
@@ -109,7 +163,8 @@ void attention_over_runs(const AttentionShape& a, const Dropout& dropout, const 
                 float* scores = scores_memory.get<float>(block * width);
                 E* weights = weights_memory.get<E>(block * width);
                 float* mixed = mixed_memory.get<float>(block * K);
-                pack_runs(runs, n, h * a.size, a.size, keys, width, values, K);
+                const bool in_place = T == 1 && reads_in_place<E>();
+                if (!in_place) pack_runs(runs, n, h * a.size, a.size, keys, width, values, K);
                 for (long i0 = 0; i0 < T; i0 += block) {
                     const long M = std::min(block, T - i0);
                     // The range of keys that queries of this block see.
@@ -121,7 +176,10 @@ void attention_over_runs(const AttentionShape& a, const Dropout& dropout, const 
                     low = std::min(low, high) / Dropout::BLOCK * Dropout::BLOCK, high = std::min(round_up(high, 2 * LANES), width);
                     long stride = ldq;
                     const E* queries = whole_words(q + (t0 + i0) * ldq + h * a.size, stride, M, a.size, copy_memory);
-                    small_product<E>(queries, stride, M, keys + low, width, high - low, a.size, scores + low, width, false);
+                    if constexpr (reads_in_place<E>())
+                        if (in_place) scores_in_place(queries, runs, n, h * a.size, a.size, low, high, scores);
+                    if (!in_place)
+                        small_product<E>(queries, stride, M, keys + low, width, high - low, a.size, scores + low, width, false);
                     float factors[8 * ROWS];
                     for (long i = 0; i < M; i++) {
                         const long t = t0 + i0 + i;
@@ -136,8 +194,11 @@ void attention_over_runs(const AttentionShape& a, const Dropout& dropout, const 
                         }
                         if (logsum_TH) logsum_TH[t * a.heads + h] = logsum;
                     }
-                    small_product<E>(weights + low, width, M, values + low / Pairing<E>::STEP * K, K, K, std::min(S, high) - low,
-                                     mixed, K, false);
+                    if constexpr (reads_in_place<E>())
+                        if (in_place) mixed_in_place(weights, runs, n, h * a.size, a.size, low, std::min(S, high), mixed);
+                    if (!in_place)
+                        small_product<E>(weights + low, width, M, values + low / Pairing<E>::STEP * K, K, K, std::min(S, high) - low,
+                                         mixed, K, false);
                     for (long i = 0; i < M; i++)
                         store_row(mixed_TD + (t0 + i0 + i) * D + h * a.size, mixed + i * K, factors[i], a.size);
                 }
