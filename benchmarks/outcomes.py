@@ -318,6 +318,20 @@ def plain_loop(records: Records) -> Outcome:
 OTHERS = [task for task in TASK_NAMES if task != MASKED]
 WHOLE, EARLY = ("full", "full"), ("full", "full, early 1")
 # By name: the folder of records, and what is made of it.
+# Inference
+
+
+def stream_caches(records: Records, part: str, least: float) -> Outcome:
+    """How many times as fast a part of a step is, at least, and how many times fewer bytes the cache writes."""
+    sides = [(of["before"], of["after"]) for arm in ("3-layers-of-256", "6-layers-of-512") for of in records.of(arm)]
+    speeds = [before[part] / after[part] for before, after in sides]
+    shown = " and ".join(f"{speed:.1f}" for speed in speeds) + " times as fast"
+    if part != "cache":
+        return outcome(shown, min(speeds) >= least)
+    fewer = min(before["cache bytes"] / after["cache bytes"] for before, after in sides)
+    return outcome(f"{shown}; {fewer:.0f} times fewer bytes", min(speeds) >= least, fewer >= 10)
+
+
 OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "hour-beside-transformers": ("quality/minutes-60", hour_beside_transformers),
     "hour-beside-masked-words": ("quality/minutes-60", hour_beside_masked_words),
@@ -327,6 +341,8 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "each-task-longer": ("evidence/tasks-6400-moments-each_task", partial(each_task, tasks=OTHERS[2:5])),
     "masking": ("masking/steps-4000", masking),
     "scaling": ("ladder", scaling),
+    "stream-caches": ("stream-caches", partial(stream_caches, part="cache", least=4)),
+    "stream-caches-step": ("stream-caches", partial(stream_caches, part="step", least=4)),
     "translation-whole": ("translation/epochs-10", translation_whole),
     "translation-wait-1": (
         "translation/epochs-10",

@@ -560,6 +560,36 @@ def beside_finetune(records: Records) -> dict[str, tuple[list[float], list[float
 
 
 # By name: the folder of records, and what is made of it.
+# Inference
+
+
+def stream_caches(records: Records) -> Rows:
+    """What a step of many streams costs before and after caches append in place."""
+    shapes = {"3-layers-of-256": "3 layers of 256", "6-layers-of-512": "6 layers of 512"}
+    labels = {
+        "cache": "the cache's part of a step",
+        "step": "a whole step",
+        "attention": "attention's part of it",
+        "product": "products' part of it",
+        "split": "splitting",
+        "join": "joining",
+    }
+    rows = [["decoder", "", "ms, before", "after", "times as fast", "kB, before", "after", "times fewer"]]
+    for _, label, seeds in records.arms(shapes):
+        for name, what in labels.items():
+            before, after = (seeds[0][side] for side in ("before", "after"))
+            times = [f"{1000 * side[name]:.2f}" for side in (before, after)]
+            row = [label, what, *times, f"{before[name] / after[name]:.1f}"]
+            written = [side.get(f"{name} bytes") for side in (before, after)]
+            if written[0] is None:
+                row += ["", "", ""]
+            else:
+                fewer = f"{written[0] / written[1]:.0f}" if written[1] else "all"
+                row += [*(f"{each / 1000:,.0f}" for each in written), fewer]
+            rows.append(row)
+    return rows
+
+
 TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "plateau": ("plateau/steps-3000", plateau),
     "comparing": ("comparing", comparing),
@@ -580,6 +610,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "zh-held-out": ("models", partial(card, language="zh", heading="Evaluation")),
     "zh-fine-tuned": ("models", partial(card, language="zh", heading="Fine-tuned")),
     "masking": ("masking/steps-4000", masking),
+    "stream-caches": ("stream-caches", stream_caches),
     "translation": ("translation/epochs-10", translation),
     "translation-chinese": ("translation/epochs-10", translation_chinese),
     "translation-catching-up": ("translation/epochs-10", translation_catching_up),
