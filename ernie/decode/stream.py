@@ -147,12 +147,14 @@ class StreamDecoder(ABC, Generic[S, In, Out]):
 
     def _run(self, state: S) -> tuple[S, list[Out]]:
         outputs: list[list[Out]] = [[] for _ in range(state.streams)]
-        with self.context():
-            while any(self.pending(state)):
+        going_on = any(self.pending(state))
+        with self.context() if going_on else nullcontext():
+            while going_on:
                 state, outcomes = self.advance(state, None)
                 for own, outcome in zip(outputs, outcomes, strict=True):
                     self._show(outcome.notes)
                     own.append(outcome.get())
+                going_on = any(self.pending(state))
         return state, [self.joined(own) for own in outputs]
 
 
