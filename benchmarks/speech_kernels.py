@@ -129,11 +129,11 @@ def sampling() -> list[Callable[[], None]]:
     shapes = ((2, C), (L, TAPS * C, 2 * C), (L, C, 2 * C), (L, C), (C, C), (C,), (C, 2), (2,))
     network = Network(DILATIONS, 0.1, *(random(*shape) for shape in shapes))
     rows = [random((TAPS - 1) * dilation + GENERATED, C) for dilation in DILATIONS]
-    conditioner, noise = random(GENERATED, L, 2 * C), random(GENERATED)
-    samples, expected = np.empty(GENERATED, np.float32), np.empty(GENERATED, np.float32)
+    conditioner, noise, last = random(1, GENERATED, L, 2 * C), random(1, GENERATED), np.zeros(1, np.float32)
+    samples, expected = np.empty((1, GENERATED), np.float32), np.empty((1, GENERATED), np.float32)
     sides: list[Callable[[], None]] = [
-        partial(draw, network, rows, conditioner, 0.0, noise, samples),
-        partial(in_numpy, network, rows, conditioner, 0.0, noise, expected),
+        partial(draw, network, [rows], conditioner, last, noise, samples),
+        partial(in_numpy, network, [rows], conditioner, last, noise, expected),
     ]
     for side in sides:
         side()
@@ -144,18 +144,18 @@ def sampling() -> list[Callable[[], None]]:
 def vocoders() -> list[Callable[[], None]]:
     """A second of sound, by the WaveNet of the default voice and by flows that differ from its flow in their size."""
     voice = VoiceConfig()
-    conditioner = np.random.default_rng(0).standard_normal((RATE, voice.conditioner)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    conditioner = rng.standard_normal((1, RATE, voice.conditioner)).astype(np.float32)
+    noise = rng.standard_normal((1, RATE)).astype(np.float32)
 
-    def generate(vocoder: Callable[[np.random.Generator], Vocoder]) -> None:
-        vocoder(np.random.default_rng(0)).more(conditioner)
+    def generate(vocoder: Vocoder) -> None:
+        vocoder.more([vocoder.begin()], conditioner, noise)
 
     paddle.seed(0)
-    made: list[Callable[[np.random.Generator], Vocoder]] = [
-        partial(WaveNetVocoder, WaveNet(voice.wavenet, voice.conditioner, 0.1))
-    ]
+    made: list[Vocoder] = [WaveNetVocoder(WaveNet(voice.wavenet, voice.conditioner, 0.1))]
     for count, channels in FLOWS:
         config = replace(voice.flow, channels=channels)
-        made.append(partial(FlowVocoder, Flow(config, voice.conditioner, count, 0.1)))
+        made.append(FlowVocoder(Flow(config, voice.conditioner, count, 0.1)))
     return [partial(generate, vocoder) for vocoder in made]
 
 

@@ -28,7 +28,7 @@ import argparse
 import statistics
 import time
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ from ernie.audio.features import PREEMPHASIS, mel_bank
 from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
 from ernie.data.labeled.row import Row
-from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder, steps_of
+from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder
 from ernie.model.voice_loss import MIN_LOG_SCALE, Segment, conditioners, likelihood_loss, magnitudes, segment_samples
 from ernie.text.pronounce import read_dictionary
 from ernie.train.adam_config import AdamConfig
@@ -196,9 +196,9 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
         results["nats by linear prediction"] = linear(train, test)
         results["nats by linear prediction and recent errors"] = linear_and_recent(train, test)
         results["nats by linear prediction of each frame"] = linear_by_frame(test)
-    vocoders: list[Callable[[np.random.Generator], Vocoder]] = [partial(WaveNetVocoder, head.wavenet)]
+    vocoders: list[Vocoder] = [WaveNetVocoder(head.wavenet)]
     if task.vocoder == "flow":
-        vocoders.append(partial(FlowVocoder, head.flow))
+        vocoders.append(FlowVocoder(head.flow))
     distances, seconds, power = [], np.zeros(len(vocoders)), []
     in_turns(vocoders, heard[0].conditioner)  # the first time takes longer
     for recording in heard[:10]:
@@ -218,16 +218,16 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
     return results
 
 
-def in_turns(
-    vocoders: list[Callable[[np.random.Generator], Vocoder]], conditioner: np.ndarray
-) -> tuple[list[np.ndarray], np.ndarray]:
+def in_turns(vocoders: list[Vocoder], conditioner: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     """What each vocoder makes of a conditioner, and the seconds that it takes."""
     sounds, seconds = [], []
+    noise = np.random.default_rng(0).standard_normal((1, len(conditioner))).astype(np.float32)
     for vocoder in vocoders:
-        begun = vocoder(np.random.default_rng(0))
+        begun = vocoder.begin()
         start = time.perf_counter()
-        sounds.append(begun.more(conditioner))
+        _, (sound,) = vocoder.more([begun], conditioner[None], noise)
         seconds.append(time.perf_counter() - start)
+        sounds.append(sound)
     return sounds, np.array(seconds)
 
 
@@ -327,10 +327,12 @@ def without_vocoder(voice: TaskModel, text: str) -> list[float]:
     task, head = voice.task, voice.head
     assert isinstance(task, Synthesize)
     assert task.statistics is not None
-    batch = pack([task.example(Row({"text": text}), voice.tokenizer).samples[0]])
-    read = head.decoder.read(task.encode(voice.ernie, head, batch, voice.task_id), batch.ids, batch.layout)
+    (sample,) = task.example(Row({"text": text}), voice.tokenizer).samples
+    synthesizer = task.synthesizer(voice.ernie, head, voice.task_id)
+    with synthesizer.context():
+        predicted_FM = synthesizer.frames(sample.ids)
     config, (mean, deviation) = task.features, task.statistics.mean_and_deviation()
-    frames_FM = np.concatenate([step.frames.numpy().reshape(-1, config.bins) for step in steps_of(head, read)])
+    frames_FM = predicted_FM.reshape(-1, config.bins)
     transformed, width, hop = 2 * (config.frequencies - 1), config.window_samples, config.hop_samples
     bank_KM = np.linalg.pinv(mel_bank(config.sample_rate, transformed, config.bins).toarray())
     powers_FK = np.exp(frames_FM * deviation + mean) @ bank_KM.T

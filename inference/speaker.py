@@ -1,9 +1,10 @@
-"""Streaming speech synthesis: push words, get audio sentence by sentence."""
+"""Streaming speech synthesis: text comes in pieces, and sound is returned as it is made, of many streams at once."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +14,12 @@ import numpy as np
 from ernie.config import check_seed
 from ernie.data.labeled.row import Row
 from ernie.decode.states import BatchState, common_model
-from ernie.decode.stream import check_state, check_streams, check_texts
+from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_streams, check_text, flags
+from ernie.decode.synthesis import Synthesizer, Utterance
 from ernie.errors import Remark, UserError
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.inference import identity
+from ernie.outcome import Note, Outcome
 from ernie.text.blank import is_blank
 from ernie.text.utterances import complete_utterances, utterances
 from inference.face import face
@@ -27,25 +30,29 @@ from tasks.downstream.synthesize import Synthesize
 
 @dataclass(frozen=True)
 class TextSpeakerState(BatchState):
-    """The state of some streams: the text of each that was not spoken yet, and whether it has `ended`.
+    """The state of some streams: the text of each that is no whole utterance yet, and whether it has `ended`.
 
-    `model` identifies the voice that they belong to.
+    `queues` are the utterances that wait, and `utterances` those that are being spoken.  `model` identifies the voice
+    that the streams belong to, and `vocoder` what makes their samples, with its seed.
     """
 
     texts: tuple[str, ...]
     ended: tuple[bool, ...]
     model: str
+    queues: tuple[tuple[str, ...], ...]
+    utterances: tuple[Utterance | None, ...]
+    vocoder: str
 
 
 @face("speak")
-class TextSpeaker(Predictor):
+class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
     """Speaks texts at `rate` samples per second.
 
-    `speak` yields the audio of a text piece by piece.  Under the streaming contract (see `ernie.decode.stream`), `push`
-    takes words and returns the audio of the sentences that are complete, `finish` that of the rest; sentences that are
-    too long for the voice are cut.  `vocoder` selects a vocoder other than the one trained last: a model with a `flow`
-    keeps the `wavenet` that taught it.  Raises UserError for a model of another kind, and for a vocoder that the model
-    lacks.
+    `speak` yields the audio of a text piece by piece.  Under the streaming contract (see `ernie.decode.stream`), a
+    step returns the next quarter of a second of each stream that has something to say, all computed together.  A
+    stream is spoken sentence by sentence, once a sentence is complete; one that is too long for the voice is cut.
+    `vocoder` selects a vocoder other than the one trained last: a model with a `flow` keeps the `wavenet` that taught
+    it.  Raises UserError for a model of another kind, and for a vocoder that the model lacks.
     """
 
     def __init__(self, model: TaskModel, vocoder: str | None = None, seed: int = 0):
@@ -62,7 +69,8 @@ class TextSpeaker(Predictor):
         check_seed(seed)
         model.eval()  # dropout would still be on in a model that was just trained
         self.rate = task.features.sample_rate
-        self._model, self._task, self._vocoder, self._seed = model, task, vocoder, seed
+        self._model, self._task, self._seed = model, task, seed
+        self._vocoder = vocoder or task.vocoder
         self._noted: set[str] = set()  # what has been said about texts
 
     @classmethod
@@ -87,44 +95,155 @@ class TextSpeaker(Predictor):
     def speak(self, text: str) -> Iterator[np.ndarray]:
         """Yield the samples (S,) of a text, between -1 and 1, in pieces of a quarter of a second.
 
-        A text that is longer than those the voice was trained on is spoken sentence by sentence.  Raises UserError for
-        a text without a word or with characters that the vocabulary lacks, and for anything that is not a text.
+        The sound is that of a stream with this text.  Raises UserError for a text without a word or with characters
+        that the vocabulary lacks, and for anything that is not a text.
         """
-        for ids_L in self._cut(text):
-            yield from self._synthesize(ids_L)
+        if problem := self.problem(text):
+            raise UserError(problem)
+        state, _ = self.accept(self.begin(), [text])
+        state = self.end(state)
+        while any(self.pending(state)):  # what runs between two pieces keeps its own precision
+            state, (outcome,) = self.step(state)
+            self._show(outcome.notes, level=3)
+            if len(piece := outcome.get()):
+                yield piece
 
     def problem(self, text: str) -> str:
         """Return why a text cannot be spoken, "" if it can."""
         try:
-            self._cut(text)
+            if not isinstance(text, str):
+                raise UserError(f"expected a text, found {text!r:.60}")
+            check_text(text)
+            parts = self._cut("", text, ended=True)[0]
+            for part in parts or [text]:
+                self._tokenize(part)
         except UserError as error:
             return str(error)
         return ""
 
-    def _cut(self, text: str) -> list[np.ndarray]:
-        """Return the tokens of a text, in parts if it is long.  Raises UserError for a text that cannot be spoken."""
-        return [self._tokenize(part) for part in ([text] if self._fits(text) else utterances(text, self._fits))]
+    def begin(self, streams: int = 1) -> TextSpeakerState:
+        """Return the state of streams before any text."""
+        check_streams(streams)
+        nothing = ("",) * streams, (False,) * streams, self._identity, ((),) * streams, (None,) * streams
+        return TextSpeakerState(*nothing, self._sampling)
 
-    def _tokenize(self, text: str) -> np.ndarray:
-        """Return the tokens of a text.  Raises UserError for a text that cannot be spoken."""
-        if not isinstance(text, str):
-            raise UserError(f"expected a text, found {text!r:.60}")
+    def accept(
+        self, state: TextSpeakerState, pieces: Sequence[str | None]
+    ) -> tuple[TextSpeakerState, list[UserError | None]]:
+        """Take more text of each stream; its sentences that are complete now wait to be spoken.
+
+        Anything that is not a text, and text for a stream that is over, gives an error.
+        """
+        self._check(state)
+        texts, queues, errors = list(state.texts), list(state.queues), list[UserError | None]()
+        for n, piece in enumerate(check_pieces(state, pieces)):
+            errors.append(None)
+            if piece is None:
+                continue
+            try:
+                check_text(piece)
+                if piece and state.ended[n]:
+                    raise UserError("the text of this stream is over; begin another one")
+                found, texts[n] = self._cut(texts[n], piece, ended=False)
+                queues[n] += tuple(found)
+            except UserError as error:
+                error.stream, errors[n] = n, error
+        return replace(state, texts=tuple(texts), queues=tuple(queues)), errors
+
+    def end(self, state: TextSpeakerState, streams: Sequence[bool] | None = None) -> TextSpeakerState:
+        """End the text of these streams, by default of all; the rest of it waits to be spoken."""
+        self._check(state)
+        texts, ended, queues = list(state.texts), list(state.ended), list(state.queues)
+        for n, ends in enumerate(flags(state, streams)):
+            if ends:
+                queues[n] += tuple(self._cut(texts[n], "", ended=True)[0])
+                texts[n], ended[n] = "", True
+        return replace(state, texts=tuple(texts), ended=tuple(ended), queues=tuple(queues))
+
+    def pending(self, state: TextSpeakerState) -> list[bool]:
+        """Return which streams have something to say."""
+        check_state(state, TextSpeakerState)
+        each = zip(state.utterances, state.queues, strict=True)
+        return [utterance is not None or bool(queue) for utterance, queue in each]
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Compute in the precision of the model."""
+        with self._model.computing(), self._synthesizer.context():
+            yield
+
+    def advance(
+        self, state: TextSpeakerState, most: int | None = 1
+    ) -> tuple[TextSpeakerState, list[Outcome[np.ndarray]]]:
+        """Return the next `most` quarters of a second (None: one) of each stream that has something to say.
+
+        An utterance that was spoken is followed by the next one of its stream in the next step.  One that cannot be
+        spoken is left out, with a note.
+        """
+        self._check(state)
+        state, notes = self._with_begun(state)
+        speaking = {n: own for n, own in enumerate(state.utterances) if own is not None}
+        stretches = self._synthesizer.advance(list(speaking.values()), most or 1)
+        after, failed = list(state.utterances), [False] * state.streams
+        outcomes = [Outcome(np.zeros(0, np.float32), notes=own) for own in notes]
+        for n, (utterance, sound) in zip(speaking, stretches, strict=True):
+            after[n], failed[n] = utterance, sound.error is not None
+            if sound.error is not None:
+                sound.error.stream = n
+            outcomes[n] = replace(sound, notes=(*notes[n], *(replace(note, stream=n) for note in sound.notes)))
+        return self._stopped(replace(state, utterances=tuple(after)), failed), outcomes
+
+    def joined(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Return consecutive outputs of a stream as one."""
+        return np.concatenate([np.zeros(0, np.float32), *outputs])
+
+    def _with_begun(self, state: TextSpeakerState) -> tuple[TextSpeakerState, list[tuple[Note, ...]]]:
+        """Begin the next utterance of each stream that speaks none; also return the notes of each stream."""
+        queues, notes, ids = list(state.queues), list[tuple[Note, ...]](), dict[int, np.ndarray]()
+        for n, own in enumerate(state.utterances):
+            remarks = list[str]()
+            while own is None and queues[n] and n not in ids:
+                text, *rest = queues[n]
+                queues[n] = tuple(rest)
+                try:
+                    ids[n], noted = self._tokenize(text)
+                    remarks += noted
+                except UserError as error:
+                    remarks.append(f"left out: {error}")
+            notes.append(tuple(Note(remark, stream=n) for remark in remarks))
+        begun = dict(zip(ids, self._synthesizer.begin(list(ids.values())) if ids else (), strict=True))
+        every = tuple(begun.get(n, own) for n, own in enumerate(state.utterances))
+        return replace(state, queues=tuple(queues), utterances=every, vocoder=self._sampling), notes
+
+    def _stopped(self, state: TextSpeakerState, streams: Sequence[bool]) -> TextSpeakerState:
+        """End these streams, and forget what they had to say."""
+        texts = ("" if stops else own for own, stops in zip(state.texts, streams, strict=True))
+        queues = (() if stops else own for own, stops in zip(state.queues, streams, strict=True))
+        ended = (before or stops for before, stops in zip(state.ended, streams, strict=True))
+        return replace(state, texts=tuple(texts), queues=tuple(queues), ended=tuple(ended))
+
+    def _cut(self, before: str, piece: str, ended: bool) -> tuple[list[str], str]:
+        """Return the utterances of a text that are complete after one more piece, and the rest of the text."""
+        found, rest = complete_utterances(before, piece, self._fits)
+        if ended:
+            found, rest = [*found, *utterances(rest, self._fits)], ""
+        return [text for text in found if not is_blank(text)], rest
+
+    def _tokenize(self, text: str) -> tuple[np.ndarray, list[str]]:
+        """Return the tokens of a text, and remarks on it.  Raises UserError for a text that cannot be spoken."""
         task, tokenizer = self._task, self._model.tokenizer
         row = Row({task.text: text})
         example = task.text_example(row, tokenizer)
         (sample,) = example.samples
         if example.empty:
             raise UserError("there is nothing in the text that could be said")
-        for remark in task.check_sayable(text, example, tokenizer):
-            if remark not in self._noted:
-                self._noted.add(remark)
-                warnings.warn(f"'{text:.60}' has {remark}", Remark, stacklevel=3)
+        remarks = [f"'{text:.60}' has {remark}" for remark in task.check_sayable(text, example, tokenizer)]
         if example.cut:
             raise UserError(
                 f"'{text:.60}' has {task.token_count(row, example)} tokens, and the voice was trained on at most "
                 f"{task.max_len}"
             )
-        return sample.ids
+        return sample.ids, remarks
 
     def _fits(self, text: str) -> bool:
         """Whether a text has no more tokens than the voice was trained on."""
@@ -133,55 +252,34 @@ class TextSpeaker(Predictor):
         except UserError:  # its characters cannot be spoken, whatever its length
             return True
 
-    def _synthesize(self, ids_L: np.ndarray) -> Iterator[np.ndarray]:
-        inputs = self._model.ernie, self._model.head, ids_L, self._model.task_id
-        spoken = self._task.spoken(*inputs, vocoder=self._vocoder, seed=self._seed)
-        while True:  # not a `for` inside the context: what runs between two pieces keeps its own precision
-            with self._model.computing():
-                piece = next(spoken, None)
-            if piece is None:
-                return
-            yield piece
+    def _show(self, notes: Sequence[Note], level: int = 4) -> None:
+        for note in notes:
+            # The first text with a remark stands for those with the same one.
+            remark = note.text.partition("' has ")[2] if not note.text.startswith("left out") else ""
+            if not remark or remark not in self._noted:
+                self._noted |= {remark}
+                warnings.warn(str(note), Remark, stacklevel=level)
 
-    def begin(self, streams: int = 1) -> TextSpeakerState:
-        """Return the state of streams before any text."""
-        check_streams(streams)
-        return TextSpeakerState(("",) * streams, (False,) * streams, self._identity)
-
-    def push(self, state: TextSpeakerState, pieces: Sequence[str]) -> tuple[TextSpeakerState, list[np.ndarray]]:
-        """Take more text of each stream; return the audio (S,) of its sentences that are complete now.
-
-        A sentence that cannot be spoken is skipped with a warning (a Remark), and the stream continues after it.
-        Raises UserError for a state of another voice, for a stream that is over, and for anything that is not a text.
-        """
+    def _check(self, state: TextSpeakerState) -> None:
+        """Raise UserError for a state that another voice has begun, or one with another vocoder or seed."""
         check_state(state, TextSpeakerState)
         common_model([state.model, self._identity])
-        each = list(zip(state.texts, check_texts(state, pieces), strict=True))
-        if any(over and piece for over, (_, piece) in zip(state.ended, each, strict=True)):
-            raise UserError("the text of this stream is over; begin another one")
-        cut = [complete_utterances(before, piece, self._fits) for before, piece in each]
-        return replace(state, texts=tuple(rest for _, rest in cut)), [self._speak_all(found) for found, _ in cut]
+        if state.vocoder not in ("", self._sampling) and any(own is not None for own in state.utterances):
+            raise UserError(
+                f"this state was begun with the vocoder {state.vocoder}, and this speaker has {self._sampling}; only a "
+                "speaker with both the same can continue it"
+            )
 
-    def finish(self, state: TextSpeakerState) -> tuple[TextSpeakerState, list[np.ndarray]]:
-        """End all streams; return the audio of the rest.  Raises as `push` does."""
-        check_state(state, TextSpeakerState)
-        common_model([state.model, self._identity])
-        over = replace(self.begin(state.streams), ended=(True,) * state.streams)
-        return over, [self._speak_all(utterances(text, self._fits)) for text in state.texts]
+    @property
+    def _sampling(self) -> str:
+        return f"{self._vocoder}, seed {self._seed}"
+
+    @cached_property
+    def _synthesizer(self) -> Synthesizer:
+        model = self._model
+        given = model.ernie, model.head, model.task_id
+        return self._task.synthesizer(*given, vocoder=self._vocoder, seed=self._seed)
 
     @cached_property
     def _identity(self) -> str:
         return identity(self._model.ernie, self._model.head)
-
-    def _speak_all(self, texts: Sequence[str]) -> np.ndarray:
-        pieces: list[np.ndarray] = []
-        for text in texts:
-            if is_blank(text):
-                continue
-            try:
-                ids_L = self._tokenize(text)
-            except UserError as error:
-                warnings.warn(f"left out: {error}", Remark, stacklevel=3)  # where push or finish is called
-                continue
-            pieces += self._synthesize(ids_L)
-        return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)

@@ -1,24 +1,30 @@
 """Autoregressive sampling from a WaveNet.
 
-Legend: S samples, L layers, C channels, H features of the conditioner, P past vectors in a layer's receptive field.
+Legend: N sounds, S samples, L layers, C channels, H features of the conditioner, P past vectors in receptive fields.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+import paddle
 
+from ernie.kernels.linear import linear
+from ernie.kernels.precision import batch_invariant, precision
 from ernie.kernels.sampling import Network, draw
 from ernie.model.wavenet import WaveNet
 
 
-@dataclass(frozen=True, eq=False)
-class SamplerState:
-    """The state of a sound: its last sample, and for each layer the past vectors (P, C) in its receptive field."""
+class SamplerState(NamedTuple):
+    """The state of a sound: its last sample (1,), and the past vectors in the receptive field of each layer, (P, C).
 
-    last: float
-    layers: tuple[np.ndarray, ...]
+    Those of the first layer come first.
+    """
+
+    last: np.ndarray
+    past: np.ndarray
 
 
 class Sampler:
@@ -35,8 +41,10 @@ class Sampler:
             outputs.append(np.concatenate([layer.skip.weight.numpy(), on], axis=1))
             output_biases.append(layer.on.bias.numpy() if has_output else np.zeros(C, np.float32))
         # The conditioner's projections for all layers, (H, L 2 C), and the layers' biases.
-        self._conditioner_weight = np.concatenate([mix[taps * C :] for mix in mixes], axis=1)
-        self._bias = np.concatenate([layer.mix.bias.numpy() for layer in network.layers])
+        conditioner_weight = np.concatenate([mix[taps * C :] for mix in mixes], axis=1)
+        self._features, self._conditioner_weight = len(conditioner_weight), paddle.to_tensor(conditioner_weight)
+        self._bias = paddle.to_tensor(np.concatenate([layer.mix.bias.numpy() for layer in network.layers]))
+        self._past_counts = [(taps - 1) * dilation for dilation in self.config.dilations]
         self._network = Network(
             self.config.dilations,
             network.loudness,
@@ -52,31 +60,45 @@ class Sampler:
 
     def begin(self) -> SamplerState:
         """Return the state after silence."""
-        past_counts = ((self.config.taps - 1) * dilation for dilation in self.config.dilations)
+        past_PC = np.zeros((sum(self._past_counts), self.config.channels), np.float32)
         # The layers' outputs for silence are not zero: feed it until it fills the receptive field of all of them.
-        state = SamplerState(0.0, tuple(np.zeros((count, self.config.channels), np.float32) for count in past_counts))
-        zeros_SH = np.zeros((self.config.context, self._conditioner_weight.shape[0]), np.float32)
-        return self.feed(state, np.zeros(self.config.context, np.float32), zeros_SH)
+        silence_S, zeros_SH = (np.zeros([self.config.context, *rest], np.float32) for rest in ((), (self._features,)))
+        return self.feed(SamplerState(np.zeros(1, np.float32), past_PC), silence_S, zeros_SH)
 
     def feed(self, state: SamplerState, samples: np.ndarray, conditioner_SH: np.ndarray) -> SamplerState:
         """Return the state after given samples (S,), without drawing any."""
-        return self._advance(state, conditioner_SH, None, np.array(samples, np.float32))[0]
+        ((after,), _) = self._advance([state], conditioner_SH[None], None, np.array(samples[None], np.float32))
+        return after
 
     def draw(
-        self, state: SamplerState, conditioner_SH: np.ndarray, noise: np.ndarray
-    ) -> tuple[SamplerState, np.ndarray]:
-        """Draw the next samples (S,), one for each row of the conditioner, from white noise (S,)."""
-        return self._advance(state, conditioner_SH, noise, np.empty(len(noise), np.float32))
+        self, states: Sequence[SamplerState], conditioner_NSH: np.ndarray, noise_NS: np.ndarray
+    ) -> tuple[list[SamplerState], np.ndarray]:
+        """Draw the next samples (N, S), one for each row of the conditioner, from white noise (N, S).
+
+        The samples of a sound depend on no other.
+        """
+        return self._advance(states, conditioner_NSH, noise_NS, np.empty(noise_NS.shape, np.float32))
 
     def _advance(
-        self, state: SamplerState, conditioner_SH: np.ndarray, noise: np.ndarray | None, samples: np.ndarray
-    ) -> tuple[SamplerState, np.ndarray]:
-        S, C = len(samples), self.config.channels
+        self,
+        states: Sequence[SamplerState],
+        conditioner_NSH: np.ndarray,
+        noise_NS: np.ndarray | None,
+        samples_NS: np.ndarray,
+    ) -> tuple[list[SamplerState], np.ndarray]:
+        (N, S), C = samples_NS.shape, self.config.channels
         if not S:
-            return state, samples
-        conditioned_SLC = (conditioner_SH @ self._conditioner_weight + self._bias).reshape(S, -1, 2 * C)
+            return list(states), samples_NS
+        conditioner_RH = paddle.to_tensor(conditioner_NSH.reshape(N * S, -1))
+        with paddle.no_grad(), precision("fp32"), batch_invariant():
+            conditioned = linear(conditioner_RH, self._conditioner_weight, self._bias).numpy()
         # Each layer's vectors, the past ones first; the kernel writes those of the new samples.
-        rows = [np.concatenate([before, np.empty((S, C), np.float32)]) for before in state.layers]
-        draw(self._network, rows, conditioned_SLC, state.last, noise, samples)
-        past = tuple(own[len(own) - len(before) :] for own, before in zip(rows, state.layers, strict=True))
-        return SamplerState(float(samples[-1]), past), samples
+        past = [np.split(state.past, np.cumsum(self._past_counts)[:-1]) for state in states]
+        rows = [[np.concatenate([before, np.empty((S, C), np.float32)]) for before in own] for own in past]
+        last_N = np.concatenate([state.last for state in states])
+        draw(self._network, rows, conditioned.reshape(N, S, -1, 2 * C), last_N, noise_NS, samples_NS)
+        after = []
+        for n, own in enumerate(rows):
+            kept = [layer_rows[-count:] for layer_rows, count in zip(own, self._past_counts, strict=True)]
+            after.append(SamplerState(samples_NS[n, -1:].copy(), np.concatenate(kept)))
+        return after, samples_NS

@@ -1,126 +1,291 @@
-"""Streaming speech synthesis: samples are returned while later steps are still being computed.
+"""Streaming speech synthesis: the next stretch of many utterances, in steps of bounded size.
 
-Legend: L tokens, D width, S samples, H features of the conditioner.
+Legend: N utterances, L tokens, D width, F decoder steps, S samples, H features of the conditioner.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import paddle
 
-from ernie.data.batch import Layout
-from ernie.decode.sampler import Sampler
-from ernie.errors import Remark
-from ernie.kernels.precision import to_numpy
-from ernie.model.inference import finite
-from ernie.model.voice import FramePrediction, Text, VoiceHead
-from ernie.model.wavenet import Flow, FlowCache, WaveNet
+from ernie.data import seeded_rng
+from ernie.data.batch import pack
+from ernie.data.document import Sample
+from ernie.decode.sampler import Sampler, SamplerState
+from ernie.errors import NotFinite
+from ernie.kernels.precision import batch_invariant, to_numpy
+from ernie.model.ernie import ErnieModel
+from ernie.model.inference import NOT_FINITE, evaluating
+from ernie.model.voice import DecoderPast, ReadText, ReadTexts, TextPast, VoiceHead
+from ernie.model.wavenet import Flow, FlowPast, WaveNet
+from ernie.outcome import Note, Outcome
 
 _MOST_LOGIT = 50.0  # where exp is still finite
 _LIMIT_FACTOR, _MIN_LIMIT = 4, 20  # the limit of steps is this multiple of the expected number, at least the latter
 
+Past = tuple[np.ndarray, np.ndarray]  # what a vocoder keeps of a sound
+
 
 class Vocoder(Protocol):
-    """Generates samples from the conditioner, piece by piece."""
+    """Generates the samples of many sounds from their conditioners, stretch by stretch.
 
-    def more(self, conditioner_SH: np.ndarray) -> np.ndarray:
-        """Return the next samples (S,), one for each row of the conditioner."""
+    Within `batch_invariant` a sound depends on no other, and not on how it is cut into stretches.
+    """
+
+    def begin(self) -> Past:
+        """Return the past of a sound before its first sample."""
+
+    def more(
+        self, pasts: Sequence[Past], conditioner_NSH: np.ndarray, noise_NS: np.ndarray
+    ) -> tuple[list[Past], np.ndarray]:
+        """Return the next samples (N, S), one for each row of the conditioner, and the pasts of those that follow.
+
+        `noise_NS` is the white noise that they are made from.
+        """
 
 
 class WaveNetVocoder:
     """Samples a WaveNet autoregressively."""
 
-    def __init__(self, network: WaveNet, rng: np.random.Generator):
-        self._sampler, self._rng = Sampler(network), rng
-        self._state = self._sampler.begin()
+    def __init__(self, network: WaveNet):
+        self._sampler = Sampler(network)
 
-    def more(self, conditioner_SH: np.ndarray) -> np.ndarray:
-        """Return the next samples (S,), one for each row of the conditioner."""
-        noise = self._rng.standard_normal(len(conditioner_SH)).astype(np.float32)
-        self._state, samples = self._sampler.draw(self._state, conditioner_SH, noise)
-        return samples
+    @cached_property
+    def _silence(self) -> SamplerState:
+        return self._sampler.begin()
+
+    def begin(self) -> Past:
+        """Return the past of a sound before its first sample."""
+        return self._silence.last, self._silence.past
+
+    def more(
+        self, pasts: Sequence[Past], conditioner_NSH: np.ndarray, noise_NS: np.ndarray
+    ) -> tuple[list[Past], np.ndarray]:
+        """Return the next samples (N, S), one for each row of the conditioner, and the pasts of those that follow."""
+        after, samples_NS = self._sampler.draw([SamplerState(*past) for past in pasts], conditioner_NSH, noise_NS)
+        return [(state.last, state.past) for state in after], samples_NS
 
 
 class FlowVocoder:
-    """Transforms noise into samples by a flow, in parallel."""
+    """Transforms noise into samples by a flow, in parallel; `seed` is that of the noise before the first sample."""
 
-    def __init__(self, flow: Flow, rng: np.random.Generator):
-        self._flow, self._rng = flow, rng
-        self._cache: FlowCache | None = None
+    def __init__(self, flow: Flow, seed: int = 0):
+        self._flow, self._seed = flow, seed
 
-    def more(self, conditioner_SH: np.ndarray) -> np.ndarray:
-        """Return the next samples (S,), one for each row of the conditioner."""
-        if not len(conditioner_SH):
-            return np.zeros(0, np.float32)
-        if self._cache is None:  # noise before the first sample, under a conditioner of zeros
-            before = np.zeros((self._flow.context, conditioner_SH.shape[1]), np.float32)
-            conditioner_SH = np.concatenate([before, conditioner_SH])
-        noise_S = self._rng.standard_normal(len(conditioner_SH)).astype(np.float32)
+    @cached_property
+    def _silence(self) -> Past:
+        noise_S = seeded_rng.generator(self._seed, "noise before").standard_normal(self._flow.context, np.float32)
+        with paddle.no_grad(), batch_invariant():
+            past = self._flow.begin(paddle.to_tensor(noise_S[None]))
+        return to_numpy(past.inputs)[0], to_numpy(past.conditioner)[0]
+
+    def begin(self) -> Past:
+        """Return the past of a sound before its first sample: noise under a conditioner of zeros."""
+        return self._silence
+
+    def more(
+        self, pasts: Sequence[Past], conditioner_NSH: np.ndarray, noise_NS: np.ndarray
+    ) -> tuple[list[Past], np.ndarray]:
+        """Return the next samples (N, S), one for each row of the conditioner, and the pasts of those that follow."""
+        inputs, conditioners = (paddle.to_tensor(np.stack(parts)) for parts in zip(*pasts, strict=True))
+        given = (paddle.to_tensor(noise_NS), paddle.to_tensor(conditioner_NSH))
         with paddle.no_grad():
-            samples_NS, _, self._cache = self._flow.forward_cached(
-                paddle.to_tensor(noise_S[None]), paddle.to_tensor(conditioner_SH[None]), self._cache
-            )
-        return np.clip(to_numpy(samples_NS)[0], -1, 1)
+            samples_NS, after = self._flow.generate(FlowPast(inputs, conditioners), *given)
+        each = zip(to_numpy(after.inputs), to_numpy(after.conditioner), strict=True)
+        return [(own.copy(), given_H.copy()) for own, given_H in each], np.clip(to_numpy(samples_NS), -1, 1)
 
 
-def steps_of(head: VoiceHead, text: Text) -> Iterator[FramePrediction]:
-    """Yield the decoder's predictions for one text, step by step, until it has probably spoken all of it.
+@dataclass(frozen=True, eq=False)
+class Utterance:
+    """The state of an utterance that is being spoken.
 
-    Warns (a Remark) when it goes on to a multiple of the usual number of steps.  Raises NotFinite when the predictions
-    are not finite.
+    The decoder has taken `steps` steps, `past` is what its next one depends on, and `going_on` the probability that
+    none so far was the last; once it is `over`, only sound is left to be made.  The samples of `spoken` steps were
+    returned; `states` (F, D) are the hidden states, from those that the next samples depend on.
     """
-    tokens = int(text.lengths[0])
-    max_steps = max(_MIN_LIMIT, round(_LIMIT_FACTOR * text.letters[0] / head.decoder.pace))
-    before = paddle.zeros([1, 1, head.decoder.frames.weight.shape[1]])
-    cache, going_on = None, 1.0  # the probability that no step so far was the last
-    for _ in range(max_steps):
-        with paddle.no_grad():
-            prediction, cache = head.decoder.forward_cached(before, text, cache)
-        finite(to_numpy(paddle.concat([prediction.frames.flatten(), prediction.stop_logits.flatten()])))
-        before = prediction.frames
-        yield prediction
-        going_on *= 1 / (1 + math.exp(min(prediction.stop_logits.item(), _MOST_LOGIT)))
-        # Where recordings end with pauses of different lengths, no single step is probably the last.
-        if going_on < 0.5 and int(prediction.attention.argmax()) >= tokens - 2:  # the last token but [SEP]
-            return
-    warnings.warn(
-        f"the voice did not stop by itself and was cut after {max_steps} steps, {_LIMIT_FACTOR} times as many as it "
-        "takes for such a text on average",
-        Remark,
-        stacklevel=2,
+
+    text: ReadText
+    past: TextPast
+    states: np.ndarray
+    sound: Past
+    steps: int = 0
+    spoken: int = 0
+    going_on: float = 1.0
+    over: bool = False
+
+
+class Stretch(NamedTuple):
+    """What a step returns for an utterance: its state, None once all is spoken, and its new samples (S,)."""
+
+    utterance: Utterance | None
+    sound: Outcome[np.ndarray]
+
+
+class Synthesizer:
+    """Speaks utterances in stretches of `chunk` decoder steps, many at once.
+
+    The noise that samples are made from is a function of `seed` and of the place of the sample in its utterance.  The
+    sound of an utterance is the same whatever is spoken beside it and however long the stretches are: to the last bit
+    on a CPU.
+    """
+
+    def __init__(
+        self, ernie: ErnieModel, head: VoiceHead, task_id: int, vocoder: Vocoder, chunk: int, *, seed: int = 0
+    ):
+        self._ernie, self._head, self._task_id = ernie, head, task_id
+        self._vocoder, self._chunk, self._seed = vocoder, chunk, int(seed)
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Return the context in which utterances are begun and advanced."""
+        with evaluating(self._ernie), evaluating(self._head), batch_invariant():
+            yield
+
+    def begin(self, texts: Sequence[np.ndarray]) -> list[Utterance]:
+        """Return the utterances of texts, (L,) tokens each, before their first sample."""
+        batch = pack([Sample(ids, np.zeros(len(ids), np.int64)) for ids in texts])
+        encoded_TD = self._ernie.encode_packed(batch, self._task_id)
+        decoder = self._head.decoder
+        no_states = np.zeros((0, decoder.value.weight.shape[0]), np.float32)
+        read = decoder.read_each(encoded_TD, batch.ids, batch.layout)
+        return [Utterance(text, decoder.beginning, no_states, self._vocoder.begin()) for text in read]
+
+    def advance(self, utterances: Sequence[Utterance], most: int = 1) -> list[Stretch]:
+        """Return the next stretch of each utterance: the samples of at most `most` times `chunk` steps.
+
+        The decoder goes at most as many steps further, and in the first stretch as many more as the bridge looks ahead.
+        An utterance whose numbers are not finite ends with the error NotFinite.
+        """
+        if not utterances:
+            return []
+        decoded, notes = self._decoded(utterances, most * self._chunk)
+        found = dict.fromkeys(range(len(utterances)), Stretch(None, Outcome(error=NotFinite(NOT_FINITE))))
+        whole = {n: own for n, own in enumerate(decoded) if own is not None}
+        if whole:
+            found |= zip(whole, self._spoken(list(whole.values()), most * self._chunk), strict=True)
+        return [Stretch(own.utterance, replace(own.sound, notes=notes[n])) for n, own in sorted(found.items())]
+
+    def frames(self, ids_L: np.ndarray) -> np.ndarray:
+        """Return the frames (F, M) that the decoder predicts for a text, up to its end.  Raises NotFinite."""
+        (begun,), decoder = self.begin([ids_L]), self._head.decoder
+        (decoded,), _ = self._decoded([begun], _limit(begun.text.letters, decoder.pace))
+        if decoded is None:
+            raise NotFinite(NOT_FINITE)
+        return to_numpy(decoder.frames(paddle.to_tensor(decoded.states)))
+
+    def _decoded(
+        self, utterances: Sequence[Utterance], chunk: int
+    ) -> tuple[list[Utterance | None], list[tuple[Note, ...]]]:
+        """Return the utterances with the states that their next samples depend on, None for those that fail."""
+        ahead = chunk + self._head.bridge.reach
+        each: list[Utterance | None] = list(utterances)
+        notes: list[tuple[Note, ...]] = [()] * len(each)
+
+        def missing(own: Utterance | None) -> int:
+            return 0 if own is None or own.over else own.spoken + ahead - own.steps
+
+        while going := [n for n, own in enumerate(each) if missing(own) > 0]:
+            batch = [own for n in going if (own := each[n]) is not None]
+            for n, (own, stopped) in zip(going, self._steps(batch, min(map(missing, batch))), strict=True):
+                each[n] = own
+                if own is not None and own.over and not stopped:
+                    notes[n] = (Note(_did_not_stop(own.steps)),)
+        return each, notes
+
+    def _steps(self, utterances: Sequence[Utterance], count: int) -> list[tuple[Utterance | None, bool]]:
+        """Take `count` steps of each utterance, fewer if one of them is over before; None stands for one that fails.
+
+        Also returns whether each has stopped by itself.
+        """
+        decoder, texts = self._head.decoder, ReadTexts.of([own.text for own in utterances])
+        past = DecoderPast.of([own.past for own in utterances])
+        limits = [_limit(own.text.letters, decoder.pace) - own.steps for own in utterances]
+        going_on, states = [own.going_on for own in utterances], []
+        stopped = over = finite = np.array([])
+        for step in range(1, count + 1):
+            prediction, past = decoder.step(past, texts)
+            states.append(prediction.states)
+            finite = np.isfinite(prediction.stop_logits) & np.isfinite(prediction.frames).all(axis=1)
+            for n, logit in enumerate(prediction.stop_logits.tolist()):
+                going_on[n] *= 1 / (1 + math.exp(min(logit, _MOST_LOGIT)))
+            # Where recordings end with pauses of different lengths, no single step is probably the last.
+            at_end = prediction.most_attended >= np.diff(texts.offsets) - 2  # the last token but [SEP]
+            stopped = (np.array(going_on) < 0.5) & at_end
+            over = stopped | (np.array(limits) <= step)
+            if over.any() or not finite.all():
+                break
+        new_NFD = np.stack(states, axis=1)
+        after = [
+            replace(own, past=own_past, states=np.concatenate([own.states, new_FD]), steps=own.steps + len(new_FD))
+            for own, own_past, new_FD in zip(utterances, past.each(), new_NFD, strict=True)
+        ]
+        flags = zip(after, going_on, over.tolist(), finite.tolist(), stopped.tolist(), strict=True)
+        return [
+            (replace(own, going_on=probability, over=ends) if whole else None, ended_itself)
+            for own, probability, ends, whole, ended_itself in flags
+        ]
+
+    def _spoken(self, utterances: Sequence[Utterance], chunk: int) -> list[Stretch]:
+        """Return the stretch of each utterance whose states are there."""
+        unit = self._head.bridge.samples
+        counts = [min(chunk, own.steps - own.spoken) for own in utterances]
+        conditioner_NSH = self._conditioner(utterances, max(counts))
+        finite = np.isfinite(conditioner_NSH).all(axis=(1, 2))
+        rows = np.flatnonzero(finite).tolist()
+        found = [Stretch(None, Outcome(error=NotFinite(NOT_FINITE)))] * len(utterances)
+        if not rows:
+            return found
+        noise_NS = np.stack([self._noise(utterances[n].spoken, max(counts), unit) for n in rows])
+        pasts, samples_NS = self._vocoder.more([utterances[n].sound for n in rows], conditioner_NSH[rows], noise_NS)
+        for n, sound, samples_S in zip(rows, pasts, samples_NS, strict=True):
+            samples_S = samples_S[: counts[n] * unit]
+            if np.isfinite(samples_S).all():
+                found[n] = Stretch(self._after(utterances[n], counts[n], sound), Outcome(samples_S.copy()))
+        return found
+
+    def _after(self, utterance: Utterance, count: int, sound: Past) -> Utterance | None:
+        """Return an utterance after the samples of `count` more steps, None once all is spoken."""
+        spoken, reach = utterance.spoken + count, self._head.bridge.reach
+        if utterance.over and spoken == utterance.steps:
+            return None
+        kept = utterance.steps - max(0, spoken - reach)
+        return replace(utterance, spoken=spoken, sound=sound, states=utterance.states[-kept:])
+
+    def _conditioner(self, utterances: Sequence[Utterance], count: int) -> np.ndarray:
+        """Return the conditioners for the samples of the next `count` steps, (N, S, H).
+
+        Before an utterance's first step and after its last one its states are zero, as in training.
+        """
+        bridge = self._head.bridge
+        windows_NFD = np.zeros((len(utterances), count + 2 * bridge.reach, utterances[0].states.shape[1]), np.float32)
+        for window_FD, own in zip(windows_NFD, utterances, strict=True):
+            first = max(0, bridge.reach - own.spoken)  # of the states that are there
+            states = own.states[: len(window_FD) - first]
+            window_FD[first : first + len(states)] = states
+        conditioner_NSH = to_numpy(bridge(paddle.to_tensor(windows_NFD)))
+        return conditioner_NSH[:, bridge.reach * bridge.samples : (bridge.reach + count) * bridge.samples]
+
+    def _noise(self, first: int, count: int, unit: int) -> np.ndarray:
+        """Return the noise (S,) for the samples of some steps of an utterance."""
+        steps = range(first, first + count)
+        draws = [seeded_rng.generator(self._seed, "noise", step).standard_normal(unit, np.float32) for step in steps]
+        return np.concatenate(draws)
+
+
+def _limit(letters: float, pace: float) -> int:
+    """Return after how many steps a voice that does not stop by itself is cut."""
+    return max(_MIN_LIMIT, round(_LIMIT_FACTOR * letters / pace))
+
+
+def _did_not_stop(steps: int) -> str:
+    return (
+        f"the voice did not stop by itself and was cut after {steps} steps, {_LIMIT_FACTOR} times as many as it takes "
+        "for such a text on average"
     )
-
-
-def speak(
-    head: VoiceHead, encoded_LD: paddle.Tensor, ids_L: np.ndarray, vocoder: Vocoder, chunk: int
-) -> Iterator[np.ndarray]:
-    """Yield the samples of one text, `chunk` steps at a time, as soon as their receptive field is complete.
-
-    Raises NotFinite when the model's outputs are not finite.
-    """
-    with paddle.no_grad():
-        text = head.decoder.read(encoded_LD, ids_L, Layout.of_lengths([len(ids_L)]))
-    states: list[paddle.Tensor] = []
-    done = 0
-    for prediction in steps_of(head, text):
-        states.append(prediction.states)
-        if len(states) >= done + chunk + head.bridge.reach:
-            yield finite(vocoder.more(_conditioner(head, states, done, done + chunk)))
-            done += chunk
-    if done < len(states):
-        yield finite(vocoder.more(_conditioner(head, states, done, len(states))))
-
-
-def _conditioner(head: VoiceHead, states: list[paddle.Tensor], first: int, stop: int) -> np.ndarray:
-    """Return the conditioner for the samples of the steps [first, stop), (S, H)."""
-    reach, unit = head.bridge.reach, head.bridge.samples
-    silence = [paddle.zeros_like(states[0])] * reach  # before the first step and after the last, as in training
-    padded = [*silence, *states, *silence][first : stop + 2 * reach]
-    with paddle.no_grad():
-        conditioner_NSH = head.bridge(paddle.concat(padded, axis=1))
-    return finite(to_numpy(conditioner_NSH)[0, reach * unit : (reach + stop - first) * unit])

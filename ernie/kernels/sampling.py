@@ -2,7 +2,7 @@
 
 Ping et al., 2019, "ClariNet" (arXiv 1807.07281), section 3.
 
-Legend: S samples, L layers, C channels, P past vectors that a layer sees.
+Legend: N sounds, S samples of each, L layers, C channels, P past vectors that a layer sees.
 """
 
 from __future__ import annotations
@@ -45,19 +45,20 @@ class Network(NamedTuple):
 
 def draw(
     network: Network,
-    rows: Sequence[np.ndarray],
-    conditioning_SLC: np.ndarray,
-    last: float,
-    noise_S: np.ndarray | None,
-    samples_S: np.ndarray,
+    rows: Sequence[Sequence[np.ndarray]],
+    conditioning_NSLC: np.ndarray,
+    last_N: np.ndarray,
+    noise_NS: np.ndarray | None,
+    samples_NS: np.ndarray,
 ) -> None:
-    """Draw the samples that follow `last` from white noise or, without noise, process the samples given.
+    """Draw the samples of sounds that follow `last` from white noise or, without noise, process the samples given.
 
-    `rows` are the vectors (P + S, C) of each layer, of which the first P are given; `conditioning` (S, L, 2 C) is what
-    the conditioner adds to each matrix product.  The other rows and the samples are written in place: both have to be
-    contiguous float32.  Raises UserError if the shapes or types do not fit.
+    `rows` are for each sound the vectors (P + S, C) of each layer, of which the first P are given; `conditioning`
+    (N, S, L, 2 C) is what the conditioner adds to each matrix product.  The other rows and the samples are written in
+    place: both have to be contiguous float32.  On a CPU the samples of a sound do not depend on the others.  Raises
+    UserError if the shapes or types do not fit.
     """
-    (C, L), S = (network.first.shape[1], len(network.dilations)), len(samples_S)
+    (C, L), (N, S) = (network.first.shape[1], len(network.dilations)), samples_NS.shape
     shapes = {
         "first": (2, C),
         "mix": (L, network.taps * C, 2 * C),
@@ -70,16 +71,20 @@ def draw(
     }
     for name, shape in shapes.items():
         _check(f"network.{name}", getattr(network, name), shape)
-    if len(rows) != L:
-        raise UserError(f"rows of {len(rows)} layers: expected {L}, one for each dilation")
-    for number, (layer_rows, dilation) in enumerate(zip(rows, network.dilations, strict=True)):
-        _check(f"rows[{number}]", layer_rows, ((network.taps - 1) * dilation + S, C), written=True)
-    _check("conditioning", conditioning_SLC, (S, L, 2 * C))
-    _check("samples", samples_S, (S,), written=True)
-    if noise_S is not None:
-        _check("noise", noise_S, (S,))
+    if len(rows) != N:
+        raise UserError(f"rows of {len(rows)} sounds: expected {N}, as there are samples")
+    for sound, own in enumerate(rows):
+        if len(own) != L:
+            raise UserError(f"rows[{sound}] of {len(own)} layers: expected {L}, one for each dilation")
+        for number, (layer_rows, dilation) in enumerate(zip(own, network.dilations, strict=True)):
+            _check(f"rows[{sound}][{number}]", layer_rows, ((network.taps - 1) * dilation + S, C), written=True)
+    _check("conditioning", conditioning_NSLC, (N, S, L, 2 * C))
+    _check("last", last_N, (N,))
+    _check("samples", samples_NS, (N, S), written=True)
+    if noise_NS is not None:
+        _check("noise", noise_NS, (N, S))
     impl = reference if library() is None else cpu.sampling.draw
-    impl(network, rows, conditioning_SLC, last, noise_S, samples_S)
+    impl(network, rows, conditioning_NSLC, last_N, noise_NS, samples_NS)
 
 
 def _check(name: str, array: np.ndarray, shape: tuple[int, ...], written: bool = False) -> None:
@@ -92,13 +97,26 @@ def _check(name: str, array: np.ndarray, shape: tuple[int, ...], written: bool =
 
 def reference(
     network: Network,
+    rows: Sequence[Sequence[np.ndarray]],
+    conditioning_NSLC: np.ndarray,
+    last_N: np.ndarray,
+    noise_NS: np.ndarray | None,
+    samples_NS: np.ndarray,
+) -> None:
+    """Reference implementation in NumPy, one sound after the other."""
+    for n, samples_S in enumerate(samples_NS):
+        noise_S = None if noise_NS is None else noise_NS[n]
+        _draw_one(network, rows[n], conditioning_NSLC[n], last_N[n], noise_S, samples_S)
+
+
+def _draw_one(
+    network: Network,
     rows: Sequence[np.ndarray],
     conditioning_SLC: np.ndarray,
     last: float,
     noise_S: np.ndarray | None,
     samples_S: np.ndarray,
 ) -> None:
-    """Reference implementation in NumPy."""
     C, taps = network.first.shape[1], network.taps
     for s in range(len(samples_S)):
         x = last / network.loudness * network.first[0] + network.first[1]

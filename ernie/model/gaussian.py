@@ -11,6 +11,8 @@ from typing import NamedTuple
 import paddle
 from paddle import Tensor
 
+from ernie.kernels.elementwise import elementwise
+
 MIN_LOG_SCALE = -7.0  # lower bound of log standard deviations when two distributions are compared
 APART = 4.0  # weight of the squared difference of log standard deviations
 
@@ -32,7 +34,7 @@ class Gaussian(NamedTuple):
 
     def from_noise(self, noise: Tensor) -> Tensor:
         """Transform standard normal noise to samples of this distribution."""
-        return noise * paddle.exp(self.log_scale) + self.mean
+        return noise * elementwise(paddle.exp, self.log_scale) + self.mean
 
     def compose(self, other: Gaussian) -> Gaussian:
         """Return the distribution of `from_noise(x)` for x sampled from `other`."""

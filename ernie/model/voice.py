@@ -12,6 +12,7 @@ frames of a step, S samples, H features of the conditioner.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,10 @@ from paddle import Tensor, nn
 from ernie.audio.voice import VoiceConfig
 from ernie.data.batch import Layout
 from ernie.kernels.attention import pad
+from ernie.kernels.elementwise import elementwise
+from ernie.kernels.gaussian import gaussian_attention
 from ernie.kernels.linear import linear
+from ernie.kernels.precision import to_numpy
 from ernie.model.wavenet import Flow, WaveNet
 from ernie.text.tokenizer import Tokenizer
 
@@ -32,6 +36,7 @@ _HALF = math.sqrt(0.5)
 # Dropout on the previous frames.  Without it the decoder predicts so well from these alone that it hardly attends to
 # the text (Wang et al., 2017, "Tacotron", arXiv 1703.10135, section 3.1).
 _FRAME_DROPOUT = 0.5
+_ROWS = 16  # of a batch of single steps: whole SIMD vectors, and whole blocks of batch-invariant products
 _OUTSIDE = -1e9  # attention score of padding
 
 
@@ -58,6 +63,76 @@ class Text(NamedTuple):
     lengths: np.ndarray
     letters: np.ndarray
     middles: np.ndarray
+
+
+class ReadText(NamedTuple):
+    """An encoded text: attention values (L, D), letters before the middle of each token (L,), and all its letters."""
+
+    values: np.ndarray
+    middles: np.ndarray
+    letters: float
+
+
+class ReadTexts(NamedTuple):
+    """Encoded texts side by side, (T, D) and (T,); text n has the tokens from `offsets[n]` to `offsets[n + 1]`."""
+
+    values: np.ndarray
+    middles: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, texts: Sequence[ReadText]) -> ReadTexts:
+        """Put texts side by side."""
+        offsets = np.cumsum([0, *(len(text.middles) for text in texts)])
+        values, middles = (
+            np.concatenate(parts) for parts in zip(*((own.values, own.middles) for own in texts), strict=True)
+        )
+        return cls(values, middles, offsets)
+
+
+class TextPast(NamedTuple):
+    """What a text's next step depends on: the last step's `frames` (M,), the last inputs of each convolution, position.
+
+    `inputs` is (convolutions, steps, D); `position`, in letters, is what the attention has reached.
+    """
+
+    frames: np.ndarray
+    inputs: np.ndarray
+    position: float
+
+
+class DecoderPast(NamedTuple):
+    """The pasts of N texts, in R >= N rows: `frames` (R, 1, M), `inputs` of each convolution (R, steps, D)."""
+
+    frames: Tensor
+    inputs: list[Tensor]
+    position: np.ndarray
+
+    @classmethod
+    def of(cls, pasts: Sequence[TextPast]) -> DecoderPast:
+        """Put the pasts of texts together, in a multiple of 16 rows: then no result depends on how many there are."""
+        inputs = [np.stack([past.inputs[number] for past in pasts]) for number in range(len(pasts[0].inputs))]
+        frames = np.stack([past.frames[None] for past in pasts])
+        position = np.array([past.position for past in pasts], np.float32)
+        return cls(_padded_rows(frames), list(map(_padded_rows, inputs)), position)
+
+    def each(self) -> list[TextPast]:
+        """Return the past of each text."""
+        inputs = np.stack([to_numpy(own) for own in self.inputs], axis=1)
+        pasts = zip(to_numpy(self.frames)[:, 0], inputs, self.position.tolist(), strict=False)  # there are more rows
+        return [TextPast(frames.copy(), own.copy(), position) for frames, own, position in pasts]
+
+
+class StepPrediction(NamedTuple):
+    """The predictions for a step of each text: `frames` (N, M), `stop_logits` (N,), hidden `states` (N, D).
+
+    `most_attended` (N,) is the token with the largest weight.
+    """
+
+    frames: np.ndarray
+    stop_logits: np.ndarray
+    states: np.ndarray
+    most_attended: np.ndarray
 
 
 class FrameDecoder(nn.Layer):
@@ -89,49 +164,83 @@ class FrameDecoder(nn.Layer):
         values_NLD = _apply(self.value, padded_NLD)
         return Text(values_NLD, layout.lengths, ends_NL[:, -1], ends_NL - letters_NL / 2)
 
+    def read_each(self, encoded_TD: Tensor, ids_T: np.ndarray, layout: Layout) -> list[ReadText]:
+        """Prepare texts for `step`, as `read` does."""
+        values_TD = to_numpy(_apply(self.value, encoded_TD))
+        texts = []
+        parts = (np.split(each, layout.offsets[1:-1]) for each in (values_TD, ids_T))
+        for values_LD, ids_L in zip(*parts, strict=True):
+            letters_L = self._letters[ids_L]
+            ends_L = np.cumsum(letters_L)
+            middles_L = (ends_L - letters_L / 2).astype(np.float32)
+            texts.append(ReadText(np.ascontiguousarray(values_LD), middles_L, float(ends_L[-1])))
+        return texts
+
     def forward(self, before_NFM: Tensor, text: Text) -> FramePrediction:
         """Predict all steps in parallel, as in training; `before_NFM` holds the frames of the step before each."""
-        return self.forward_cached(before_NFM, text, None)[0]
+        x_NFD, _ = self._until_attention(before_NFM, None)
+        attention_NFL = self._attend(x_NFD, text)
+        x_NFD, _ = self._after_attention(x_NFD, paddle.matmul(attention_NFL, text.values), None)
+        stop_NF = _apply(self.last, x_NFD).squeeze(-1)
+        return FramePrediction(_apply(self.frames, x_NFD), stop_NF, x_NFD, attention_NFL)
 
-    def forward_cached(
-        self, before_NFM: Tensor, text: Text, cache: list[Tensor] | None
-    ) -> tuple[FramePrediction, list[Tensor]]:
-        """Predict the steps after cached ones; return the predictions and the new cache.
+    def step(self, past: DecoderPast, texts: ReadTexts) -> tuple[StepPrediction, DecoderPast]:
+        """Predict the next step of each text, without gradients; return the predictions and the past of the next one.
 
-        The cache holds the inputs of the convolutions that later steps need, and the position reached in the text.
+        Within `batch_invariant` the prediction for a text depends on no other.
         """
-        *inputs, position_N1 = cache or [None] * (2 * _BLOCKS + 1)
-        cached_inputs, new_cache = iter(inputs), []
+        N = len(past.position)
+        x_R1D, inputs = self._until_attention(past.frames, past.inputs[:_BLOCKS])
+        # Both parts are 1 at initialization.
+        moves_N2 = to_numpy(F.softplus(_apply(self.moves, x_R1D)))[:N, 0] / np.float32(math.log(2))
+        position_N = past.position + np.float32(self.pace) * moves_N2[:, 0]
+        attended_ND, most_N = gaussian_attention(position_N, moves_N2[:, 1], texts.middles, texts.values, texts.offsets)
+        attended_R1D = _padded_rows(attended_ND[:, None])
+        x_R1D, inputs_after = self._after_attention(x_R1D, attended_R1D, past.inputs[_BLOCKS:])
+        frames_R1M = _apply(self.frames, x_R1D)
+        frames_NM, stop_N1, states_ND = (to_numpy(x)[:N, 0] for x in (frames_R1M, _apply(self.last, x_R1D), x_R1D))
+        prediction = StepPrediction(frames_NM, stop_N1[:, 0], states_ND, most_N)
+        return prediction, DecoderPast(frames_R1M, [*inputs, *inputs_after], position_N)
+
+    @property
+    def beginning(self) -> TextPast:
+        """The past before the first step of a text."""
+        features, width = self.frames.weight.shape[1], self.first.weight.shape[1]
+        inputs = np.zeros((2 * _BLOCKS, _WIDTH - 1, width), np.float32)
+        return TextPast(np.zeros(features, np.float32), inputs, 0.0)
+
+    def _until_attention(self, before_NFM: Tensor, cached: Sequence[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
+        """Return the vectors of the steps, and what the convolutions need of them for later steps."""
         x_NFD = F.dropout(F.relu(_apply(self.first, before_NFM)), _FRAME_DROPOUT, training=self.training)
         x_NFD = F.dropout(F.relu(_apply(self.second, x_NFD)), _FRAME_DROPOUT, training=self.training)
-        for block in self.before:
-            x_NFD, tail_NFD = block(x_NFD, next(cached_inputs))
-            new_cache.append(tail_NFD)
-        attention_NFL, position_NF = self._attend(x_NFD, text, position_N1)
-        x_NFD = (x_NFD + _apply(self.mixed, paddle.matmul(attention_NFL, text.values))) * _HALF
-        for block in self.behind:
-            x_NFD, tail_NFD = block(self.dropout(x_NFD), next(cached_inputs))
-            new_cache.append(tail_NFD)
-        stop_NF = _apply(self.last, x_NFD).squeeze(-1)
-        new_cache.append(position_NF[:, -1:])
-        return FramePrediction(_apply(self.frames, x_NFD), stop_NF, x_NFD, attention_NFL), new_cache
+        new = []
+        for number, block in enumerate(self.before):
+            x_NFD, tail_NFD = block(x_NFD, None if cached is None else cached[number])
+            new.append(tail_NFD)
+        return x_NFD, new
 
-    def _attend(self, x_NFD: Tensor, text: Text, position_N1: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return each step's attention weights over the tokens, (N, F, L), and its position in letters, (N, F).
+    def _after_attention(
+        self, x_NFD: Tensor, attended_NFD: Tensor, cached: Sequence[Tensor] | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the hidden states of the steps, and what the convolutions need of them for later steps."""
+        x_NFD = (x_NFD + _apply(self.mixed, attended_NFD)) * _HALF
+        new = []
+        for number, block in enumerate(self.behind):
+            x_NFD, tail_NFD = block(self.dropout(x_NFD), None if cached is None else cached[number])
+            new.append(tail_NFD)
+        return x_NFD, new
 
-        `position_N1` is the position that the steps before have reached, or None at the beginning.
-        """
+    def _attend(self, x_NFD: Tensor, text: Text) -> Tensor:
+        """Return each step's attention weights over the tokens, (N, F, L)."""
         # Both are 1 at initialization.
         advance_NF, precision_NF = (F.softplus(part) / math.log(2) for part in _apply(self.moves, x_NFD).unbind(-1))
         position_NF = paddle.cumsum(self.pace * advance_NF, axis=1)
-        if position_N1 is not None:
-            position_NF = position_NF + position_N1
         middles_NL = paddle.to_tensor(text.middles.astype(np.float32))
         distance_NFL = middles_NL.unsqueeze(1) - position_NF.unsqueeze(-1)
         inside_NL = np.arange(middles_NL.shape[1]) < text.lengths[:, None]
         bias_NL = paddle.to_tensor(np.where(inside_NL, 0.0, _OUTSIDE).astype(np.float32))
         scores_NFL = bias_NL.unsqueeze(1) - 0.5 * precision_NF.unsqueeze(-1) * distance_NFL * distance_NFL
-        return F.softmax(scores_NFL, axis=-1), position_NF
+        return F.softmax(scores_NFL, axis=-1)
 
 
 class Bridge(nn.Layer):
@@ -225,11 +334,12 @@ class _Convolution(nn.Layer):
         N, steps, width = x_NFD.shape
         if context_NFD is None:
             context_NFD = paddle.zeros([N, self._before, width])
-        padded = paddle.concat([context_NFD, x_NFD, paddle.zeros([N, self._behind, width])], axis=1)
+        behind = [paddle.zeros([N, self._behind, width])] if self._behind else []
+        padded = paddle.concat([context_NFD, x_NFD, *behind], axis=1)
         taps = self._before + 1 + self._behind
         windows = paddle.concat([padded[:, tap : tap + steps] for tap in range(taps)], axis=-1)
         a, b = paddle.chunk(_apply(self.taps, windows), 2, axis=-1)
-        return (x_NFD + a * F.sigmoid(b)) * _HALF, padded[:, steps : steps + self._before]
+        return (x_NFD + a * elementwise(F.sigmoid, b)) * _HALF, padded[:, steps : steps + self._before]
 
 
 class _Upsample(nn.Layer):
@@ -263,6 +373,11 @@ def strides(hop: int) -> tuple[int, int]:
     """Split a hop into two factors, as close to each other as possible."""
     low = max(factor for factor in range(1, math.isqrt(hop) + 1) if hop % factor == 0)
     return hop // low, low
+
+
+def _padded_rows(x: np.ndarray) -> Tensor:
+    """Return an array as a tensor, filled up with zeros to a multiple of _ROWS rows."""
+    return paddle.to_tensor(np.concatenate([x, np.zeros((-len(x) % _ROWS, *x.shape[1:]), np.float32)]))
 
 
 def _apply(layer: nn.Linear, x: Tensor) -> Tensor:

@@ -62,10 +62,13 @@ class _Layer(nn.Layer):
         return GatedLayer(self.mix.weight, self.mix.bias, self.skip.weight, *on)
 
 
-class FlowCache(NamedTuple):
-    """What a flow keeps of its past: the last inputs of each network, as far as it sees, and of the conditioner."""
+class FlowPast(NamedTuple):
+    """What a flow keeps of its past: the last `inputs` of each network (N, networks, context), and its conditioner.
 
-    samples: tuple[Tensor, ...]
+    Both are as long as a network sees.
+    """
+
+    inputs: Tensor
     conditioner: Tensor
 
 
@@ -78,7 +81,7 @@ class Flow(nn.Layer):
 
     def __init__(self, config: WaveNetConfig, conditioner: int, flows: int, loudness: float = 1.0):
         super().__init__()
-        self.loudness = loudness
+        self.loudness, self._features = loudness, conditioner
         self.networks = nn.LayerList([WaveNet(config, conditioner) for _ in range(flows)])
 
     @property
@@ -88,28 +91,33 @@ class Flow(nn.Layer):
 
     def forward(self, noise_NS: Tensor, conditioner_NSH: Tensor) -> tuple[Tensor, Gaussian]:
         """Return the last R = S - context samples, and the Gaussian that each was sampled from."""
-        samples, distribution, _ = self.forward_cached(noise_NS, conditioner_NSH, None)
-        return samples, distribution
-
-    def forward_cached(
-        self, noise_NS: Tensor, conditioner_NSH: Tensor, cache: FlowCache | None
-    ) -> tuple[Tensor, Gaussian, FlowCache]:
-        """As `forward`, and return the new cache, too.
-
-        After the first call, which has no cache, there are as many samples as there is noise, and each network computes
-        its own context anew, not that of the networks after it.
-        """
-        conditioner_NAH = conditioner_NSH if cache is None else _after(cache.conditioner, conditioner_NSH)
         samples, distribution = noise_NS, Gaussian(paddle.zeros_like(noise_NS), paddle.zeros_like(noise_NS))
-        contexts, kept = [network.config.context for network in self.networks], []
-        for number, network in enumerate(self.networks):
-            inputs_NS = samples if cache is None else _after(cache.samples[number], samples)
-            step = network(inputs_NS[:, :-1], conditioner_NAH)
+        for network in self.networks:
+            step = network(samples[:, :-1], conditioner_NSH)
             R = step.mean.shape[1]
             samples, distribution = step.from_noise(samples[:, -R:]), step.compose(distribution.last(R))
-            kept.append(inputs_NS[:, -contexts[number] :])
-        samples, distribution = samples * self.loudness, distribution.scaled(self.loudness)
-        return samples, distribution, FlowCache(tuple(kept), conditioner_NAH[:, -max(contexts) :])
+        return samples * self.loudness, distribution.scaled(self.loudness)
+
+    def begin(self, noise_NS: Tensor) -> FlowPast:
+        """Return the past of sounds before their first sample: noise (N, context) under a conditioner of zeros."""
+        length = self.networks[0].config.context
+        conditioner_NSH = paddle.zeros([*noise_NS.shape, self._features])
+        inputs, samples = [noise_NS[:, -length:]], noise_NS
+        for network in self.networks[:-1]:
+            step = network(samples[:, :-1], conditioner_NSH)
+            samples = step.from_noise(samples[:, -step.mean.shape[1] :])
+            inputs.append(samples[:, -length:])
+        return FlowPast(paddle.stack(inputs, axis=1), conditioner_NSH[:, :length])
+
+    def generate(self, past: FlowPast, noise_NS: Tensor, conditioner_NSH: Tensor) -> tuple[Tensor, FlowPast]:
+        """Return as many samples as there is noise, (N, S), and the past of those that follow."""
+        length = past.conditioner.shape[1]
+        conditioner_NAH, samples, inputs = _after(past.conditioner, conditioner_NSH), noise_NS, []
+        for number, network in enumerate(self.networks):
+            inputs_NS = _after(past.inputs[:, number], samples)
+            samples = network(inputs_NS[:, :-1], conditioner_NAH).from_noise(samples)
+            inputs.append(inputs_NS[:, -length:])
+        return samples * self.loudness, FlowPast(paddle.stack(inputs, axis=1), conditioner_NAH[:, -length:])
 
 
 def _after(earlier: Tensor, later: Tensor) -> Tensor:

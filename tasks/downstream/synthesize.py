@@ -6,7 +6,8 @@ Ping et al., 2019, "ClariNet" (arXiv 1807.07281).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -22,7 +23,7 @@ from ernie.config import differences, to_dict
 from ernie.data import seeded_rng
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError, about
+from ernie.errors import Remark, UserError, about
 from ernie.renames import formerly
 from ernie.text.load import load_tokenizer
 from ernie.text.pronounce import all_pronounceable, read_dictionary, to_phonemes
@@ -37,6 +38,7 @@ from tasks.downstream.sound import SoundTask
 if TYPE_CHECKING:
     from paddle import Tensor, nn
 
+    from ernie.decode.synthesis import Synthesizer
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
     from ernie.model.voice import FramePrediction, Text, VoiceHead
@@ -458,42 +460,56 @@ class Synthesize(SoundTask):
         return frames_NFM, steps
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
+        said = [n for n, example in enumerate(examples) if not example.empty]
+        sounds = self.spoken(ernie, head, [examples[n].samples[0].ids for n in said], task_id)
+        found = dict(zip(said, sounds, strict=True))
         answers: list[Answer] = []
-        for example in examples:
-            parts = () if example.empty else self.spoken(ernie, head, example.samples[0].ids, task_id)
-            samples = np.concatenate([np.zeros(0, np.float32), *parts])
-            array = [round(float(sample), _DIGITS) for sample in samples]
+        for n in range(len(examples)):
+            array = [round(float(sample), _DIGITS) for sample in found.get(n, ())]
             answers.append({"audio": {"array": array, "sampling_rate": self.features.sample_rate}})
         return answers
 
-    def spoken(
+    def spoken(self, ernie: ErnieModel, head: VoiceHead, texts: Sequence[np.ndarray], task_id: int) -> list[np.ndarray]:
+        """Return the samples (S,) of texts, (L,) tokens each.
+
+        Warns (a Remark) where the voice does not stop by itself.  Raises NotFinite when numbers are not finite.
+        """
+        synthesizer = self.synthesizer(ernie, head, task_id)
+        sounds: list[list[np.ndarray]] = [[] for _ in texts]
+        with synthesizer.context():
+            going = dict(enumerate(synthesizer.begin(texts))) if texts else {}
+            while going:
+                stretches = zip(list(going), synthesizer.advance(list(going.values())), strict=True)
+                for n, (utterance, sound) in stretches:
+                    sounds[n].append(sound.get())
+                    for note in sound.notes:
+                        warnings.warn(str(note), Remark, stacklevel=2)
+                    if utterance is None:
+                        del going[n]
+                    else:
+                        going[n] = utterance
+        return [np.concatenate(own) for own in sounds]
+
+    def synthesizer(
         self,
         ernie: ErnieModel,
         head: VoiceHead,
-        ids: np.ndarray,
         task_id: int,
         *,
         vocoder: str | None = None,
         seed: int = 0,
         chunk: int | None = None,
-    ) -> Iterator[np.ndarray]:
-        """Yield the samples for a text's tokens, in pieces of `chunk` steps, by default of a quarter of a second.
+    ) -> Synthesizer:
+        """Return what speaks tokens in stretches of `chunk` decoder steps, by default of a quarter of a second.
 
         `vocoder` overrides the kind's own; `seed` is that of the noise from which samples are generated.
         """
-        import paddle
+        from ernie.decode.synthesis import FlowVocoder, Synthesizer, WaveNetVocoder
 
-        from ernie.data.batch import pack
-        from ernie.data.document import Sample
-        from ernie.decode.synthesis import FlowVocoder, WaveNetVocoder, speak
-
-        rng = np.random.default_rng(seed)
         flow = None if (vocoder or self.vocoder) == "wavenet" else head.flow
-        generator = WaveNetVocoder(head.wavenet, rng) if flow is None else FlowVocoder(flow, rng)
-        with paddle.no_grad():
-            encoded_LD = ernie.encode_packed(pack([Sample(ids, np.zeros(len(ids), np.int64))]), task_id)
+        generator = WaveNetVocoder(head.wavenet) if flow is None else FlowVocoder(flow, seed)
         steps = chunk or max(1, round(0.25 * self.features.sample_rate / self.step_samples))
-        yield from speak(head, encoded_LD, ids, generator, steps)
+        return Synthesizer(ernie, head, task_id, generator, steps, seed=seed)
 
     def _spoken_text(self, row: Row) -> str:
         text = spoken_form(row.text(self.text), self.text_normalization)

@@ -13,14 +13,22 @@ from hypothesis import strategies as st
 from toys import TOKENIZER, TOYS, tiny_encoder
 
 from ernie.audio.voice import WaveNetConfig
-from ernie.data.batch import Layout
+from ernie.data import seeded_rng
+from ernie.data.batch import Layout, pack
+from ernie.data.document import Sample
 from ernie.decode.sampler import Sampler
-from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder, steps_of
-from ernie.errors import Remark
+from ernie.decode.states import arrays_of
+from ernie.decode.synthesis import FlowVocoder, Synthesizer, Utterance, Vocoder, WaveNetVocoder
+from ernie.errors import NotFinite
+from ernie.kernels.cpu.library import library
+from ernie.kernels.precision import Precision, batch_invariant, computing
+from ernie.model.voice import DecoderPast, FrameDecoder, ReadTexts
 from ernie.model.wavenet import Flow, WaveNet
 from inference.task_model import TaskModel
 from tasks.downstream.synthesize import Synthesize
 
+needs_kernels = pytest.mark.skipif(library() is None, reason="only the kernels in C++ promise the same last bits")
+needs_bf16 = pytest.mark.skipif(not getattr(library(), "has_bf16", False), reason="no products in bfloat16 here")
 H, S = 3, 40
 CONFIG = WaveNetConfig(channels=6, stacks=2, depth=3, taps=3)
 pieces = st.lists(st.integers(1, 15), min_size=1, max_size=6).map(lambda sizes: [0, *np.cumsum(sizes).clip(max=S), S])
@@ -31,9 +39,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def vocoder(name: str) -> Vocoder:
-    if name == "wavenet":
-        return WaveNetVocoder(network(), np.random.default_rng(1))
-    return FlowVocoder(flow(), np.random.default_rng(1))
+    return WaveNetVocoder(network()) if name == "wavenet" else FlowVocoder(flow(), seed=1)
 
 
 def network() -> WaveNet:
@@ -53,41 +59,50 @@ def flow() -> Flow:
 
 def test_sequential_samples_follow_the_networks_distribution() -> None:
     """Given the samples, the network predicts the Gaussians that the noise was applied to."""
-    predicting, noise, conditioner = network(), normal(S), normal(S, H, seed=1)
+    predicting, noise, conditioner = network(), normal(1, S), normal(1, S, H, seed=1)
     sampler = Sampler(predicting)
-    _, found = sampler.draw(sampler.begin(), conditioner, noise)
-    silence = np.zeros(CONFIG.context, np.float32)
-    inputs = np.concatenate([silence, found])[None, :-1]
-    padded = np.concatenate([np.zeros((CONFIG.context - 1, H), np.float32), conditioner])[None]
+    _, found = sampler.draw([sampler.begin()], conditioner, noise)
+    silence = np.zeros((1, CONFIG.context), np.float32)
+    inputs = np.concatenate([silence, found], axis=1)[:, :-1]
+    padded = np.concatenate([np.zeros((1, CONFIG.context - 1, H), np.float32), conditioner], axis=1)
     gaussian = predicting(paddle.to_tensor(inputs), paddle.to_tensor(padded))
-    expected = gaussian.from_noise(paddle.to_tensor(noise[None])).numpy()[0].clip(-1, 1)
+    expected = gaussian.from_noise(paddle.to_tensor(noise)).numpy().clip(-1, 1)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_sampling_continues_from_a_given_sound() -> None:
-    sampler, noise, conditioner = Sampler(network()), normal(S), normal(S, H, seed=1)
-    state, first = sampler.draw(sampler.begin(), conditioner[:25], noise[:25])
-    fed = sampler.feed(sampler.begin(), first, conditioner[:25])
-    from_state, from_sound = (sampler.draw(start, conditioner[25:], noise[25:])[1] for start in (state, fed))
+    sampler, noise, conditioner = Sampler(network()), normal(1, S), normal(1, S, H, seed=1)
+    states, first = sampler.draw([sampler.begin()], conditioner[:, :25], noise[:, :25])
+    fed = sampler.feed(sampler.begin(), first[0], conditioner[0, :25])
+    from_state, from_sound = (sampler.draw(start, conditioner[:, 25:], noise[:, 25:])[1] for start in (states, [fed]))
     np.testing.assert_array_equal(from_state, from_sound)
 
 
+@needs_kernels
 @pytest.mark.parametrize("name", ["wavenet", "flow"])
 @settings(max_examples=20, deadline=None)
-@given(cuts=pieces)
-def test_a_conditioner_in_pieces_gives_the_same_sound(name: str, cuts: list[int]) -> None:
-    conditioner = normal(S, H, seed=2)
-    whole, incremental = vocoder(name).more(conditioner), vocoder(name)
-    parts = [incremental.more(conditioner[a:b]) for a, b in pairwise(cuts) if b > a]
-    np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-5)
+@given(cuts=pieces, sounds=st.integers(1, 9))
+def test_a_sound_in_pieces_and_among_others_is_the_same_bit_for_bit(name: str, cuts: list[int], sounds: int) -> None:
+    conditioner, noise, own = normal(sounds, S, H, seed=2), normal(sounds, S, seed=3), vocoder(name)
+    with batch_invariant():
+        pasts, parts = [own.begin()] * sounds, []
+        for a, b in pairwise(cuts):
+            if b > a:
+                pasts, samples = own.more(pasts, conditioner[:, a:b], noise[:, a:b])
+                parts.append(samples)
+        for n, found in enumerate(np.concatenate(parts, axis=1)):
+            _, (alone,) = own.more([own.begin()], conditioner[n : n + 1], noise[n : n + 1])
+            np.testing.assert_array_equal(found, alone)
 
 
 def test_a_flow_begins_after_noise_without_a_conditioner_and_its_samples_are_clipped() -> None:
-    own, conditioner = flow(), normal(S, H, seed=2)
-    found = FlowVocoder(own, np.random.default_rng(1)).more(conditioner)
-    noise = np.random.default_rng(1).standard_normal(own.context + S).astype(np.float32)
-    padded = np.concatenate([np.zeros((own.context, H), np.float32), conditioner])
-    expected = own(paddle.to_tensor(noise[None]), paddle.to_tensor(padded[None]))[0].numpy()[0]
+    own, conditioner, noise = flow(), normal(1, S, H, seed=2), normal(1, S)
+    made = FlowVocoder(own, seed=1)
+    _, found = made.more([made.begin()], conditioner, noise)
+    before = seeded_rng.generator(1, "noise before").standard_normal((1, own.context), np.float32)
+    padded = np.concatenate([np.zeros((1, own.context, H), np.float32), conditioner], axis=1)
+    all_noise = np.concatenate([before, noise], axis=1)
+    expected = own(paddle.to_tensor(all_noise), paddle.to_tensor(padded))[0].numpy()
     assert np.abs(expected).max() > 1
     np.testing.assert_allclose(found, expected.clip(-1, 1), atol=1e-5)
 
@@ -110,6 +125,35 @@ def ids(text: str) -> np.ndarray:
     return np.array([TOKENIZER.cls_id, *TOKENIZER.encode(text).ids, TOKENIZER.sep_id])
 
 
+def synthesizer(model: TaskModel, name: str = "wavenet", *, chunk: int = 3, seed: int = 0) -> Synthesizer:
+    head, task = model.head, model.task
+    assert isinstance(task, Synthesize)
+    if name == "wavenet":
+        return task.synthesizer(model.ernie, head, 0, seed=seed, chunk=chunk)
+    paddle.seed(5)
+    fast = Flow(CONFIG, task.voice.conditioner, flows=2)
+    perturbed(fast)
+    return Synthesizer(model.ernie, head, 0, FlowVocoder(fast, seed), chunk, seed=seed)
+
+
+def spoken(own: Synthesizer, utterances: list[Utterance]) -> list[list[np.ndarray]]:
+    """The stretches of utterances, all spoken at once."""
+    sounds: list[list[np.ndarray]] = [[] for _ in utterances]
+    going = dict(enumerate(utterances))
+    with own.context():
+        while going:
+            for n, (after, sound) in zip(list(going), own.advance(list(going.values())), strict=True):
+                sounds[n].append(sound.get())
+                going[n] = after  # type: ignore[assignment]
+            going = {n: utterance for n, utterance in going.items() if utterance is not None}
+    return sounds
+
+
+def begun(own: Synthesizer, texts: list[str]) -> list[Utterance]:
+    with own.context():
+        return own.begin([ids(text) for text in texts])
+
+
 @pytest.mark.parametrize(("last", "least"), [(0.9, 1), (0.1, 7), (0.03, 23), (1e-4, None)])
 def test_speech_ends_once_it_is_probably_over_and_all_of_the_text_is_spoken(last: float, least: int | None) -> None:
     """Each step is the last with the same probability: after 7 steps of 0.1 one of them probably was."""
@@ -118,50 +162,136 @@ def test_speech_ends_once_it_is_probably_over_and_all_of_the_text_is_spoken(last
     with paddle.no_grad():
         paddle.assign(paddle.zeros_like(decoder.last.weight), decoder.last.weight)
         paddle.assign(paddle.to_tensor([np.log(last / (1 - last))], "float32"), decoder.last.bias)
-        text = decoder.read(paddle.zeros([4, 32]), ids("red blue"), Layout.of_lengths([4]))
+    own = synthesizer(model)
+    with own.context():
+        (utterance,) = own.begin([ids("red blue")])
+        frames = own.frames(ids("red blue"))
+        notes = []
+        while utterance is not None:
+            ((utterance, sound),) = own.advance([utterance])
+            notes += [note.text for note in sound.notes]
+        text = decoder.read(
+            model.ernie.encode_packed(pack([Sample(ids("red blue"), np.zeros(4, np.int64))])),
+            ids("red blue"),
+            Layout.of_lengths([4]),
+        )
+        before = np.concatenate([np.zeros_like(frames[:1]), frames[:-1]])[None]
+        attended = decoder(paddle.to_tensor(before), text).attention.numpy()[0].argmax(-1)
     if least is None:
-        with pytest.warns(Remark, match="did not stop by itself and was cut after"):
-            assert len(list(steps_of(model.head, text))) > 23
+        assert len(frames) > 23
+        assert len(notes) == 1
+        assert notes[0].startswith(f"the voice did not stop by itself and was cut after {len(frames)} steps")
         return
-    attended = [int(step.attention.argmax()) for step in steps_of(model.head, text)]
     at_the_end = next(number for number, token in enumerate(attended, 1) if token >= 2)
-    assert len(attended) == max(least, at_the_end)
+    assert len(frames) == max(least, at_the_end)
+    assert not notes
 
 
-@pytest.mark.filterwarnings("ignore:the voice did not stop")
+@needs_kernels
+@pytest.mark.parametrize("name", ["wavenet", "flow"])
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
-def test_pieces_of_any_length_give_the_same_speech(chunk: int) -> None:
+def test_stretches_of_any_length_give_the_same_speech_to_the_last_bit(name: str, chunk: int) -> None:
     model, task = voice()
-    given = model.ernie, model.head, ids("red blue"), 0
-    whole = np.concatenate(list(task.spoken(*given, chunk=1000)))
-    parts = list(task.spoken(*given, chunk=chunk))
+    (whole,), parts = (
+        spoken(own, begun(own, ["red blue"]))[0]
+        for own in (synthesizer(model, name, chunk=length) for length in (1000, chunk))
+    )
     assert all(len(part) == chunk * task.step_samples for part in parts[:-1])
-    np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-4)
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_the_first_piece_is_returned_before_the_last_step_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ernie.decode import synthesis
+TEXTS = ["red", "red blue", "green red blue", "blue . green ? red", "a film it the very was"]
 
+
+@needs_kernels
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=needs_bf16)])
+@pytest.mark.parametrize("name", ["wavenet", "flow"])
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_an_utterance_is_the_same_in_any_company(name: str, precision: Precision, data: st.DataObject) -> None:
+    """At each step any of the utterances go on, up to more than the decoder computes in one block of rows."""
+    model, _ = voice()
+    paddle.assign(paddle.to_tensor([-2.0]), model.head.decoder.last.bias)  # they end at different times
+    own = synthesizer(model, name)
+    texts = data.draw(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=20))
+    with computing(precision):
+        alone = {text: np.concatenate(spoken(own, begun(own, [text]))[0]) for text in set(texts)}
+        going: dict[int, Utterance] = dict(enumerate(begun(own, texts)))
+        sounds: list[list[np.ndarray]] = [[] for _ in texts]
+        with own.context():
+            while going:
+                chosen = data.draw(st.lists(st.sampled_from(sorted(going)), min_size=1, unique=True))
+                for n, (after, sound) in zip(chosen, own.advance([going[n] for n in chosen]), strict=True):
+                    sounds[n].append(sound.get())
+                    going.pop(n)
+                    going |= {} if after is None else {n: after}
+    for text, found in zip(texts, sounds, strict=True):
+        np.testing.assert_array_equal(np.concatenate(found), alone[text])
+
+
+def test_a_stretch_takes_a_bounded_number_of_steps_and_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted where they are computed: steps in the decoder, samples in the sampler."""
     model, task = voice()
-    steps = []
+    own, steps, samples = synthesizer(model, chunk=3), [0], [0]
+    decoder_step, sampler_draw = FrameDecoder.step, Sampler.draw
 
-    def counted(*given: object) -> object:
-        for step in steps_of(*given):  # type: ignore[arg-type]
-            steps.append(1)
-            yield step
+    def counted_step(self, past, texts):  # type: ignore[no-untyped-def]
+        steps[-1] += len(past.position)
+        return decoder_step(self, past, texts)
 
-    monkeypatch.setattr(synthesis, "steps_of", counted)
-    parts = task.spoken(model.ernie, model.head, ids("red blue green red"), 0, chunk=2)
-    next(parts)
-    assert len(steps) == 2 + model.head.bridge.reach
-    assert list(parts)
-    assert len(steps) > 2 + model.head.bridge.reach
+    def counted_draw(self, states, conditioner, noise):  # type: ignore[no-untyped-def]
+        samples[-1] += noise.size
+        return sampler_draw(self, states, conditioner, noise)
+
+    monkeypatch.setattr(FrameDecoder, "step", counted_step)
+    monkeypatch.setattr(Sampler, "draw", counted_draw)
+    going: list[Utterance | None] = list(begun(own, ["red blue", "green red blue"]))
+    with own.context():
+        while any(going):
+            steps.append(0)
+            samples.append(0)
+            going = [after for after, _ in own.advance([utterance for utterance in going if utterance is not None])]
+    assert steps[1] == 2 * (3 + model.head.bridge.reach)  # before the last step is computed there is sound
+    assert max(steps[2:]) == 2 * 3
+    assert max(samples) == samples[1] == 2 * 3 * task.step_samples
+    assert len(steps) > 3
+
+
+def test_what_an_utterance_keeps_does_not_grow() -> None:
+    model, _ = voice()
+    own = synthesizer(model, chunk=2)
+    (utterance,), sizes = begun(own, ["red blue green red"]), []
+    with own.context():
+        while utterance is not None:
+            ((utterance, _),) = own.advance([utterance])
+            if utterance is not None:
+                sizes.append(sum(array.nbytes for array in arrays_of(utterance).values()))
+    kept = 2 * model.head.bridge.reach * 4 * 32  # states on both sides of a step
+    assert len(sizes) > 5
+    assert max(sizes) < sizes[0] + kept
+
+
+def test_an_utterance_that_is_not_finite_ends_alone() -> None:
+    model, _ = voice()
+    own = synthesizer(model)
+    table = model.ernie.embedding.token.weight
+    with paddle.no_grad():
+        table[TOKENIZER.tokens.index("green")] = float("nan")
+    together = begun(own, ["red blue", "green red", "blue"])
+    with own.context():
+        (first, _), (failed, outcome), (last, _) = own.advance(together)
+    assert failed is None
+    assert isinstance(outcome.error, NotFinite)
+    assert first is not None and last is not None
+    for utterance, text in ((first, "red blue"), (last, "blue")):
+        rest, (alone,) = spoken(own, [utterance])[0], spoken(own, begun(own, [text]))
+        np.testing.assert_array_equal(np.concatenate(rest), np.concatenate(alone[1:]))
 
 
 def test_the_seed_determines_the_noise() -> None:
-    model, task = voice()
-    given = model.ernie, model.head, ids("red"), 0
-    first, same, other = (np.concatenate(list(task.spoken(*given, seed=seed))) for seed in (1, 1, 2))
+    model, _ = voice()
+    made = (synthesizer(model, seed=seed) for seed in (1, 1, 2))
+    first, same, other = (np.concatenate(spoken(own, begun(own, ["red"]))[0]) for own in made)
     np.testing.assert_array_equal(first, same)
     assert np.abs(first - other).max() > 0.01
 
@@ -171,14 +301,21 @@ def test_decoding_step_by_step_equals_decoding_at_once() -> None:
     """The decoder gives the same frames for all steps at once, as in training, as step by step."""
     model, task = voice()
     decoder = model.head.decoder
-    text = decoder.read(paddle.to_tensor(normal(4, 32)), ids("red blue"), Layout.of_lengths([4]))
-    before = paddle.to_tensor(normal(1, 9, decoder.frames.weight.shape[1]))
-    whole = decoder(before, text)
-    cache, found = None, []
+    encoded, tokens, layout = paddle.to_tensor(normal(9, 32)), [ids("red blue"), ids("green red blue")], [4, 5]
+    given = encoded, np.concatenate(tokens), Layout.of_lengths(layout)
+    before = normal(2, 9, decoder.frames.weight.shape[1])
+    whole = decoder(paddle.to_tensor(before), decoder.read(*given))
+    texts, past = ReadTexts.of(decoder.read_each(*given)), DecoderPast.of([decoder.beginning] * 2)
+    states, stops, attended = [], [], []
     for step in range(9):
-        step_output, cache = decoder.forward_cached(before[:, step : step + 1], text, cache)
-        found.append(step_output.states.numpy())
-    np.testing.assert_allclose(np.concatenate(found, axis=1), whole.states.numpy(), atol=1e-5)
+        frames = DecoderPast.of([decoder.beginning._replace(frames=own[step]) for own in before]).frames
+        prediction, past = decoder.step(past._replace(frames=frames), texts)
+        states.append(prediction.states)
+        stops.append(prediction.stop_logits)
+        attended.append(prediction.most_attended)
+    np.testing.assert_allclose(np.stack(states, axis=1), whole.states.numpy(), atol=1e-5)
+    np.testing.assert_allclose(np.stack(stops, axis=1), whole.stop_logits.numpy(), atol=1e-5)
+    np.testing.assert_array_equal(np.stack(attended, axis=1), whole.attention.numpy().argmax(-1))
     assert task.voice.reduction * task.features.features == before.shape[2]
 
 

@@ -12,22 +12,31 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ernie.decode.states import BatchState
 from ernie.text.scripts import words_in
 from ernie.text.subword import SentencePiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from inference.incremental_text import CommittedText
-from inference.speaker import TextSpeakerState
 
 TOKENIZER = WordPiece([*SPECIAL_TOKENS, "red", "blue", "don", "t", "s", "##ly", "##s", "'", ",", ".", "!", "猫", "犬"])
-NOTHING = TextSpeakerState(("",), (False,), "")
+
+
+@dataclass(frozen=True)
+class Tokens(BatchState):
+    """The state of another decoder."""
+
+    texts: tuple[str, ...]
+
+
+NOTHING = Tokens(("",))
 WHOLE = 10**9  # decode all tokens again
 
 
 @dataclass(frozen=True, eq=False)
-class Growing(CommittedText[TextSpeakerState]):
+class Growing(CommittedText[Tokens]):
     """Streams of committed text."""
 
-    tokens: TextSpeakerState
+    tokens: Tokens
 
 
 Decode = Callable[[Sequence[int]], str]

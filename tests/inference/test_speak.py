@@ -11,7 +11,10 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toys import COLORS, TOKENIZER, TOYS, tiny_encoder
 from trained import trained
 
@@ -163,7 +166,7 @@ def test_input_that_is_not_text_is_an_error(text: object) -> None:
     speaker = TextSpeaker(TaskModel(tiny_encoder(), TOYS["synthesize"].task))
     with pytest.raises(UserError, match="expected a text, found"):
         list(speaker.speak(text))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="expected a piece of text for each stream, found"):
+    with pytest.raises(UserError, match=r"expected a piece (of text )?for each stream, found"):
         Stream(speaker).push(text)  # type: ignore[arg-type]
 
 
@@ -267,6 +270,94 @@ def test_a_stream_skips_unspeakable_text_with_a_remark_and_continues() -> None:
     rest = np.concatenate([stream.push("blue"), stream.finish()])
     alone = [np.concatenate(list(TextSpeaker(trained_voice()).speak(word))) for word in ("red", "green", "blue")]
     np.testing.assert_array_equal(np.concatenate([first, rest]), np.concatenate(alone))
+
+
+SENTENCES = (
+    "Red blue. ",
+    "Green red. ",
+    "Blue green\n",
+    "Pink. ",
+    "Red green blue red green blue red green blue. ",
+    "blue ",
+)
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_streams_joined_split_and_saved_at_any_point_sound_as_alone(data: st.DataObject) -> None:
+    """Whatever is pushed when, and whatever streams are beside it: the same bit for bit, and as `speak` says it."""
+    speaker = TextSpeaker(Dotted(trained_voice()))
+    texts = data.draw(st.lists(st.lists(st.sampled_from(SENTENCES), max_size=4).map("".join), min_size=1, max_size=5))
+    rest, order, sounds = list(texts), list(range(len(texts))), [np.zeros(0, np.float32)] * len(texts)
+    state = speaker.begin(len(texts))
+    while any(rest) or any(speaker.pending(state)):
+        for n, position in enumerate(order):
+            size = data.draw(st.sampled_from([0, 3, 20, 100])) if rest[position] else 0
+            pieces = [rest[position][:size] if m == n and size else None for m in range(len(order))]
+            state, errors = speaker.accept(state, pieces)
+            assert not any(errors)
+            rest[position] = rest[position][size:]
+        state = speaker.end(state, [not rest[position] for position in order])
+        if data.draw(st.booleans()):
+            moved = data.draw(st.permutations(range(len(order))))
+            parts = [state.select([n]) for n in moved]
+            state, order = parts[0].concat(parts[1:]), [order[n] for n in moved]
+        if data.draw(st.booleans()):
+            state = TextSpeakerState.from_arrays(state.arrays())
+        state, outcomes = speaker.step(state)
+        for position, outcome in zip(order, outcomes, strict=True):
+            sounds[position] = np.concatenate([sounds[position], outcome.get()])
+    for text, sound in zip(texts, sounds, strict=True):
+        alone = Stream(speaker)
+        np.testing.assert_array_equal(sound, np.concatenate([alone.push(text), alone.finish()]))
+        if text and not speaker.problem(text):
+            np.testing.assert_array_equal(sound, np.concatenate(list(speaker.speak(text))))
+
+
+def test_a_state_in_the_middle_of_a_word_is_continued_by_another_speaker(tmp_path: Path) -> None:
+    first, second = (TextSpeaker(trained_voice()) for _ in range(2))
+    first._synthesizer._chunk = 2
+    state, _ = first.accept(first.begin(), ["red blue green\n"])
+    state, (begun,) = first.step(state)
+    save_state(state, tmp_path / "state.npz")
+    state, rest = second.finish(load_state(second, tmp_path / "state.npz"))
+    assert 0 < len(begun.get()) < len(rest[0])
+    wanted = np.concatenate(list(second.speak("red blue green")))
+    np.testing.assert_array_equal(np.concatenate([begun.get(), *rest]), wanted)
+    with pytest.raises(UserError, match="begun with the vocoder wavenet, seed 0, and this speaker has wavenet, seed 1"):
+        TextSpeaker(trained_voice(), seed=1).step(load_state(second, tmp_path / "state.npz"))
+
+
+def test_a_stream_that_is_not_finite_is_over_and_harms_no_other() -> None:
+    model = deepcopy(trained_voice())
+    with paddle.no_grad():
+        model.ernie.embedding.token.weight[TOKENIZER.tokens.index("green")] = float("nan")
+    speaker = TextSpeaker(model)
+    state, _ = speaker.accept(speaker.begin(3), ["red blue\n", "green\nred\n", "blue\n"])
+    state, outcomes = speaker.step(state)
+    for n, text in ((0, "red blue"), (2, "blue")):
+        np.testing.assert_array_equal(outcomes[n].get(), np.concatenate(list(speaker.speak(text))))
+    assert isinstance(outcomes[1].error, NotFinite)
+    assert outcomes[1].error.stream == 1
+    assert speaker.pending(state) == [False, False, False]
+    _, errors = speaker.accept(state, ["red\n", "red\n", None])
+    assert errors[0] is errors[2] is None
+    assert "the text of this stream is over" in str(errors[1])
+
+
+def test_an_unspeakable_piece_is_an_error_of_its_stream_and_a_sentence_a_note() -> None:
+    speaker = TextSpeaker(trained_voice())
+    state, errors = speaker.accept(speaker.begin(2), [3, "pink\nred\n"])  # type: ignore[list-item]
+    assert "expected a piece of text for each stream, found 3" in str(errors[0])
+    assert errors[0] is not None and errors[0].stream == 0
+    assert errors[1] is None
+    assert state.select([0]) == speaker.begin()
+    _, (nothing, outcome) = speaker.step(state)
+    assert nothing.get().size == 0
+    np.testing.assert_array_equal(outcome.get(), np.concatenate(list(speaker.speak("red"))))
+    (note,) = outcome.notes
+    assert (note.stream, note.text[:16]) == (1, "left out: 'pink'")
 
 
 class Dotted(TaskModel):

@@ -39,9 +39,8 @@ def wavenet(
     array = (DilatedLayer * len(structures))(*structures)
     network = WaveNet(len(structures), array, outs, *(weight.data_ptr() for weight in ends))
     outputs = empty([N, S - sum(map(_shift, structures)), outs])
-    rows = (_Rows(samples_NS.unsqueeze(-1)), _Rows(conditioner_NAH, A - S), _Rows(outputs))
-    for n in range(N):
-        loaded().call("wavenet", byref(network), S, *(of_tensor.address(n) for of_tensor in rows))
+    addresses = (tensor.data_ptr() for tensor in (samples_NS, conditioner_NAH, outputs))
+    loaded().call("wavenet", byref(network), N, S, A, *addresses)
     return outputs
 
 

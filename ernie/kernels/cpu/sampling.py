@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 def draw(
     network: Network,
-    rows: Sequence[np.ndarray],
-    conditioning_SLC: np.ndarray,
-    last: float,
-    noise_S: np.ndarray | None,
-    samples_S: np.ndarray,
+    rows: Sequence[Sequence[np.ndarray]],
+    conditioning_NSLC: np.ndarray,
+    last_N: np.ndarray,
+    noise_NS: np.ndarray | None,
+    samples_NS: np.ndarray,
 ) -> None:
     """As ernie.kernels.sampling.reference."""
     _, loudness, *weights = network
@@ -29,13 +29,15 @@ def draw(
     weights = [_contiguous(weight) for weight in weights]
     L, C = network.residual_bias.shape
     shape = SampleNetwork(L, C, network.taps, loudness, dilations.ctypes.data, *(w.ctypes.data for w in weights))
-    addresses = (ctypes.c_void_p * L)(*(layer_rows.ctypes.data for layer_rows in rows))  # written in place
-    conditioning, noise = _contiguous(conditioning_SLC), None if noise_S is None else _contiguous(noise_S)
+    (N, S), layers = samples_NS.shape, [layer_rows.ctypes.data for own in rows for layer_rows in own]
+    addresses = (ctypes.c_void_p * (N * L))(*layers)  # written in place
+    last, conditioning = _contiguous(last_N), _contiguous(conditioning_NSLC)
+    noise = None if noise_NS is None else _contiguous(noise_NS)
     loaded().call(
         "draw",
         byref(shape),
-        *(len(samples_S), last, conditioning.ctypes.data, None if noise is None else noise.ctypes.data),
-        *(addresses, samples_S.ctypes.data),
+        *(N, S, last.ctypes.data, conditioning.ctypes.data, None if noise is None else noise.ctypes.data),
+        *(addresses, samples_NS.ctypes.data),
     )
 
 

@@ -101,8 +101,8 @@ void test_layer(const Library& library, long N, long P, long R, long C, long tap
     expect("gradient of x", grad_x.data(), d_x, 1e-5);
 }
 
-void test_wavenet(const Library& library, long R, long C, long taps, long H, long K, long O, const std::vector<long>& dilations) {
-    begin("WaveNet, %ld rows, %ld channels, %ld taps, %ld features, %ld skips, %ld outputs", R, C, taps, H, K, O);
+void test_wavenet(const Library& library, long N, long R, long C, long taps, long H, long K, long O, const std::vector<long>& dilations) {
+    begin("WaveNet, %ld times %ld rows, %ld channels, %ld taps, %ld features, %ld skips, %ld outputs", N, R, C, taps, H, K, O);
     std::deque<Layer> layers;
     std::vector<GatedLayer> given;
     long S = R;
@@ -111,34 +111,39 @@ void test_wavenet(const Library& library, long R, long C, long taps, long H, lon
         given.push_back(layers.back().given());
         S += layers.back().shift();
     }
-    Array<float> samples(S), conditioner(S * H), first(C), first_bias(C), inner(K * K), inner_bias(K), out(K * O), out_bias(O), outputs(R * O);
+    const long A = S + N - 1;  // rows of the conditioner, of which the last matter
+    Array<float> samples(N * S), conditioner(N * A * H), first(C), first_bias(C), inner(K * K), inner_bias(K), out(K * O), out_bias(O);
+    Array<float> outputs(N * R * O);
     const Doubles w = fill(samples), c = fill(conditioner), f = fill(first), fb = fill(first_bias), in = fill(inner, 0.3), ib = fill(inner_bias);
     const Doubles o = fill(out, 0.3), ob = fill(out_bias);
-    Doubles x, sums(R * K), wanted;
-    for (long i = 0; i < S; i++)
-        for (long j = 0; j < C; j++) x.push_back(w[i] * f[j] + fb[j]);
-    long rows = S;
-    for (const Layer& layer : layers) {
-        rows -= layer.shift();
-        Doubles next;
-        for (long p = 0; p < rows; p++) {
-            const Doubles u = layer.gates(x.data(), c.data() + (S - rows) * H, p);
-            if (p >= rows - R) layer.add_output(u.data(), &sums[(p - (rows - R)) * K]);
-            const Doubles y = layer.next(u.data(), &x[(p + layer.shift()) * C]);
-            next.insert(next.end(), y.begin(), y.end());
+    Doubles wanted;
+    for (long n = 0; n < N; n++) {
+        Doubles x, sums(R * K);
+        for (long i = 0; i < S; i++)
+            for (long j = 0; j < C; j++) x.push_back(w[n * S + i] * f[j] + fb[j]);
+        long rows = S;
+        for (const Layer& layer : layers) {
+            rows -= layer.shift();
+            Doubles next;
+            for (long p = 0; p < rows; p++) {
+                const Doubles u = layer.gates(x.data(), c.data() + (n * A + A - rows) * H, p);
+                if (p >= rows - R) layer.add_output(u.data(), &sums[(p - (rows - R)) * K]);
+                const Doubles y = layer.next(u.data(), &x[(p + layer.shift()) * C]);
+                next.insert(next.end(), y.begin(), y.end());
+            }
+            x = next;
         }
-        x = next;
-    }
-    for (long i = 0; i < R; i++) {
-        Doubles hidden = ib, y = ob;
-        for (long k = 0; k < K; k++)
-            for (long j = 0; j < K; j++) hidden[j] += std::max(0.0, sums[i * K + k]) * in[k * K + j];
-        for (long k = 0; k < K; k++)
-            for (long j = 0; j < O; j++) y[j] += std::max(0.0, hidden[k]) * o[k * O + j];
-        wanted.insert(wanted.end(), y.begin(), y.end());
+        for (long i = 0; i < R; i++) {
+            Doubles hidden = ib, y = ob;
+            for (long k = 0; k < K; k++)
+                for (long j = 0; j < K; j++) hidden[j] += std::max(0.0, sums[i * K + k]) * in[k * K + j];
+            for (long k = 0; k < K; k++)
+                for (long j = 0; j < O; j++) y[j] += std::max(0.0, hidden[k]) * o[k * O + j];
+            wanted.insert(wanted.end(), y.begin(), y.end());
+        }
     }
     const ernie::WaveNet net{long(given.size()), given.data(), O, first, first_bias, inner, inner_bias, out, out_bias};
-    succeeds(library.call("wavenet", &net, S, (const float*)samples, (const float*)conditioner, outputs.data()));
+    succeeds(library.call("wavenet", &net, N, S, A, (const float*)samples, (const float*)conditioner, outputs.data()));
     expect("outputs", outputs.data(), wanted, 1e-5);
 }
 
@@ -152,9 +157,9 @@ void test_dilated(const Library& library) {
     test_layer(library, 3, 131, 131, 16, 3, 4, 16, 1, false);
     test_layer(library, 1, 97, 20, 33, 2, 17, 40, 30, true);
     test_layer(library, 2, 500, 300, 24, 3, 8, 7, 200, false);
-    test_wavenet(library, 1, 1, 1, 1, 1, 1, {1});
-    test_wavenet(library, 100, 20, 3, 5, 11, 2, {1, 2, 4});
-    test_wavenet(library, 777, 32, 2, 7, 32, 2, {1, 64, 3});
+    test_wavenet(library, 1, 1, 1, 1, 1, 1, 1, {1});
+    test_wavenet(library, 3, 100, 20, 3, 5, 11, 2, {1, 2, 4});
+    test_wavenet(library, 2, 777, 32, 2, 7, 32, 2, {1, 64, 3});
 }
 
 template void test_dilated<float>(const Library&);

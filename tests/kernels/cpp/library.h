@@ -52,4 +52,6 @@ void test_recurrent(const Library&);
 template <class E>
 void test_sampling(const Library&);
 template <class E>
+void test_gaussian(const Library&);
+template <class E>
 void test_stack(const Library&);

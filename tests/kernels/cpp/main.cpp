@@ -26,6 +26,7 @@ void test_all(const Library& library, const char* path) {
     test_dilated<E>(library);
     test_recurrent<E>(library);
     test_sampling<E>(library);
+    test_gaussian<E>(library);
     if (!std::strstr(path, "avx2")) test_stack<E>(library);  // which uses oneDNN there
 }
 

@@ -11,6 +11,7 @@
 #include "dilated.h"
 #include "embedding.h"
 #include "fingerprint.h"
+#include "gaussian.h"
 #include "inference.h"
 #include "layer.h"
 #include "onednn_objects.h"
@@ -175,12 +176,16 @@ EXPORT const char* ernie_gru_backward(const Recurrence* r, const float* U, const
                                       float* dadded, float* dbegin) {
     return guarded([&] { gru_backward(*r, U, h, kept, grad, dx, dadded, dbegin); });
 }
-EXPORT const char* ernie_draw(const Network* network, long S, float last, const float* conditioning, const float* noise, float* const* rows,
-                              float* samples) {
-    return guarded([&] { draw(*network, S, last, conditioning, noise, rows, samples); });
+EXPORT const char* ernie_draw(const Network* network, long N, long S, const float* last, const float* conditioning, const float* noise,
+                              float* const* rows, float* samples) {
+    return guarded([&] { draw(*network, N, S, last, conditioning, noise, rows, samples); });
 }
-EXPORT const char* ernie_wavenet(const WaveNet* net, long S, const float* samples, const float* conditioner, float* outputs) {
-    return guarded([&] { wavenet(*net, S, samples, conditioner, outputs); });
+EXPORT const char* ernie_wavenet(const WaveNet* net, long N, long S, long A, const float* samples, const float* conditioner, float* outputs) {
+    return guarded([&] { wavenet(*net, N, S, A, samples, conditioner, outputs); });
+}
+EXPORT const char* ernie_gaussian_attention(long N, const int64_t* offsets, long D, const float* positions, const float* precisions,
+                                            const float* middles, const float* values, float* attended, int64_t* most) {
+    return guarded([&] { gaussian_attention(N, offsets, D, positions, precisions, middles, values, attended, most); });
 }
 EXPORT const char* ernie_column_sum(int low, const void* x, long T, long D, float* sum) {
     return guarded([&] { IN_TYPE(low, column_sum<E>((const E*)x, T, D, D, sum)) });

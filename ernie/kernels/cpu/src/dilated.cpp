@@ -218,8 +218,8 @@ void gated_backward(const GatedLayer& of, long N, long S, long R, const float* i
     }
 }
 
-void wavenet(const WaveNet& net, long S, const float* samples, const float* conditioner, float* outputs) {
-    const long C = net.layer->channels, K = net.layer->skips, O = net.outputs;
+void wavenet(const WaveNet& net, long N, long S, long A, const float* samples, const float* conditioner, float* outputs) {
+    const long C = net.layer->channels, H = net.layer->features, K = net.layer->skips, O = net.outputs;
     std::vector<Forward> layers;
     long R = S;
     for (long l = 0; l < net.layers; l++) layers.emplace_back(net.layer[l]), R -= net.layer[l].shift();
@@ -231,32 +231,34 @@ void wavenet(const WaveNet& net, long S, const float* samples, const float* cond
         Tile tile(*net.layer);
         std::vector<float> hidden(TILE * inner.W), last(TILE * out.W);
         float *now = vectors.get(), *next = now + S * C;
+        for (long n = 0; n < N; n++) {  // one after the other: the vectors of one stay in the cache
 #pragma omp for schedule(static)
-        for (long s = 0; s < S; s++)
-            for (long c = 0; c < C; c += LANES) {
-                const Mask m = first(C - c);
-                store(now + s * C + c, fma(all(samples[s]), load(net.first + c, m), load(net.first_bias + c, m)), m);
+            for (long s = 0; s < S; s++)
+                for (long c = 0; c < C; c += LANES) {
+                    const Mask m = first(C - c);
+                    store(now + s * C + c, fma(all(samples[n * S + s]), load(net.first + c, m), load(net.first_bias + c, m)), m);
+                }
+            long P = S;
+            for (const Forward& layer : layers) {
+                P -= layer.of.shift();
+                const float* const given = conditioner + (n * A + A - P) * H;
+                float* const to = layer.of.residual ? next : nullptr;
+#pragma omp for schedule(static)
+                for (long t = 0; t < tiles(P); t++)
+                    forward_tile(layer, tile, t * TILE, P, R, now, given, &layer != layers.data(), nullptr, to, sums);
+                std::swap(now, next);
             }
-        long P = S;
-        for (const Forward& layer : layers) {
-            P -= layer.of.shift();
-            const float* const given = conditioner + (S - P) * layer.of.features;
-            float* const to = layer.of.residual ? next : nullptr;
 #pragma omp for schedule(static)
-            for (long t = 0; t < tiles(P); t++)
-                forward_tile(layer, tile, t * TILE, P, R, now, given, &layer != layers.data(), nullptr, to, sums);
-            std::swap(now, next);
-        }
-#pragma omp for schedule(static)
-        for (long t = 0; t < tiles(R); t++) {
-            const long from = t * TILE, rows = std::min(TILE, R - from);
-            rectify(sums + from * K, rows * K);
-            repeat(inner_bias, rows, hidden.data());
-            inner.multiply(sums + from * K, K, rows, hidden.data(), true);
-            rectify(hidden.data(), rows * inner.W);
-            repeat(out_bias, rows, last.data());
-            out.multiply(hidden.data(), inner.W, rows, last.data(), true);
-            for (long i = 0; i < rows; i++) std::copy_n(last.data() + i * out.W, O, outputs + (from + i) * O);
+            for (long t = 0; t < tiles(R); t++) {
+                const long from = t * TILE, rows = std::min(TILE, R - from);
+                rectify(sums + from * K, rows * K);
+                repeat(inner_bias, rows, hidden.data());
+                inner.multiply(sums + from * K, K, rows, hidden.data(), true);
+                rectify(hidden.data(), rows * inner.W);
+                repeat(out_bias, rows, last.data());
+                out.multiply(hidden.data(), inner.W, rows, last.data(), true);
+                for (long i = 0; i < rows; i++) std::copy_n(last.data() + i * out.W, O, outputs + (n * R + from + i) * O);
+            }
         }
     }
 }

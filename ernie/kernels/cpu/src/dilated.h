@@ -34,7 +34,8 @@ struct WaveNet {
     const float *first, *first_bias, *inner, *inner_bias, *out, *out_bias;
 };
 
-// The outputs (R, O) of the last R of S samples (S,), whose conditioner is (S, H), without what gradients need.
-void wavenet(const WaveNet&, long S, const float* samples, const float* conditioner, float* outputs);
+// The outputs (N, R, O) of the last R of S samples (N, S), whose conditioner is the last S rows of each of (N, A, H), without
+// what gradients need.
+void wavenet(const WaveNet&, long N, long S, long A, const float* samples, const float* conditioner, float* outputs);
 
 }  // namespace ernie

@@ -1,6 +1,7 @@
 // Autoregressive sampling from a WaveNet: Ping et al. (2019), arXiv 1807.07281, section 3.
 //
-// One thread: a sample takes some microseconds, too short for others to help.  The weights stay in the core's cache.
+// One thread for a group of sounds: a sample takes some microseconds, too short for others to help.  The weights stay in the
+// core's cache, and are read once for a sample of every sound of the group.
 #pragma once
 #include <cstdint>
 
@@ -17,9 +18,10 @@ struct Network {
     const float *first, *mix, *skip_residual, *residual_bias, *inner, *inner_bias, *out, *out_bias;
 };
 
-// Draws S samples that follow `last` with `noise` (S,) or, if that is null, processes those in `samples`.  `rows` are the
-// vectors of each layer ((taps - 1) dilation + S, C), of which those before the samples are given, and `conditioning`
-// (S, L, 2 C) is what the conditioner adds to each product.
-void draw(const Network&, long S, float last, const float* conditioning, const float* noise, float* const* rows, float* samples);
+// Draws S samples of each of N sounds that follow `last` (N,) with `noise` (N, S) or, if that is null, processes those in
+// `samples`.  `rows` are for each sound the vectors of each layer ((taps - 1) dilation + S, C), of which those before the
+// samples are given, and `conditioning` (N, S, L, 2 C) is what the conditioner adds to each product.  What is drawn for a sound
+// depends on no other.
+void draw(const Network&, long N, long S, const float* last, const float* conditioning, const float* noise, float* const* rows, float* samples);
 
 }  // namespace ernie
