@@ -78,8 +78,8 @@ def _completed(plain: dict[str, Any]) -> dict[str, Any]:
     if "texts" in plain:
         plain.setdefault("ended", [False] * len(plain["texts"]))
         plain.setdefault("model", "")
-        nothing = len(plain["texts"])
-        plain |= {"queues": [[]] * nothing, "utterances": [None] * nothing, "vocoder": ""}
+        count = len(plain["texts"])
+        plain |= {"queues": [[]] * count, "utterances": [None] * count, "vocoder": ""}
     if "committed" in plain:
         plain = _completed_text(plain)
     return plain

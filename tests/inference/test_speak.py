@@ -315,9 +315,21 @@ def test_streams_joined_split_and_saved_at_any_point_sound_as_alone(data: st.Dat
             np.testing.assert_array_equal(sound, np.concatenate(list(speaker.speak(text))))
 
 
+def test_the_next_utterance_of_a_stream_begins_in_the_step_after_the_last_one() -> None:
+    speaker = TextSpeaker(Dotted(trained_voice()))
+    state, _ = speaker.accept(speaker.begin(), ["red blue\ngreen\n"])
+    lengths = []
+    while any(speaker.pending(state)):
+        state, (outcome,) = speaker.step(state)
+        lengths.append(len(outcome.get()))
+    assert 0 not in lengths
+    alone = [[len(piece) for piece in speaker.speak(text)] for text in ("red blue", "green")]
+    assert lengths == alone[0] + alone[1]
+    assert len(alone[0]) > 1
+
+
 def test_a_state_in_the_middle_of_a_word_is_continued_by_another_speaker(tmp_path: Path) -> None:
-    first, second = (TextSpeaker(trained_voice()) for _ in range(2))
-    first._synthesizer._chunk = 2
+    first, second = TextSpeaker(Dotted(trained_voice())), TextSpeaker(trained_voice())
     state, _ = first.accept(first.begin(), ["red blue green\n"])
     state, (begun,) = first.step(state)
     save_state(state, tmp_path / "state.npz")
@@ -371,6 +383,11 @@ class Dotted(TaskModel):
 
 
 class Undotted(Synthesize):
+    """It makes stretches of three steps, a few of each utterance."""
+
+    def synthesizer(self, *given, **options):  # type: ignore[no-untyped-def]
+        return super().synthesizer(*given, **options | {"chunk": 3})
+
     def text_example(self, row, tokenizer):  # type: ignore[no-untyped-def]
         return super().text_example(Row({"text": row["text"].replace(".", "")}), tokenizer)
 
