@@ -536,6 +536,24 @@ def synthesis_likelihood(records: Records) -> Rows:
     return [["", "nats per sample"], *rows]
 
 
+def speaking(records: Records) -> Rows:
+    """Many streams at once beside one after another: sound made, and when the first of it is there."""
+    rows = [
+        ["vocoder, streams", "seconds of sound made in a second", "the first sound after, mean", "of the last stream"]
+    ]
+    for vocoder in ("wavenet", "flow"):
+        record = read_record(records.file(f"{vocoder}.json"))
+        for side in ("at once", "one after another"):
+            made, mean, last = (statistics.median(record[side][name]) for name in record[side])
+            rows.append([f"`{vocoder}`, {record['streams']} {side}", f"{made:.1f}", f"{mean:.2f} s", f"{last:.2f} s"])
+        times = [
+            a / b for a, b in zip(*(record[side]["sound/s"] for side in ("at once", "one after another")), strict=True)
+        ]
+        low, middle, high = statistics.quantiles(times, n=4)
+        rows.append([f"`{vocoder}`, in the same turn", f"{middle:.2f} times ({low:.2f} to {high:.2f})", "", ""])
+    return rows
+
+
 # A loop of one's own
 
 
@@ -625,4 +643,5 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "synthesis": ("synthesis/epochs-24-8", synthesis),
     "synthesis-likelihood": ("synthesis/epochs-24-8", synthesis_likelihood),
     "plain-loop": ("plain-loop", plain_loop),
+    "speaking": ("speaking", speaking),
 }
