@@ -271,6 +271,7 @@ def test_what_an_utterance_keeps_does_not_grow() -> None:
     assert max(sizes) < sizes[0] + kept
 
 
+@needs_kernels
 def test_an_utterance_that_is_not_finite_ends_alone() -> None:
     model, _ = voice()
     own = synthesizer(model)
