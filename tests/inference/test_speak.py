@@ -215,6 +215,7 @@ def test_text_without_capitals_or_marks_is_spoken_in_parts_that_the_voice_can_sp
     np.testing.assert_array_equal(np.concatenate(list(speaker.speak(" ".join(colors)))), wanted)
 
 
+@needs_kernels
 def test_states_are_split_merged_and_saved(tmp_path: Path) -> None:
     speaker = TextSpeaker(Dotted(trained_voice()))
     state, _ = speaker.push(speaker.begin(2), ["red ", "green "])
