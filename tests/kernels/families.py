@@ -132,13 +132,14 @@ def run_adamw() -> Results:
 
 
 def run_sampling() -> Results:
-    C, S, dilations = 24, 12, (1, 2)
+    C, N, S, dilations = 24, 3, 12, (1, 2)
     shapes = ((2, C), (2, 2 * C, 2 * C), (2, C, 2 * C), (2, C), (C, C), (C,), (C, 2), (2,))
     weights = [weight / np.float32(np.sqrt(2 * C)) for weight in normal(*shapes)]
-    conditioning, noise, *rows = normal((S, 2, 2 * C), (S,), *((dilation + S, C) for dilation in dilations))
-    samples = np.empty(S, np.float32)
-    draw(Network(dilations, 0.25, *weights), rows, conditioning, 0.1, noise, samples)
-    return [samples, *rows]
+    conditioning, noise = normal((N, S, 2, 2 * C), (N, S))
+    rows = [normal(*((dilation + S, C) for dilation in dilations)) for _ in range(N)]
+    samples = np.empty((N, S), np.float32)
+    draw(Network(dilations, 0.25, *weights), rows, conditioning, np.full(N, 0.1, np.float32), noise, samples)
+    return [samples, *(layer for own in rows for layer in own)]
 
 
 FAMILIES: dict[str, Callable[[], Results]] = {

@@ -61,15 +61,15 @@ def of_layers(layers: list[GatedLayer], dilations: tuple[int, ...]) -> Tensor:
 
 
 def drawn(**replaced: object) -> None:
-    """Sample with a WaveNet of one layer, 4 channels and 2 taps, some arguments replaced."""
+    """Sample one sound with a WaveNet of one layer, 4 channels and 2 taps, some arguments replaced."""
     network = Network((2,), 1.0, *(np.zeros(shape, np.float32) for shape in NETWORK.values()))
     arguments: dict[str, object] = {
         "network": network,
-        "rows": [np.zeros((2 + 5, 4), np.float32)],
-        "conditioning_SLC": np.zeros((5, 1, 8), np.float32),
-        "last": 0.0,
-        "noise_S": np.zeros(5, np.float32),
-        "samples_S": np.zeros(5, np.float32),
+        "rows": [[np.zeros((2 + 5, 4), np.float32)]],
+        "conditioning_NSLC": np.zeros((1, 5, 1, 8), np.float32),
+        "last_N": np.zeros(1, np.float32),
+        "noise_NS": np.zeros((1, 5), np.float32),
+        "samples_NS": np.zeros((1, 5), np.float32),
     }
     if "mix" in replaced:
         replaced["network"] = network._replace(mix=replaced.pop("mix"))  # type: ignore[arg-type]
@@ -156,13 +156,18 @@ def zeros(*shape: int, dtype: str = "float32") -> np.ndarray:
         (lambda: of_layers([INNER_LAYER, LAST_LAYER], (1,)), "expected a number of at least 1 for each of 2 layers"),
         (lambda: of_layers([], ()), "expected a number of at least 1 for each of 0 layers"),
         (lambda: drawn(mix=zeros(1, 8, 7)), r"network.mix has the shape \(1, 8, 7\): expected \(1, 8, 8\)"),
-        (lambda: drawn(rows=[zeros(6, 4)]), r"rows\[0\] has the shape \(6, 4\): expected \(7, 4\)"),
-        (lambda: drawn(rows=[zeros(7, 4)] * 2), "rows of 2 layers: expected 1"),
-        (lambda: drawn(rows=[zeros(7, 4, dtype="float64")]), r"rows\[0\]: expected a contiguous array of float32"),
-        (lambda: drawn(rows=[zeros(7, 8)[:, ::2]]), r"rows\[0\]: expected a contiguous array"),
-        (lambda: drawn(samples_S=zeros(10)[::2]), "samples: expected a contiguous array"),
-        (lambda: drawn(conditioning_SLC=zeros(4, 1, 8)), "conditioning has the shape"),
-        (lambda: drawn(noise_S=zeros(4)), "noise has the shape"),
+        (lambda: drawn(rows=[[zeros(6, 4)]]), r"rows\[0\]\[0\] has the shape \(6, 4\): expected \(7, 4\)"),
+        (lambda: drawn(rows=[[zeros(7, 4)] * 2]), r"rows\[0\] of 2 layers: expected 1"),
+        (lambda: drawn(rows=[[zeros(7, 4)]] * 2), "rows of 2 sounds: expected 1"),
+        (
+            lambda: drawn(rows=[[zeros(7, 4, dtype="float64")]]),
+            r"rows\[0\]\[0\]: expected a contiguous array of float32",
+        ),
+        (lambda: drawn(rows=[[zeros(7, 8)[:, ::2]]]), r"rows\[0\]\[0\]: expected a contiguous array"),
+        (lambda: drawn(samples_NS=zeros(1, 10)[:, ::2]), "samples: expected a contiguous array"),
+        (lambda: drawn(conditioning_NSLC=zeros(1, 4, 1, 8)), "conditioning has the shape"),
+        (lambda: drawn(last_N=zeros(2)), "last has the shape"),
+        (lambda: drawn(noise_NS=zeros(1, 4)), "noise has the shape"),
         (lambda: stepped([T, D], [T]), r"moment1 has the shape \(8,\): expected \(8, 6\), the weight's"),
         (lambda: stepped([T], [T, D]), r"gradient has the shape \(8,\): expected \(8, 6\), the weight's"),
         (lambda: linear(X, ones([D, 4]), ones([4]), "tanh"), "activation: 'tanh': expected one of none, gelu, relu"),

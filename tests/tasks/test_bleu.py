@@ -160,4 +160,4 @@ def test_a_tokenizer_whose_package_is_missing_is_named_before_training() -> None
 def test_a_finished_model_can_be_scored_with_another_tokenizer() -> None:
     task = Translate().decoding_with({"bleu_tokenizer": "char"}, TOKENIZER)
     assert "tok:char" in task.signatures([Row({"target": "a cat"})])["bleu"]
-    assert task.measure("bleu")(["rote"], ["rote"]) == 1
+    assert task.metric("bleu")(["rote"], ["rote"]) == 1

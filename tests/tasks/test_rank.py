@@ -18,7 +18,7 @@ def test_whitespace_around_a_label_is_ignored() -> None:
 
 @pytest.mark.parametrize("label", [1, 1.0, True, "1.0", "True"])
 def test_relevance_may_be_a_fraction_or_a_truth_value_as_tables_have_it(label: object) -> None:
-    assert Rank().target(Row({"label": label})) == 1
+    assert Rank().sample_target(Row({"label": label})) == 1
 
 
 def test_a_split_whose_rows_are_all_relevant_or_all_not_is_remarked_on() -> None:
