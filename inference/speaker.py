@@ -69,7 +69,7 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
         check_seed(seed)
         model.eval()  # dropout would still be on in a model that was just trained
         self.rate = task.features.sample_rate
-        self._model, self._task, self._seed = model, task, seed
+        self._task, self._seed = task, seed
         self._vocoder = vocoder or task.vocoder
         self._noted: set[str] = set()  # what has been said about texts
 
@@ -169,7 +169,7 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
     @contextmanager
     def context(self) -> Iterator[None]:
         """Compute in the precision of the model."""
-        with self._model.computing(), self._synthesizer.context():
+        with self.model.computing(), self._synthesizer.context():
             yield
 
     def advance(
@@ -231,7 +231,7 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
 
     def _tokenize(self, text: str) -> tuple[np.ndarray, list[str]]:
         """Return the tokens of a text, and remarks on it.  Raises UserError for a text that cannot be spoken."""
-        task, tokenizer = self._task, self._model.tokenizer
+        task, tokenizer = self._task, self.model.tokenizer
         row = Row({task.text: text})
         example = task.text_example(row, tokenizer)
         (sample,) = example.samples
@@ -248,7 +248,7 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
     def _fits(self, text: str) -> bool:
         """Whether a text has no more tokens than the voice was trained on."""
         try:
-            return not self._task.text_example(Row({self._task.text: text}), self._model.tokenizer).cut
+            return not self._task.text_example(Row({self._task.text: text}), self.model.tokenizer).cut
         except UserError:  # its characters cannot be spoken, whatever its length
             return True
 
@@ -276,10 +276,10 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
 
     @cached_property
     def _synthesizer(self) -> Synthesizer:
-        model = self._model
+        model = self.model
         given = model.ernie, model.head, model.task_id
         return self._task.synthesizer(*given, vocoder=self._vocoder, seed=self._seed)
 
     @cached_property
     def _identity(self) -> str:
-        return identity(self._model.ernie, self._model.head)
+        return identity(self.model.ernie, self.model.head)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import paddle.nn.functional as F
 
 from ernie.data.batch import pack
 from ernie.data.document import Sample
@@ -59,22 +60,21 @@ def fill_masks(model: ErnieModel, texts: Sequence[str], top: int = 5) -> list[Ou
     batch = pack([sample for _, sample in prepared.values()])
     with evaluating(model):
         hidden_TD = model.encode_packed(batch, head.task_id)
-        logits_PV = to_numpy(head(hidden_TD, np.flatnonzero(batch.ids == tokenizer.mask_id)))
+        logits_PV = head(hidden_TD, np.flatnonzero(batch.ids == tokenizer.mask_id))
+        probabilities_PV = to_numpy(F.softmax(logits_PV))
     first = 0
     for row, (parts, _) in prepared.items():
-        own_PV = logits_PV[first : first + len(parts) // 2]
+        own_PV = probabilities_PV[first : first + len(parts) // 2]
         first += len(own_PV)
         outcomes[row] = _outcome(tokenizer, parts, own_PV, top, row)
     return outcomes
 
 
 def _outcome(
-    tokenizer: Tokenizer, parts: Sequence[str], logits_PV: np.ndarray, top: int, row: int
+    tokenizer: Tokenizer, parts: Sequence[str], probabilities_PV: np.ndarray, top: int, row: int
 ) -> Outcome[list[list[Filled]]]:
-    if not np.isfinite(logits_PV).all():
+    if not np.isfinite(probabilities_PV).all():
         return Outcome(error=NotFinite(NOT_FINITE, row=row))
-    powers_PV = np.exp(logits_PV - logits_PV.max(1, keepdims=True))
-    probabilities_PV = powers_PV / powers_PV.sum(1, keepdims=True)
     return Outcome([_candidates(tokenizer, parts, 2 * i + 1, row_V, top) for i, row_V in enumerate(probabilities_PV)])
 
 

@@ -39,13 +39,17 @@ def encode(
     prompt: str | None,
 ) -> np.ndarray:
     """See `ErnieModel.encode`."""
-    outcomes = encode_each(model, texts, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
-    vectors = [outcome.get() for outcome in outcomes]
-    if cut := sum(len(outcome.notes) for outcome in outcomes):
-        many = f"{cut} of {len(vectors)} texts have {_limit(model, max_len)[1]}"
+    encoding = _Encoding.of(model, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
+    prepared = encoding.samples(texts)
+    samples = [outcome.get() for outcome in prepared]
+    if cut := sum(len(outcome.notes) for outcome in prepared):
+        many = f"{cut} of {len(samples)} texts have {encoding.more}"
         # Points at the caller of ErnieModel.encode.
         warnings.warn(f"encode: {many}; their ends were cut off", Remark, stacklevel=3)
-    return np.stack(vectors) if vectors else _no_vectors(model, pooling)
+    vectors_ND = encoding.vectors(samples)
+    for row in np.flatnonzero(~_are_finite(vectors_ND)):
+        raise _not_finite(int(row))
+    return vectors_ND
 
 
 def encode_each(
@@ -62,49 +66,24 @@ def encode_each(
 
     The arguments are those of `ErnieModel.encode`.  Raises UserError for settings that do not fit the model.
     """
-    config = model.sentence_config or SentenceConfig()
-    if config.unsupported and pooling is None:
-        raise UserError(
-            f"encode: the vectors of this model for sentences cannot be computed here: {config.unsupported}. "
-            "pooling='mean' and the like give its encoder's own"
-        )
-    poolings = config.pooling if pooling is None else check_pooling(pooling)
-    check_count("batch_tokens", batch_tokens, 1)
-    tokenizer, text_before = tokenizer_of(model), config.prompt(prompt_name, prompt)
-    longest, more = _limit(model, max_len)
-    prepared = _Preparation(tokenizer, longest, text_before, config.lowercase, more).outcomes(texts)
-    places = [place for place, outcome in enumerate(prepared) if outcome.value is not None]
-    samples = [prepared[place].get() for place in places]
-    # [CLS] is left out of the pooling together with the prompt.
-    skip = 0 if config.include_prompt or not text_before else 1 + len(tokenizer.encode(text_before).ids)
-    vectors_ND = np.empty((len(samples), model.config.hidden_size * len(poolings)), np.float32)
-    with evaluating(model):
-        for indices in plan_by_length([len(sample) for sample in samples], batch_tokens):
-            batch = pack([samples[i] for i in indices])
-            hidden_TD = model.encode_packed(batch)
-            vectors_ND[indices] = np.concatenate(
-                [to_numpy(_pool(model, hidden_TD, batch.layout, name, skip)) for name in poolings], axis=1
-            )
-    for layer in config.layers[:-1] if config.normalize else config.layers:
-        vectors_ND = layer(vectors_ND)
-    is_finite = np.logical_and.reduce(np.isfinite(vectors_ND), axis=1)
-    vectors_ND[~is_finite] = 0
-    vectors_ND = normalized(vectors_ND) if (config.normalize if normalize is None else normalize) else vectors_ND
+    encoding = _Encoding.of(model, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
+    prepared = encoding.samples(texts)
+    rows = [row for row, outcome in enumerate(prepared) if outcome.error is None]
+    vectors_ND = encoding.vectors([prepared[row].get() for row in rows])
     found: list[Outcome[np.ndarray]] = [Outcome(error=outcome.error) for outcome in prepared]
-    for place, fine, vector_D in zip(places, is_finite, vectors_ND, strict=True):
-        error = None if fine else NotFinite(f"text {place}: {NOT_FINITE}", row=place)
-        found[place] = Outcome(vector_D if fine else None, error, prepared[place].notes)
+    for row, vector_D, is_finite in zip(rows, vectors_ND, _are_finite(vectors_ND), strict=True):
+        notes = prepared[row].notes
+        found[row] = Outcome(vector_D, notes=notes) if is_finite else Outcome(error=_not_finite(row), notes=notes)
     return found
 
 
-def _no_vectors(model: ErnieModel, pooling: Pooling | Sequence[Pooling] | None) -> np.ndarray:
-    """Return the vectors of no text, (0, D)."""
-    config = model.sentence_config or SentenceConfig()
-    poolings = config.pooling if pooling is None else check_pooling(pooling)
-    vectors_ND = np.zeros((0, model.config.hidden_size * len(poolings)), np.float32)
-    for layer in config.layers[:-1] if config.normalize else config.layers:
-        vectors_ND = layer(vectors_ND)
-    return vectors_ND
+def _are_finite(vectors_ND: np.ndarray) -> np.ndarray:
+    """Return which vectors are finite, (N,)."""
+    return np.logical_and.reduce(np.isfinite(vectors_ND), axis=1)
+
+
+def _not_finite(row: int) -> NotFinite:
+    return NotFinite(f"text {row}: {NOT_FINITE}", row=row)
 
 
 def _pool(model: ErnieModel, hidden_TD: Tensor, layout: Layout, pooling: str, skip: int) -> Tensor:
@@ -136,14 +115,6 @@ def _token_weights(pooling: str, sequence_T: np.ndarray, positions_T: np.ndarray
     return (weights_T / np.bincount(sequence_T, weights_T)[sequence_T]).astype(np.float32)
 
 
-def _limit(model: ErnieModel, given: int | None) -> tuple[int, str]:
-    """Return the maximum number of tokens, and what a text that is too long has, in words."""
-    saved = None if model.sentence_config is None else model.sentence_config.max_len
-    longest = _max_length(model.config.max_positions, saved, given)
-    why = " (the length saved with the model)" if given is None and saved else ""
-    return longest, f"more than {longest} tokens{why}"
-
-
 def _max_length(positions: int, saved: int | None, given: int | None) -> int:
     if given is None:
         return min(saved or positions, positions)
@@ -154,16 +125,76 @@ def _max_length(positions: int, saved: int | None, given: int | None) -> int:
 
 
 @dataclass(frozen=True)
-class _Preparation:
-    """Turns texts into samples of at most `max_len` tokens, with a `prompt` before each text."""
+class _Encoding:
+    """How texts become vectors: with a `prompt` before each, cut to `max_len` tokens, and then pooled.
 
+    `more` is what a text that is too long has, in words.
+    """
+
+    model: ErnieModel
     tokenizer: Tokenizer
+    config: SentenceConfig
+    poolings: Sequence[str]
     max_len: int
+    more: str
+    batch_tokens: int
+    normalize: bool
     prompt: str
-    lowercase: bool
-    more: str  # what a text that is too long has
 
-    def outcomes(self, texts: Iterable[Text]) -> list[Outcome[Sample]]:
+    @classmethod
+    def of(
+        cls,
+        model: ErnieModel,
+        pooling: Pooling | Sequence[Pooling] | None,
+        max_len: int | None,
+        batch_tokens: int,
+        normalize: bool | None,
+        prompt_name: str | None,
+        prompt: str | None,
+    ) -> _Encoding:
+        """Resolve the arguments of `ErnieModel.encode`.  Raises UserError for those that do not fit the model."""
+        config = model.sentence_config or SentenceConfig()
+        if config.unsupported and pooling is None:
+            raise UserError(
+                f"encode: the vectors of this model for sentences cannot be computed here: {config.unsupported}. "
+                "pooling='mean' and the like give its encoder's own"
+            )
+        poolings = config.pooling if pooling is None else check_pooling(pooling)
+        check_count("batch_tokens", batch_tokens, 1)
+        tokenizer, text_before = tokenizer_of(model), config.prompt(prompt_name, prompt)
+        longest = _max_length(model.config.max_positions, config.max_len, max_len)
+        why = " (the length saved with the model)" if max_len is None and config.max_len else ""
+        return cls(
+            model,
+            tokenizer,
+            config,
+            poolings,
+            longest,
+            f"more than {longest} tokens{why}",
+            batch_tokens,
+            config.normalize if normalize is None else normalize,
+            text_before,
+        )
+
+    def vectors(self, samples: Sequence[Sample]) -> np.ndarray:
+        """Return the vectors of samples, (N, D)."""
+        model, config = self.model, self.config
+        # [CLS] is left out of the pooling together with the prompt.
+        skip = 0 if config.include_prompt or not self.prompt else 1 + len(self.tokenizer.encode(self.prompt).ids)
+        vectors_ND = np.empty((len(samples), model.config.hidden_size * len(self.poolings)), np.float32)
+        with evaluating(model):
+            for indices in plan_by_length([len(sample) for sample in samples], self.batch_tokens):
+                batch = pack([samples[i] for i in indices])
+                hidden_TD = model.encode_packed(batch)
+                vectors_ND[indices] = np.concatenate(
+                    [to_numpy(_pool(model, hidden_TD, batch.layout, name, skip)) for name in self.poolings], axis=1
+                )
+        for layer in config.layers[:-1] if config.normalize else config.layers:
+            vectors_ND = layer(vectors_ND)
+        return normalized(vectors_ND) if self.normalize else vectors_ND
+
+    def samples(self, texts: Iterable[Text]) -> list[Outcome[Sample]]:
+        """Return the outcome of each text: its sample, or its error, and a note if it was cut."""
         check_iterable(texts, "texts")
         return [self._outcome(text, row) for row, text in enumerate([texts] if isinstance(texts, str) else texts)]
 
@@ -187,4 +218,4 @@ class _Preparation:
 
     def _encode(self, text: str) -> np.ndarray:
         text = require_encodable(text)
-        return self.tokenizer.encode(text.lower() if self.lowercase else text, self.max_len).ids
+        return self.tokenizer.encode(text.lower() if self.config.lowercase else text, self.max_len).ids
