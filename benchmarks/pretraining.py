@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ernie.data.shards import Corpus
 from ernie.data.stream import Feed
-from ernie.kernels.precision import computing, resolve
+from ernie.kernels.precision import precision, resolve
 from ernie.train.checkpoint import check
 from ernie.train.log import Log, read_records
 from pretrain.config import DataConfig, ModelConfig, PretrainConfig, ProbeConfig, SaveConfig, complete
@@ -161,7 +161,7 @@ def _run(
         config = _config(corpus, preset, steps, max_len, micro_batch_tokens, tasks)
         log = Log(folder, steps, quiet=True)
         run = Run(config, folder, corpus, log)
-        with computing(resolve(config.train.precision)):
+        with precision(resolve(config.train.precision)):
             for step in range(steps):
                 slot = run.schedule[step]
                 started = time.perf_counter()

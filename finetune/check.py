@@ -13,7 +13,7 @@ import numpy as np
 from ernie.data.document import IGNORE, Sample, content
 from ernie.data.labeled.row import Row
 from ernie.errors import TrainingFailed, UserError, about, nearest
-from ernie.kernels.precision import computing
+from ernie.kernels.precision import precision
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
 from ernie.report.words import plural
@@ -117,7 +117,7 @@ def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, few
     lr = LRScheduleConfig(peak=config.train.lr.peak, decay="constant", warmup=0)  # the real one may span many steps
     settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1, lr=lr)
     began = time.monotonic()
-    with computing(config.train.precision, config.train.amp_level):
+    with precision(config.train.precision, config.train.amp_level):
         _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed, head=kept_head(config))
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):

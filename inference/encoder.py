@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ernie.kernels.precision import InferencePrecisionChoice, computing
+from ernie.kernels.precision import InferencePrecisionChoice, precision
 from ernie.model.ernie import ErnieModel
 from ernie.model.fill_mask import Filled, fill_masks
 from ernie.model.inference import for_inference, tokenizer_of
@@ -54,13 +54,13 @@ class TextEncoder(Face):
 
     def encode(self, texts: Iterable[Text], **settings: Any) -> np.ndarray:
         """Return a vector for each text, (N, D): see `ErnieModel.encode`."""
-        with computing(self.precision):
+        with precision(self.precision):
             vectors: np.ndarray = self.model.ernie.encode(texts, **settings)
         return vectors
 
     def encode_each(self, texts: Iterable[Text], **settings: Any) -> list[Outcome[np.ndarray]]:
         """Return the outcome of each text: its vector (D,) or its error, and a note if its end was cut off."""
-        with computing(self.precision):
+        with precision(self.precision):
             return encode_each(self.model.ernie, texts, **settings)
 
     def fill_mask(self, text: str, top: int = 5) -> list[list[Filled]]:
@@ -70,5 +70,5 @@ class TextEncoder(Face):
 
     def fill_masks(self, texts: Sequence[str], top: int = 5) -> list[Outcome[list[list[Filled]]]]:
         """Return the outcome of each text, computed as one batch."""
-        with computing(self.precision):
+        with precision(self.precision):
             return fill_masks(self.model.ernie, texts, top)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ernie.config import read
-from ernie.kernels.precision import InferencePrecisionChoice, computing
+from ernie.kernels.precision import InferencePrecisionChoice, precision
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run: its configuration
 
@@ -22,5 +22,5 @@ def precision_of(folder: Path, requested: InferencePrecisionChoice | None) -> In
 
 def check_precision(choice: InferencePrecisionChoice) -> None:
     """Raise UserError for a precision that this machine does not have."""
-    with computing(choice):
+    with precision(choice):
         pass

@@ -17,7 +17,7 @@ from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import Remark, UserError, about, check_iterable
-from ernie.kernels.precision import InferencePrecisionChoice, computing, is_chosen
+from ernie.kernels.precision import InferencePrecisionChoice, is_chosen, precision
 from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import SequenceHead
@@ -100,16 +100,18 @@ class TaskModel(nn.Layer):
     ) -> list[Outcome[Answer]]:
         """Return the outcomes of a few rows, in order; the outcome of an error in the place of a row is that error."""
         outcomes: list[Outcome[Answer]] = [Outcome()] * len(rows)
-        examples: dict[int, Example] = {}
+        usable: dict[int, tuple[Place, Example]] = {}
         tokenizer = self.tokenizer
         for number, row in enumerate(rows):
+            if isinstance(row, UserError):
+                outcomes[number] = Outcome(error=row)
+                continue
             try:
-                examples[number] = self.task.example(_usable(row), tokenizer)
+                usable[number] = row.place, self.task.example(row, tokenizer)
             except UserError as error:
-                outcomes[number] = Outcome(error=error if isinstance(row, UserError) else _faulty(row.place, error))
-        found = self._outcomes(list(examples.values()), batch_tokens)
-        for (number, example), outcome in zip(examples.items(), found, strict=True):
-            place = _usable(rows[number]).place
+                outcomes[number] = Outcome(error=_faulty(row.place, error))
+        found = self._outcomes([example for _, example in usable.values()], batch_tokens)
+        for (number, (place, example)), outcome in zip(usable.items(), found, strict=True):
             located = None if outcome.error is None else _located(place, outcome.error)
             outcomes[number] = Outcome(outcome.value, located, self._notes(place, example))
         return outcomes
@@ -151,7 +153,7 @@ class TaskModel(nn.Layer):
 
     def computing(self) -> AbstractContextManager[None]:
         """Return the context of the model's own precision, which changes nothing where the caller has chosen one."""
-        return nullcontext() if self.precision is None or is_chosen() else computing(self.precision)
+        return nullcontext() if self.precision is None or is_chosen() else precision(self.precision)
 
     def change_decoding(self, **given: Any) -> None:
         """Change how answers are found from now on: values of the task's `decoding_fields`, such as `beam`.
@@ -210,12 +212,6 @@ def first_notes(notes: Sequence[Note], noted: set[str]) -> Iterator[str]:
         if note.text not in noted:
             noted.add(note.text)
             yield f"{note}; later rows like it are not noted"
-
-
-def _usable(row: Row | UserError) -> Row:
-    if isinstance(row, UserError):
-        raise row
-    return row
 
 
 def _faulty(place: Place, error: UserError) -> FaultyRow:

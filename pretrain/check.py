@@ -20,7 +20,7 @@ from ernie.data.document import IGNORE, Sample, content
 from ernie.data.shards import Corpus
 from ernie.data.stream import Feed, Source
 from ernie.errors import UserError
-from ernie.kernels.precision import computing
+from ernie.kernels.precision import precision
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.inference import evaluating
 from ernie.model.losses import Loss
@@ -207,7 +207,7 @@ def _try_step(
     """Train one step of a task on a small batch, and describe it."""
     task = model.objectives[name]
     started = time.monotonic()
-    with computing(config.train.precision, config.train.amp_level):
+    with precision(config.train.precision, config.train.amp_level):
         report = trainer.step(step, [(name, batch)], model.loss, config.train.lr.peak)
     loss = report.losses[name]
     if report.skipped:
@@ -235,7 +235,7 @@ def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTa
             return model.loss(name, batch)
         return model.head_loss(name, model.ernie.encode_packed(batch, model.task_embedding(name)), batch)
 
-    with evaluating(model), computing("fp32"):
+    with evaluating(model), precision("fp32"):
         loss, loss_of_all = compute(only_read=True), compute(only_read=False)
         if not math.isfinite(float(loss.total)):
             raise UserError(
@@ -253,7 +253,7 @@ def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTa
             f"task '{name}': the total of its loss is the mean over its targets; expected the sum, which the run "
             'divides by their number (reduction="sum")'
         )
-    with computing("fp32"):
+    with precision("fp32"):
         model.loss(name, batch).total.backward()
     reached = any(weight.grad is not None and bool((weight.grad != 0).any()) for weight in model.ernie.parameters())
     model.clear_gradients()

@@ -10,18 +10,18 @@ import numpy as np
 import paddle
 from steps_ours import encoder
 
-from ernie.kernels.precision import computing
+from ernie.kernels.precision import precision
 
 
 def main() -> None:
     """Build the model, then answer the batches for every line of standard input."""
-    precision, case = sys.argv[1], json.loads(sys.argv[2])
+    choice, case = sys.argv[1], json.loads(sys.argv[2])
     shape = case["shape"]
     model = encoder(shape)
     model.eval()
     rng = np.random.default_rng(0)
     batches = [batch(lengths, shape["vocabulary"], rng) for lengths in case["batches"]]
-    with computing(precision), paddle.no_grad():  # type: ignore[arg-type]
+    with precision(choice), paddle.no_grad():  # type: ignore[arg-type]
         for _ in sys.stdin:
             began = time.perf_counter()
             for _ in range(case["repeats"]):

@@ -13,7 +13,7 @@ import paddle
 
 from ernie.data.batch import Labels, Layout, Packed
 from ernie.kernels.cpu.call import product, to_bf16
-from ernie.kernels.precision import computing, is_low
+from ernie.kernels.precision import is_low, precision
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead, SequenceHead
@@ -41,7 +41,7 @@ def main() -> None:
         return cross_entropy(model.head(hidden_TD, one.layout), labels.values)
 
     step = 0
-    with computing("auto"):
+    with precision("auto"):
         for _ in sys.stdin:
             began = time.perf_counter()
             for one in batches:

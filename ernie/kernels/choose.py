@@ -32,7 +32,7 @@ def choose(
         if tensor.dtype in _HALVES:
             raise UserError(
                 f"weights of type {tensor.dtype.name.lower()} cannot be used on a CPU. Convert them back to float32 "
-                "with model.float(); `with ernie.kernels.precision.computing('auto'):` computes in bfloat16 where the "
+                "with model.float(); `with ernie.precision('auto'):` computes in bfloat16 where the "
                 "processor supports it"
             )
     return reference

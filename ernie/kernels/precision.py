@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -61,11 +61,6 @@ def precision(choice: InferencePrecisionChoice, level: Level = "O1") -> Iterator
         _level.reset(before[1])
 
 
-def computing(choice: InferencePrecisionChoice, level: Level = "O1") -> AbstractContextManager[None]:
-    """Return the `precision` context that a choice resolves to on this machine, int8 included."""
-    return precision(choice, level)
-
-
 @contextmanager
 def batch_invariant() -> Iterator[None]:
     """Compute each row of a linear layer in the same way, whatever rows are computed with it.
@@ -87,7 +82,7 @@ def is_batch_invariant() -> bool:
 
 
 def is_chosen() -> bool:
-    """Whether the code runs inside of `precision` or `computing`; a new thread does not."""
+    """Whether the code runs inside of `precision`; a new thread does not."""
     return _current.get(None) is not None
 
 

@@ -40,7 +40,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run it: return 0 when everything was trained; TrainingFailed, raised when training diverged, gives 1."""
     from ernie.errors import UserError
-    from ernie.kernels.precision import computing
+    from ernie.kernels.precision import precision
     from ernie.parallel.launch import check_restarts, count, launch, ranks
     from ernie.runtime import require_paddle
     from finetune.config import load
@@ -70,7 +70,7 @@ def main(arguments: argparse.Namespace) -> int:
         return launch(arguments.words, layout.processes, output, arguments.max_restarts)
     world = World.start(layout)
     with world.together():
-        with computing(config.train.precision, config.train.amp_level):
+        with precision(config.train.precision, config.train.amp_level):
             result = run(config, output, say, arguments.quiet or not world.is_first, world)
         if world.is_first:
             print("\n".join(score_table(result)))

@@ -12,7 +12,7 @@ from ernie.config import dump, read
 from ernie.data.labeled.read import is_there, read_rows
 from ernie.errors import UserError, nearest
 from ernie.json_file import read_json
-from ernie.kernels.precision import computing
+from ernie.kernels.precision import precision
 from finetune.config import DataConfig, FinetuneConfig, load
 from finetune.prepare import NEEDED, read_splits
 from finetune.train.folder import CONFIG_FILE, encoder_fingerprint, inputs_of, read_inputs
@@ -111,7 +111,7 @@ def run_suite(
             yield Outcome(name, config, reason=_NOT_ASKED_FOR)
             continue
         try:
-            with computing(config.train.precision, config.train.amp_level):
+            with precision(config.train.precision, config.train.amp_level):
                 result = run(config, output / name, say, quiet)
             yield Outcome(name, config, result.as_dict(), notes=notes)
         except UserError as error:

@@ -98,7 +98,7 @@ def _train(
     config: PretrainConfig, layout: ParallelConfig, corpus: Corpus, output: Path, arguments: argparse.Namespace
 ) -> int:
     """Train in this process, which may be one of several."""
-    from ernie.kernels.precision import computing
+    from ernie.kernels.precision import precision
     from ernie.parallel.world import World
     from ernie.report.words import plural
     from ernie.train.checkpoint import Checkpoints, check, read_manifest
@@ -154,7 +154,7 @@ def _train(
                     log.say(f"the encoder of the finished run is now in {aside}")
                 if changed_step is not None:
                     log.say(_PAST_CHANGED.format(changed_step + 1))
-            with computing(config.train.precision, config.train.amp_level):
+            with precision(config.train.precision, config.train.amp_level):
                 finished = train(run)
             if not finished:
                 return 130

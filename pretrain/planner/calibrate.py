@@ -36,7 +36,7 @@ from ernie import runtime
 from ernie.data.batch import Labels, Layout, Packed
 from ernie.errors import UserError
 from ernie.kernels.cpu.pool import bytes_in_use
-from ernie.kernels.precision import Level, Precision, computing, is_all_low, is_low
+from ernie.kernels.precision import Level, Precision, is_all_low, is_low, precision
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.losses import Loss
@@ -64,7 +64,7 @@ _SIGNALLED = 128  # a higher exit status: of a process that a signal has ended
 _STEPS = 24  # of the small model whose memory is measured
 
 
-def calibrate(work: Work, processes: int, precision: Precision, level: Level = "O1") -> Machine:
+def calibrate(work: Work, processes: int, choice: Precision, level: Level = "O1") -> Machine:
     """Measure this machine for the layers of `work` with `processes` processes: at least two, at most one per device.
 
     On a CPU, each core counts as a device.  Raises UserError when a measuring process fails, KeyboardInterrupt when a
@@ -72,7 +72,7 @@ def calibrate(work: Work, processes: int, precision: Precision, level: Level = "
     """
     count = max(2, min(processes, _devices()))
     case = {"shape": asdict(work.shape), "tokens": work.tokens, "length": work.length}
-    case |= {"precision": precision, "level": level}
+    case |= {"precision": choice, "level": level}
     folder = Path(tempfile.mkdtemp(prefix="ernie-calibrate-"))  # kept after a failure: it has the processes' messages
     file = folder / "machine.json"
     for part in _parts(work.shape, count):
@@ -87,7 +87,7 @@ def calibrate(work: Work, processes: int, precision: Precision, level: Level = "
     if not machine.at_once:
         return machine
     small = replace(work, shape=replace(work.shape, vocab_size=_VOCABULARY))
-    with computing(precision, level):
+    with precision(choice, level):
         return replace(machine, alone=_Rate(small, World()).total)
 
 
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str]) -> None:
     whole = replace(shape, layers=2 * count, vocab_size=-(-shape.vocab_size // count) * count)
     small = Work(whole, 2 * count, case["tokens"], length)
     work = Work(replace(shape, vocab_size=_VOCABULARY * count), 1, case["tokens"], length)
-    with world.together(), computing(case["precision"], case["level"]):
+    with world.together(), precision(case["precision"], case["level"]):
         peak = _rehearsed_peak(small, world)  # first, before anything else takes memory
         if part == _LAYERS:
             machine = _measure(work, measured_with(shape, case["precision"], case["level"]), world)

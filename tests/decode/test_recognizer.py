@@ -29,7 +29,7 @@ from ernie.decode.stream import load_state, save_state
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState, attention_loss
 from ernie.errors import Remark, UserError
 from ernie.kernels.mask import Mask
-from ernie.kernels.precision import computing, resolve
+from ernie.kernels.precision import precision, resolve
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
@@ -140,7 +140,7 @@ def pairs(spikes: list[Spike]) -> list[tuple[int, int]]:
 
 @pytest.fixture(autouse=True)
 def full_precision():
-    with computing("fp32"):
+    with precision("fp32"):
         yield
 
 
@@ -255,7 +255,7 @@ def test_files_in_a_batch_and_streams_in_pieces_are_bit_identical_in_every_preci
         pytest.skip("this processor has no instructions for bf16")
     decoder, period = recognizer(2 * CHUNK * (BEFORE + 1), kind), 2100
     sounds = [sound(size, seed) for seed, size in enumerate((9000, 700, 0, 5300, 12_000))]
-    with computing(name), warnings.catch_warnings():
+    with precision(name), warnings.catch_warnings():
         warnings.simplefilter("ignore", Remark)  # that int8 is for whole texts
         files = [own.spikes for own in decoder.recognize(sounds)]
         for samples, of_file in zip(sounds, files, strict=True):

@@ -20,7 +20,7 @@ from ernie.decode.stream import StreamDecoder, load_state, save_state
 from ernie.decode.translator import TranslationState
 from ernie.decode.wait_k import WaitK
 from ernie.errors import NotFinite, UserError
-from ernie.kernels.precision import computing
+from ernie.kernels.precision import precision
 
 Decoder = StreamDecoder[Any, Any, list[Any]]
 KINDS = ("greedy", "beam", "prefixes", "ctc", "ctc by beam with pauses", "abstractions by beam")
@@ -48,7 +48,7 @@ def alone(decoder: Decoder, whole: np.ndarray) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def full_precision():
-    with computing("fp32"):
+    with precision("fp32"):
         yield
 
 

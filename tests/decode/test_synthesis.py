@@ -21,7 +21,7 @@ from ernie.decode.states import arrays_of
 from ernie.decode.synthesis import FlowVocoder, Synthesizer, Utterance, Vocoder, WaveNetVocoder
 from ernie.errors import NotFinite
 from ernie.kernels.cpu.library import library
-from ernie.kernels.precision import Precision, batch_invariant, computing
+from ernie.kernels.precision import Precision, batch_invariant, precision
 from ernie.model.voice import DecoderPast, FrameDecoder, ReadTexts
 from ernie.model.wavenet import Flow, WaveNet
 from inference.task_model import TaskModel
@@ -204,17 +204,17 @@ TEXTS = ["red", "red blue", "green red blue", "blue . green ? red", "a film it t
 
 
 @needs_kernels
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=needs_bf16)])
+@pytest.mark.parametrize("choice", ["fp32", pytest.param("bf16", marks=needs_bf16)])
 @pytest.mark.parametrize("name", ["wavenet", "flow"])
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_an_utterance_is_the_same_in_any_company(name: str, precision: Precision, data: st.DataObject) -> None:
+def test_an_utterance_is_the_same_in_any_company(name: str, choice: Precision, data: st.DataObject) -> None:
     """At each step any of the utterances go on, up to more than the decoder computes in one block of rows."""
     model, _ = voice()
     paddle.assign(paddle.to_tensor([-2.0]), model.head.decoder.last.bias)  # they end at different times
     own = synthesizer(model, name)
     texts = data.draw(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=20))
-    with computing(precision):
+    with precision(choice):
         alone = {text: np.concatenate(spoken(own, begun(own, [text]))[0]) for text in set(texts)}
         going: dict[int, Utterance] = dict(enumerate(begun(own, texts)))
         sounds: list[list[np.ndarray]] = [[] for _ in texts]

@@ -19,7 +19,7 @@ from ernie.data.batch import Layout
 from ernie.decode.translator import Progress, Search, TokenTranslator, TranslationState
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
-from ernie.kernels.precision import computing
+from ernie.kernels.precision import precision
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
@@ -59,7 +59,7 @@ def translate(decoder: TokenTranslator, sources: list[np.ndarray]) -> Translatio
 
 @pytest.fixture(autouse=True)
 def full_precision():
-    with computing("fp32"):
+    with precision("fp32"):
         yield
 
 

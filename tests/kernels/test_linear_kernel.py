@@ -21,7 +21,7 @@ from judging import (
 )
 
 from ernie.kernels.linear import Activation, linear, reference
-from ernie.kernels.precision import batch_invariant, computing, precision
+from ernie.kernels.precision import batch_invariant, precision
 from ernie.kernels.vocabulary import vocabulary_logits
 
 ACTIVATIONS: list[Activation] = ["none", "gelu", "relu"]
@@ -106,7 +106,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it_where_that_is_promised(
     (x, weight, bias), _ = random_inputs(before + after + 3, D, E)
     weight, bias = paddle.to_tensor(weight), paddle.to_tensor(bias)
     table = paddle.to_tensor(weight.numpy().T.copy())
-    with paddle.no_grad(), computing(name), batch_invariant():
+    with paddle.no_grad(), precision(name), batch_invariant():
         alone, among = (paddle.to_tensor(rows) for rows in (x[before : before + 3], x))
         for kernel in (
             lambda rows: linear(rows, weight, bias, "gelu"),
