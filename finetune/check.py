@@ -13,10 +13,10 @@ import numpy as np
 from ernie.data.document import IGNORE, Sample, content
 from ernie.data.labeled.row import Row
 from ernie.errors import TrainingFailed, UserError, about, nearest
+from ernie.formatting import plural
 from ernie.kernels.precision import precision
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
-from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import FinetuneConfig

@@ -14,11 +14,11 @@ import tasks.downstream  # noqa: F401 - registers the task kinds
 from ernie.config import Value, build, build_fields, check_least, check_most, check_seed, from_dict, read
 from ernie.data.labeled.row import RowOptions
 from ernie.errors import Remark, UserError, about, nearest
+from ernie.formatting import plural
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_asked, import_plugins
 from ernie.renames import formerly
-from ernie.report.words import plural
 from ernie.train.adam_config import AdamConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from tasks.downstream.base import FinetuneTask

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ernie.data.labeled.row import Row, as_list
-from ernie.report.words import percent, plural
+from ernie.formatting import percent, plural
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.classify import Classify
 from tasks.downstream.labels import is_placeholder

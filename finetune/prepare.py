@@ -16,7 +16,7 @@ from ernie.data.document import Sample
 from ernie.data.labeled.read import Split, raise_faults, read_split
 from ernie.data.labeled.row import Fault, Row, spelled
 from ernie.errors import Remark, UserError, about, nearest
-from ernie.report.words import percent, plural
+from ernie.formatting import percent, plural
 from ernie.text.coverage import MANY_STRIPPED, count_stripped
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig

@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO
 
 from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError, about
-from ernie.report.words import plural
+from ernie.formatting import plural
 from ernie.text.surrogates import require_encodable
 from inference.task_model import TaskModel, first_notes
 

@@ -18,7 +18,7 @@ from ernie.data.labeled.read import adapted, is_json_row, is_stream, parse_lines
 from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.read_lines import Line, LineFile, decoded
 from ernie.errors import Remark, UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 from tasks.downstream.base import FinetuneTask
 
 T = TypeVar("T")

@@ -20,11 +20,11 @@ from ernie.data.document import IGNORE, Sample, content
 from ernie.data.shards import Corpus
 from ernie.data.stream import Feed, Source
 from ernie.errors import UserError
+from ernie.formatting import percent, plural
 from ernie.kernels.precision import precision
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.inference import evaluating
 from ernie.model.losses import Loss
-from ernie.report.words import percent, plural
 from ernie.train.trainer import Trainer
 from pretrain.config import PretrainConfig
 from pretrain.corpus.report import MANY_UNKNOWN

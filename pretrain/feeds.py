@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ernie.data.shards import Corpus, Share, Split, file_sha256
+from ernie.data.shards import Corpus, Share, Split
 from ernie.data.stream import MIXED, Feed, Source, Stream
 from ernie.errors import UserError, about
+from ernie.sha256 import file_sha256
 from pretrain.config import PretrainConfig
 from tasks.base import ClassifierTask, PretrainTask
 

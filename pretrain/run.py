@@ -19,11 +19,11 @@ from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.data.stream import merged_states
 from ernie.errors import NotFinite, TrainingFailed, UserError
+from ernie.formatting import plural
 from ernie.json_file import read_json
 from ernie.metrics import Score
 from ernie.model.weights import arrays, load_weights, read_arrays, save_arrays, save_weights, set_weights
 from ernie.parallel.world import World
-from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.checkpoint import Checkpoints, remedy
 from ernie.train.log import Log

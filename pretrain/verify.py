@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from ernie.data.stream import Stream
 from ernie.errors import UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 from ernie.train.checkpoint import Checkpoints, check
 from pretrain import folder as run_folder
 from pretrain.feeds import open_streams

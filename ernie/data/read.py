@@ -19,7 +19,7 @@ from ernie.data.read_lines import LineFile
 from ernie.data.read_rows import read_hub_dataset, read_parquet, read_saved_dataset
 from ernie.data.read_text import read_text
 from ernie.errors import Remark, UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 
 SUFFIXES = (".txt", ".jsonl", ".json", ".parquet")  # of files; all but Parquet also with that of a compression
 _DATASET_FILES = ("dataset_dict.json", "dataset_info.json")

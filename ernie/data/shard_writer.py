@@ -17,8 +17,9 @@ import numpy as np
 from ernie.atomic import check_free, no_room, partial_folder, put
 from ernie.data.document import Document
 from ernie.data.index import FORMAT
-from ernie.data.shards import SPLITS, SUFFIXES, dtypes, file_sha256, shard_stem
+from ernie.data.shards import SPLITS, SUFFIXES, dtypes, shard_stem
 from ernie.errors import UserError
+from ernie.sha256 import file_sha256
 from ernie.text.tokenizer import Tokenizer
 
 DEFAULT_SHARD_TOKENS = 50_000_000

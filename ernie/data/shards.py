@@ -22,6 +22,7 @@ from ernie.config import build, from_dict
 from ernie.data import seeded_rng
 from ernie.data.document import Document
 from ernie.data.index import damaged, read_index
+from ernie.sha256 import file_sha256
 from ernie.text.tokenizer import Tokenizer
 
 SPLITS = ("train", "held_out")
@@ -240,15 +241,6 @@ class _Shard(NamedTuple):
 def shard_stem(number: int) -> str:
     """Return the name of a shard's files, without the suffix."""
     return f"shard-{number:05d}"
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _digest(files: dict[str, Any]) -> str:

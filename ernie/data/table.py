@@ -14,7 +14,7 @@ from ernie.data.labeled.lines import as_row
 from ernie.data.labeled.row import Fault, spelled
 from ernie.data.raw import Place
 from ernie.errors import UserError, about, nearest
-from ernie.report.words import plural
+from ernie.formatting import plural
 
 _BLOCK = 1 << 20  # bytes scanned at a time
 _BLANK = (b"\n", b"\r\n")

@@ -16,8 +16,8 @@ from ernie.decode.fusion import HotWords, Scorer, WordFusion, WordModel
 from ernie.decode.kenlm import KenlmModel, is_kenlm_binary
 from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.errors import Remark, UserError
+from ernie.formatting import plural
 from ernie.renames import formerly
-from ernie.report.words import plural
 from ernie.text.scripts import words_in
 from ernie.text.tokenizer import Tokenizer
 

@@ -23,8 +23,8 @@ from numpy.lib import format as npy_format
 
 from ernie.atomic import replacing
 from ernie.errors import Remark, UserError, about
+from ernie.formatting import plural
 from ernie.outcome import Note, Outcome
-from ernie.report.words import plural
 from ernie.text.surrogates import require_encodable
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ernie.atomic import put_text
-from ernie.data.checksums import check_checksums, checksums_of
 from ernie.json_file import read_json
+from ernie.sha256 import check_checksums, checksums_of
 
 CHECKSUMS_FILE = "sha256.json"
 _KEYS = {"sha256": (dict,)}

@@ -15,8 +15,8 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout, Packed
 from ernie.errors import UserError
+from ernie.formatting import plural
 from ernie.kernels.attention import pad
-from ernie.report.words import plural
 
 
 @dataclass(frozen=True)

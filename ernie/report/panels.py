@@ -19,7 +19,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ernie.report.words import exact
+from ernie.formatting import exact
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
 INK, MUTED, FAINT, PAPER = "#1f2933", "#65707c", "#d5dbe1", "#ffffff"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ernie.errors import Remark, UserError, about
+from ernie.formatting import plural
 from ernie.json_file import read_json
-from ernie.report.words import plural
 from ernie.text.added import place_added, read_added, read_special
 from ernie.text.engine_file import ENGINE_FILE, EngineFile, read_engine_file
 from ernie.text.subword import MODEL_FILE, SentencePiece

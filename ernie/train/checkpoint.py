@@ -18,9 +18,9 @@ from types import NoneType
 from typing import Any
 
 from ernie.atomic import PARTIAL, disk_guard
-from ernie.data.checksums import check_checksums, checksums_of
 from ernie.errors import Remark, UserError
 from ernie.json_file import read_json
+from ernie.sha256 import check_checksums, checksums_of
 
 MANIFEST = "manifest.json"
 _OLD = f".old{PARTIAL}"  # suffix of one that is being replaced by another of the same step

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from ernie.atomic import check_within, disk_guard, put_text
 from ernie.errors import UserError
-from ernie.report.words import duration
+from ernie.formatting import duration
 
 METRICS_FILE = "metrics.jsonl"
 _BAR = "{percentage:3.0f}% |{bar:8}| {n_fmt}/{total_fmt}  left {remaining}{postfix}"

@@ -15,6 +15,7 @@ from ernie.atomic import inner_folder, put_text
 from ernie.config import dump
 from ernie.data.labeled.row import spelled
 from ernie.decode.latency import MEASURES
+from ernie.formatting import duration, percent, plural
 from ernie.json_file import check_kind
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
@@ -35,7 +36,6 @@ from ernie.report.panels import (
     text_width,
 )
 from ernie.report.table import Cell, heat_table, table, text_table
-from ernie.report.words import duration, percent, plural
 from ernie.train.log import METRICS_FILE, read_records
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe

@@ -9,7 +9,7 @@ from pathlib import Path
 from ernie.atomic import make_folder, put_text
 from ernie.data.labeled.read import read_split
 from ernie.errors import Remark, UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 from finetune.config import FinetuneConfig
 from inference.answer_writer import TsvCells
 from inference.task_model import TaskModel

@@ -17,7 +17,6 @@ from ernie.atomic import check_within, inner_folder, make_folder, partial_folder
 from ernie.config import differences, dump, from_dict, read, to_dict
 from ernie.data.labeled.read import Split, read_rows
 from ernie.data.labeled.row import Row, RowOptions
-from ernie.data.shards import file_sha256
 from ernie.errors import UserError, about, check_exists
 from ernie.json_file import read_json, read_limited
 from ernie.kernels.precision import InferencePrecisionChoice
@@ -28,6 +27,7 @@ from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
 from ernie.registry import plugin_sources
 from ernie.renames import key_path, renamed
+from ernie.sha256 import file_sha256
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import run_lock
 from ernie.train.origin import origin

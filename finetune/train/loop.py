@@ -18,6 +18,7 @@ from paddle import nn
 from ernie.data import seeded_rng
 from ernie.data.batch import Packed, pack, plan, plan_by_length
 from ernie.errors import NotFinite, Remark, TrainingFailed, UserError
+from ernie.formatting import plural
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
@@ -27,7 +28,6 @@ from ernie.model.speech import SpeechFrontend
 from ernie.model.translation import TranslationHead
 from ernie.model.weights import arrays, check_finite, set_weights
 from ernie.parallel.world import World
-from ernie.report.words import plural
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from finetune.config import TrainConfig

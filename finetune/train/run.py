@@ -22,12 +22,12 @@ from pathlib import Path
 
 from ernie.atomic import check_room, disk_guard, inner_folder, put_text
 from ernie.errors import Remark, UserError, about
+from ernie.formatting import plural
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
 from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.parallel.world import World
-from ernie.report.words import plural
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from ernie.train.trainer import StepReport

@@ -13,7 +13,7 @@ from ernie.data.read_lines import Line
 from ernie.decode.latency import MEASURES, Latency, average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 from ernie.text.blank import is_blank
 from ernie.text.incoming import has_no_spaces, is_space, without_end
 from ernie.text.scripts import words_in

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from ernie.errors import UserError
-    from ernie.report.words import plural
+    from ernie.formatting import plural
     from ernie.runtime import busy_cores, cores, note_on_others, require_paddle
     from pretrain.config import load
     from pretrain.ledger import markdown

@@ -98,9 +98,9 @@ def _train(
     config: PretrainConfig, layout: ParallelConfig, corpus: Corpus, output: Path, arguments: argparse.Namespace
 ) -> int:
     """Train in this process, which may be one of several."""
+    from ernie.formatting import plural
     from ernie.kernels.precision import precision
     from ernie.parallel.world import World
-    from ernie.report.words import plural
     from ernie.train.checkpoint import Checkpoints, check, read_manifest
     from ernie.train.log import Log
     from ernie.train.trainer import TrainingStopped

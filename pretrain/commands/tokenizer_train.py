@@ -25,7 +25,7 @@ from ernie.data.raw import Dropped, ReadOptions
 from ernie.data.read import Input, find_inputs
 from ernie.data.stream_copy import streams_copied
 from ernie.errors import UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 from ernie.text.subword import MODEL_FILE
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.train import train_sentencepiece, train_wordpiece

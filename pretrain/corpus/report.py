@@ -11,7 +11,7 @@ import numpy as np
 from ernie.data.document import Flag
 from ernie.data.raw import Dropped
 from ernie.data.shard_writer import Documents
-from ernie.report.words import plural
+from ernie.formatting import plural
 from ernie.text.coverage import MANY_STRIPPED
 
 MAX_EXAMPLES = 10

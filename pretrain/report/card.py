@@ -12,10 +12,10 @@ from safetensors import safe_open
 
 from ernie import __version__
 from ernie.atomic import put_text
+from ernie.formatting import amount, plural
 from ernie.model.config import EncoderConfig
 from ernie.registry import plugins_needed
 from ernie.report.markdown import cell, code, fenced, prose
-from ernie.report.words import amount, plural
 from ernie.terminal import shown
 from pretrain.folder import CARD, MODEL
 from pretrain.ledger import markdown

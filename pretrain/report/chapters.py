@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ernie.formatting import percent
 from ernie.report.chapter import Chapter
-from ernie.report.words import percent
 from pretrain.report.course import draw_optimization, draw_speed
 from pretrain.report.evidence import Evidence
 from pretrain.report.heat import color_scale, draw_ledger

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from ernie.formatting import compact, percent, plural, power
 from ernie.report.curve import curve, fit_y, line
 from ernie.report.panels import (
     BLUE,
@@ -20,7 +21,6 @@ from ernie.report.panels import (
     margin_labels,
     panels,
 )
-from ernie.report.words import compact, percent, plural, power
 from pretrain.history import History
 from pretrain.report.steps import steps_axis
 from pretrain.schedule import Schedule

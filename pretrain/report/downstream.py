@@ -11,8 +11,8 @@ from typing import Any
 from ernie.atomic import put_text
 from ernie.config import read
 from ernie.errors import UserError
+from ernie.formatting import plural
 from ernie.json_file import read_json
-from ernie.report.words import plural
 from pretrain.report.evidence import Evidence
 
 FOLDER = "report"  # in the run's folder: the data and images of a report

@@ -9,9 +9,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from ernie.formatting import percent
 from ernie.metrics import Score
 from ernie.report.panels import DPI, FAINT, INK, MUTED, NORMAL, SMALL, WIDTH, shortened, text_width
-from ernie.report.words import percent
 from pretrain.ledger import Ledger
 from pretrain.schedule import Schedule
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ernie.formatting import percent, plural
 from ernie.metrics import Score
 from ernie.report.table import Cell, heat_table
-from ernie.report.words import percent, plural
 from pretrain.ledger import Ledger
 from pretrain.report.heat import color_scale
 from pretrain.schedule import Schedule

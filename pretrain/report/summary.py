@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ernie.report.words import amount, duration, percent, plural
+from ernie.formatting import amount, duration, percent, plural
 from pretrain.history import History
 from pretrain.ledger import Ledger, beats_majority, best
 from pretrain.schedule import Schedule

@@ -9,6 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from ernie.formatting import compact
 from ernie.report.panels import (
     DPI,
     INK,
@@ -21,7 +22,6 @@ from ernie.report.panels import (
     shortened,
     text_width,
 )
-from ernie.report.words import compact
 from pretrain.report.steps import steps_axis
 from pretrain.schedule import Schedule
 

@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 from pretrain.scaling.law import Fit, Interval, fit
 from pretrain.scaling.points import Point, alike, best
 

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
+from ernie.formatting import compact
 from ernie.report.panels import (
     BLUE,
     DPI,
@@ -27,7 +28,6 @@ from ernie.report.panels import (
     size,
     style,
 )
-from ernie.report.words import compact
 from pretrain.scaling.answer import FAR, Curve, Race, race
 from pretrain.scaling.points import best
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 from pretrain.config import PretrainConfig
 from pretrain.feeds import training_split
 from pretrain.planner.cost import work_planned

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 
 RESAMPLES = 400
 STEEPEST = -1.0  # bound of the exponent: no error falls faster than its text grows

@@ -14,7 +14,7 @@ from ernie.data.batch import Layout, Packed
 from ernie.data.document import IGNORE
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import (
     Answer,

@@ -16,7 +16,7 @@ from ernie.data.batch import Packed
 from ernie.data.labeled.literal import OPENING
 from ernie.data.labeled.row import Row, as_list, as_value, is_empty, spelled
 from ernie.errors import UserError, about
-from ernie.report.words import plural
+from ernie.formatting import plural
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.metrics import exact_sets, label_scores, set_macro_f1, set_micro_f1

@@ -13,7 +13,7 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task
 from tasks.downstream.labels import label_in
 from tasks.downstream.metrics import mean_squared_error, pearson, spearman

@@ -29,8 +29,8 @@ from ernie.decode.language import RankedDecoding
 from ernie.decode.segmentation import Segmentation
 from ernie.decode.words import in_lines, timed_words
 from ernie.errors import UserError
+from ernie.formatting import plural
 from ernie.renames import formerly
-from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer

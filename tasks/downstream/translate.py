@@ -18,8 +18,8 @@ from ernie.data.batch import Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row, as_list, is_empty
 from ernie.errors import UserError, check_count
+from ernie.formatting import plural
 from ernie.renames import formerly
-from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer

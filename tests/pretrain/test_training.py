@@ -24,16 +24,16 @@ import yaml
 from paddle import nn
 from running import CONFIG, build_corpus, made_up_text
 
-from ernie import ErnieModel
+from ernie import ErnieModel, sha256
 from ernie.cli import main
-from ernie.data import checksums
 from ernie.data.batch import Packed
-from ernie.data.shards import Corpus, file_sha256
+from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.kernels.cpu.library import library
 from ernie.model.losses import Loss, cross_entropy
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.world import World
+from ernie.sha256 import file_sha256
 from ernie.train.checkpoint import MANIFEST, Checkpoints, read_manifest
 from ernie.train.lock import LOCK, run_lock
 from ernie.train.log import read_records
@@ -338,7 +338,7 @@ def test_the_checksums_of_a_checkpoint_are_verified_once(
         hashed.append(file)
         return file_sha256(file)
 
-    monkeypatch.setattr(checksums, "file_sha256", counted)
+    monkeypatch.setattr(sha256, "file_sha256", counted)
     assert pretrain(config, run) == 0
     last = sorted((run / "checkpoints").iterdir())[-1].resolve()
     assert sorted(file for file in hashed if last in file.parents) == sorted(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from ernie.formatting import amount, compact, duration, exact, percent, power
 from ernie.report.curve import binned, smoothed
 from ernie.report.panels import apart, shortened, text_width
-from ernie.report.words import amount, compact, duration, exact, percent, power
 
 VALUES = arrays(float, st.integers(1, 3000), elements=st.floats(-1e3, 1e3))
 

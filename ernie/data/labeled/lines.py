@@ -16,7 +16,7 @@ from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.read_lines import Line
 from ernie.errors import Remark, UserError, nearest
-from ernie.report.words import plural
+from ernie.formatting import plural
 
 csv.field_size_limit(1 << 24)
 _MOST_COLUMNS = 100_000  # more would take gigabytes: each cell is an object

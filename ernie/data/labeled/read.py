@@ -19,7 +19,7 @@ from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import Line, LineFile, decoded
 from ernie.data.tables import load_saved, parquet_rows, saved_rows
 from ernie.errors import UserError
-from ernie.report.words import plural
+from ernie.formatting import plural
 
 _FORMATS = {
     **{".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "json", ".parquet": "parquet", ".txt": "text"},

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ernie.errors import Remark, UserError, about
+from ernie.formatting import plural
 from ernie.model.checksums import check_model
 from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
@@ -26,7 +27,6 @@ from ernie.model.published.shape import check_supported, layers_of, shape_of, wa
 from ernie.model.published.task_head import head_weights, published_task
 from ernie.model.published.vocabulary import check_tokenizer_files, read_tokenizer
 from ernie.model.weights import arrays, read_arrays, set_weights, shapes
-from ernie.report.words import plural
 from ernie.text.load import load_tokenizer
 
 if TYPE_CHECKING:  # ernie.model.ernie imports this module

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ernie.data.shards import file_sha256
 from ernie.errors import UserError
 from ernie.json_file import check_not_lfs_pointer
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def checksums_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
