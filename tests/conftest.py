@@ -33,7 +33,7 @@ settings.load_profile("ernie")
 @pytest.fixture(scope="session")
 def _finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The initial contents of the working folder, with a finished run."""
-    from finished import finished_run
+    from support.finished import finished_run
 
     return finished_run(tmp_path_factory.mktemp("finetune"))
 

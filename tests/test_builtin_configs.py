@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from support.helpers import ROOT
 
 from ernie.builtin_configs import find_config, names
 from ernie.errors import UserError

@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, install, python
+from support.helpers import ROOT, install, python
 
 from ernie import __version__
 from ernie.cli import GROUP, _plain_warnings, main

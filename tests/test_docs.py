@@ -11,10 +11,10 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-import forked
 import pytest
 import yaml
-from running import CONFIG, build_corpus, made_up_text
+from support import forked
+from support.running import CONFIG, build_corpus, made_up_text
 
 import finetune.config
 from ernie.config import build, from_dict

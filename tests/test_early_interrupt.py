@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from support.helpers import ROOT
 
 # Imported by Python at its start: sends a real signal when a module of a given name is first asked for, or at exit.
 AT_START = """

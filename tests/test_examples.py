@@ -6,10 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
-import forked
 import numpy as np
 import pytest
-from helpers import ROOT
+from support import forked
+from support.helpers import ROOT
 
 from ernie import ErnieModel
 from ernie.model.config import EncoderConfig

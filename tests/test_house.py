@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import configparser
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, python
+from support.helpers import ROOT, python
 
 PACKAGES = ("ernie", "tasks", "inference", "pretrain", "finetune")
 # Which packages a package may import, besides itself.
@@ -20,6 +21,8 @@ ALLOWED = {
     "pretrain": ("ernie", "tasks"),
     "finetune": ("ernie", "tasks", "inference"),
 }
+# Programs among the tests that are no tests.
+PROGRAMS = ("check_wheel.py", "former/make.py")
 # The layers inside ernie, from the lowest up; the command line and the package's __init__ are on top.
 LAYERS = (
     (
@@ -178,3 +181,27 @@ def test_the_wheel_contains_every_package() -> None:
     listed.read(ROOT / "setup.cfg", encoding="utf-8")
     packages = {module_name(path) for path in SOURCES.values() if path.name == "__init__.py"}
     assert set(listed["options"]["packages"].split()) == packages
+
+
+def test_what_tests_share_is_in_the_support_package_and_imports_no_test() -> None:
+    tests = ROOT / "tests"
+    others = [
+        name
+        for path in tests.rglob("*.py")
+        if not path.name.startswith("test_") and path.name != "conftest.py"
+        if not (name := path.relative_to(tests).as_posix()).startswith("support/") and name not in PROGRAMS
+    ]
+    assert others == []
+    importing = [
+        f"{path.relative_to(tests)} imports {name}"
+        for path in tests.rglob("*.py")
+        for name in imports(ast.parse(path.read_text(encoding="utf-8")))
+        if name.split(".")[0].startswith("test_")
+    ]
+    assert importing == []
+
+
+def test_the_modules_of_tests_have_different_names() -> None:
+    # pytest imports each by its name alone.
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, times in names.items() if times > 1] == []

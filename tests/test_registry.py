@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import install
+from support.helpers import install
 
 from ernie.errors import UserError, nearest
 from ernie.registry import Registry, import_asked, import_plugins, plugin_sources

@@ -6,9 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import forked
 import pytest
-from helpers import ROOT
+from support import forked
+from support.helpers import ROOT
 
 
 @pytest.fixture

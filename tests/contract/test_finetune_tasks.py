@@ -1,5 +1,5 @@
 """The contract of fine-tuning tasks.  Runs over every registered kind and over one from a user's module; a new kind
-needs a toy in tests/toys.py to be tested against it."""
+needs a toy in tests/support/toys.py to be tested against it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toys import PLUGIN, PLUGIN_MODULE, TOKENIZER, TOYS, Toy, plugin_toy, tiny_encoder
-from trained import Trained, train
-from trained import trained as trained_toy
+from support.toys import PLUGIN, PLUGIN_MODULE, TOKENIZER, TOYS, Toy, plugin_toy, tiny_encoder
+from support.trained import Trained, train
+from support.trained import trained as trained_toy
 
 import tasks.downstream
 from ernie.audio.recurrent import RecurrentConfig
@@ -52,7 +52,7 @@ CELLS += [{"text": ["a"], "answer_start": ["x"]}, {"text": [None], "answer_start
 @pytest.fixture(scope="module", params=[*OURS, PLUGIN])
 def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
     if request.param != PLUGIN:
-        assert request.param in TOYS, f"tests/toys.py has no toy for the kind {request.param}"
+        assert request.param in TOYS, f"tests/support/toys.py has no toy for the kind {request.param}"
         yield TOYS[request.param]
         return
     folder = tmp_path_factory.mktemp("outside")

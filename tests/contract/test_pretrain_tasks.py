@@ -13,7 +13,7 @@ from typing import Any, ClassVar, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from helpers import articles, document, document_from
+from support.helpers import articles, document, document_from
 
 import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import build, from_dict, to_dict

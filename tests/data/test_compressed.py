@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from documents import put, read_all
+from support.documents import put, read_all
 
 from ernie.data import compressed, tables
 from ernie.data.labeled.read import read_rows

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documents import put, read_all
+from support.documents import put, read_all
 
 from ernie.data.read import Input, check_unchanged, find_inputs, read_input
 from ernie.data.stream_copy import streams_copied

@@ -13,9 +13,9 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from documents import put, put_json, read_all
 from hypothesis import given
 from hypothesis import strategies as st
+from support.documents import put, put_json, read_all
 
 from ernie.data import read_lines, read_text
 from ernie.data.raw import Dropped, Fields, ReadOptions

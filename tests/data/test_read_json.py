@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from documents import put, put_json, read_all
+from support.documents import put, put_json, read_all
 
 from ernie.data import read_json, read_lines
 from ernie.data.raw import Dropped, ReadOptions

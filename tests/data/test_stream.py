@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from helpers import numbered
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.helpers import numbered
 
 from ernie.data.batch import Packed
 from ernie.data.document import Sample

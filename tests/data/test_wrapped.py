@@ -8,9 +8,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from documents import put, read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.documents import put, read_all
 
 from ernie.data.raw import ReadOptions
 from ernie.data.wrapped import joined, wrap_width

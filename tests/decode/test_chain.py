@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import GERMAN, TOYS, tones
-from trained import train, trained
+from support.toys import GERMAN, TOYS, tones
+from support.trained import train, trained
 
 from ernie.audio.features import FeatureConfig
 from ernie.decode.chain import Chain, ChainState, timed

@@ -15,7 +15,7 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kenlm_files import LEARNED, write_kenlm
+from support.kenlm_files import LEARNED, write_kenlm
 
 from ernie.decode.ctc import Beam, Hypothesis
 from ernie.decode.fusion import HotWords, WordFusion

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_recognizer
-import test_translator
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import recognizers, translators
 
 from ernie.decode.recognizer import RecognitionState
 from ernie.decode.states import VERSION, arrays_of, restore
@@ -29,15 +28,15 @@ BY_TEXT = KINDS[:3]
 
 def decoder_of(kind: str) -> Decoder:
     if kind in BY_TEXT:
-        return test_translator.translator(WaitK(2), kind != "prefixes", 3 if kind == "beam" else 1)
-    return test_recognizer.recognizer(2 * test_recognizer.CHUNK * (test_recognizer.BEFORE + 1), kind)
+        return translators.translator(WaitK(2), kind != "prefixes", 3 if kind == "beam" else 1)
+    return recognizers.recognizer(2 * recognizers.CHUNK * (recognizers.BEFORE + 1), kind)
 
 
 def inputs(kind: str, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
     """The input of some streams, of sizes between 0 and 9."""
     if kind in BY_TEXT:
-        return test_translator.texts(list(sizes), seed)
-    return [test_recognizer.sound(700 * size, seed + n) for n, size in enumerate(sizes)]
+        return translators.texts(list(sizes), seed)
+    return [recognizers.sound(700 * size, seed + n) for n, size in enumerate(sizes)]
 
 
 def alone(decoder: Decoder, whole: np.ndarray) -> list[Any]:
@@ -127,13 +126,13 @@ def test_a_step_computes_at_most_a_chunk_or_a_token_of_each_stream(kind: str, mo
     decoder, computed = decoder_of(kind), list[int]()
     whole = inputs(kind, [9, 0, 4], 0)
     if kind in BY_TEXT:
-        _, head = test_translator.model()
+        _, head = translators.model()
         forward = type(head).forward_cached
         monkeypatch.setattr(
             type(head), "forward_cached", lambda *given, **more: (computed.append(1), forward(*given, **more))[1]
         )
     else:
-        ernie, _ = test_recognizer.model(2 * test_recognizer.CHUNK * (test_recognizer.BEFORE + 1), kind)
+        ernie, _ = recognizers.model(2 * recognizers.CHUNK * (recognizers.BEFORE + 1), kind)
         chunks = type(ernie.encoder).forward_chunks
 
         def counted(own: Any, x_TD: Any, layout: Any, *rest: Any) -> Any:
@@ -151,7 +150,7 @@ def test_a_step_computes_at_most_a_chunk_or_a_token_of_each_stream(kind: str, mo
         if kind in BY_TEXT:  # a search returns all of its tokens at its end
             assert kind == "beam" or all(len(outcome.get()) <= 1 for outcome in outcomes)
         else:
-            assert sum(computed) <= test_recognizer.CHUNK
+            assert sum(computed) <= recognizers.CHUNK
     assert passes > 4
 
 

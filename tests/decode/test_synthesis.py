@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import paddle
 import pytest
-from helpers import perturbed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import TOKENIZER, TOYS, tiny_encoder
+from support.helpers import perturbed
+from support.toys import TOKENIZER, TOYS, tiny_encoder
 
 from ernie.audio.voice import WaveNetConfig
 from ernie.data import seeded_rng

@@ -5,51 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import paddle
 import pytest
-from helpers import numbered
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.translators import model, texts, translator
 
 from ernie.data.batch import Layout
 from ernie.decode.translator import Progress, Search, TokenTranslator, TranslationState
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from ernie.kernels.precision import precision
-from ernie.model.config import EncoderConfig
-from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
-from ernie.model.initialization import initialize
 from ernie.model.prefix_source import SourceView, source_lengths, sources_of
-from ernie.model.translation import TranslationHead
 
-VOCABULARY = 60
 POLICIES = [WaitK(1), WaitK(3), WaitK(2, 0.3), WaitK(2, -0.5), WaitK(None)]
-
-
-@cache
-def model() -> tuple[ErnieModel, TranslationHead]:
-    """An untrained encoder and decoder, whose predictions nevertheless differ from step to step."""
-    paddle.seed(5)
-    shape = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=48)
-    ernie = ErnieModel(replace(shape, vocab_size=VOCABULARY, initializer_range=0.4))
-    ernie.tokenizer = numbered(VOCABULARY)
-    head = TranslationHead(ernie, 2)
-    initialize(head, 0.4)
-    return ernie, head
-
-
-def translator(policy: WaitK, causal: bool = True, beam: int = 1) -> TokenTranslator:
-    return TokenTranslator(*model(), policy, causal=causal, beam=beam)
-
-
-def texts(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return [rng.integers(5, VOCABULARY, length) for length in lengths]
 
 
 def translate(decoder: TokenTranslator, sources: list[np.ndarray]) -> TranslationState:

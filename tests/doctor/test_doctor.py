@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from support.helpers import ROOT
 
 from ernie.doctor import machine
 from ernie.doctor.advice import advice

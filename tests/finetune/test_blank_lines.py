@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from toys import COLORS, GERMAN, TOYS, tiny_encoder
+from support.toys import COLORS, GERMAN, TOYS, tiny_encoder
 
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pytest
-from toys import TOYS, tiny_encoder
+from support.toys import TOYS, tiny_encoder
 
 from ernie.cli import main
 from ernie.data.batch import Packed

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from toys import TOKENIZER, TOYS
+from support.toys import TOKENIZER, TOYS
 
 from ernie import ErnieModel
 from ernie.cli import main

@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 import pandas
 import pytest
-from helpers import vocabulary
+from support.helpers import vocabulary
 
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row

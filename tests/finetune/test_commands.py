@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from processes import start_ernie, wait_until
+from support.processes import start_ernie, wait_until
 
 from ernie.cli import main
 from ernie.model.ernie import ErnieModel

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from helpers import ROOT, vocabulary
+from support.helpers import ROOT, vocabulary
 
 from ernie.config import read
 from ernie.data.labeled.read import read_split

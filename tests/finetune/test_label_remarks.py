@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import vocabulary
+from support.helpers import vocabulary
 
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row

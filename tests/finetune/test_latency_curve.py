@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from toys import TOYS, tiny_encoder
+from support.toys import TOYS, tiny_encoder
 
 from ernie.cli import main
 from ernie.decode.wait_k import WaitK

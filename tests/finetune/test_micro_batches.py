@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toys import TOKENIZER, TOYS
+from support.toys import TOKENIZER, TOYS
 
 from ernie.data.batch import Packed
 from finetune.train.loop import Step, micro_batches

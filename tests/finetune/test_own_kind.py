@@ -9,7 +9,7 @@ from pathlib import Path
 
 import paddle
 import pytest
-from helpers import ROOT, python, vocabulary
+from support.helpers import ROOT, python, vocabulary
 
 from ernie.cli import main
 from ernie.model.config import EncoderConfig

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from processes import run_ernie, start_ernie, wait_until
+from support.processes import run_ernie, start_ernie, wait_until
 
 from inference.task_model import TaskModel
 
@@ -41,7 +41,7 @@ SLOW = pytest.mark.slow
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows, an encoder, and a configuration for each task."""
-    from toys import GERMAN, TOKENIZER, TOYS
+    from support.toys import GERMAN, TOKENIZER, TOYS
 
     from ernie import ErnieModel
     from ernie.model.config import EncoderConfig

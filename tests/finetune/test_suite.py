@@ -9,7 +9,7 @@ from pathlib import Path
 
 import paddle
 import pytest
-from helpers import ROOT, vocabulary
+from support.helpers import ROOT, vocabulary
 
 from ernie.cli import main
 from ernie.errors import UserError

@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 import pytest
-from toys import TOKENIZER, TOYS, tiny_encoder
+from support.toys import TOKENIZER, TOYS, tiny_encoder
 
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from finished import write_rows
 from safetensors.numpy import load_file, save_file
+from support.finished import write_rows
 
 from ernie.cli import main
 from inference.task_model import TaskModel

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from finished import finished_run
-from hostile_case import Trier
-from made_up_run import SEVEN, made_up_run
-from running import CONFIG, build_corpus, made_up_text
-from toys import tiny_encoder
+from support.finished import finished_run
+from support.hostile.case import Trier
+from support.made_up_run import SEVEN, made_up_run
+from support.running import CONFIG, build_corpus, made_up_text
+from support.toys import tiny_encoder
 
 from ernie.cli import main
 
 
 @pytest.fixture(scope="session")
 def trier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trier]:
-    """The program that tries cases: see hostile_case."""
+    """The program that tries cases: see support/hostile/case.py."""
     run = finished_run(tmp_path_factory.mktemp("finetune"))
     pretrained = tmp_path_factory.mktemp("pretrain")
     made_up_run(pretrained / "run", SEVEN[:2], steps_per_task=6)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hostile_case import Case, Make, Trier, edited, in_every_command, link, text, together
+from support.hostile.case import Case, Make, Trier, edited, in_every_command, link, text, together
 
 LAUGHS = "a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hostile_case import Case, Trier
-from hostile_forge import CONTENTS, VALUES, filled, forged, places
+from support.hostile.case import Case, Trier
+from support.hostile.forge import CONTENTS, VALUES, filled, forged, places
 
 PRETRAIN = "pretrain run.yaml --output run --quiet"
 FINETUNE = "finetune task.yaml --output done --quiet"

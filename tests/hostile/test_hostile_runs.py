@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hostile_case import (
+from support.hostile.case import (
     CODE,
     Case,
     Make,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hostile_case import Around, Case, Make, Trier, in_every_command
+from support.hostile.case import Around, Case, Make, Trier, in_every_command
 
 QUICK = "--quiet --set train.epochs=1"
 TRAIN, CONVERT, PREDICT = (

@@ -10,8 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import SETTINGS, TASK, bundle_of, bundle_shape, hugging_face, torch_archive, weights, write_vocabulary
-from hostile_case import Case, Make, Trier, in_every_command, json_edited, removed, text, together
+from support.checkpoints import (
+    SETTINGS,
+    TASK,
+    bundle_of,
+    bundle_shape,
+    hugging_face,
+    torch_archive,
+    weights,
+    write_vocabulary,
+)
+from support.hostile.case import Case, Make, Trier, in_every_command, json_edited, removed, text, together
 
 CONVERT = "convert m out --to ernie"
 EVERY = ("convert m out --to hf", "predict m --input m/vocab.txt", "export m --to onnx --output out")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import python
 from safetensors.numpy import load_file, save_file
+from support.helpers import python
 
 from ernie.cli import main
 from ernie.data.labeled.read import read_rows

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toys import TOYS, tiny_encoder
-from trained import trained
+from support.toys import TOYS, tiny_encoder
+from support.trained import trained
 
 import inference
 from ernie.errors import NotFinite, UserError

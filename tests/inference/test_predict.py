@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from processes import start_ernie
+from support.processes import start_ernie
 
 from ernie.cli import main
 from ernie.config import dump

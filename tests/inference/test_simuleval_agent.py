@@ -11,9 +11,9 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
-from toys import GERMAN
-from trained import trained
+from support.helpers import ROOT
+from support.toys import GERMAN
+from support.trained import trained
 
 from ernie.decode.latency import average_lagging, length_adaptive_average_lagging
 from ernie.decode.translator import TokenTranslator

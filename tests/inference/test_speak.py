@@ -15,8 +15,8 @@ import paddle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import COLORS, TOKENIZER, TOYS, tiny_encoder
-from trained import trained
+from support.toys import COLORS, TOKENIZER, TOYS, tiny_encoder
+from support.trained import trained
 
 from ernie.audio.voice import VoiceConfig
 from ernie.cli import main

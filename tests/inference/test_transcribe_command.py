@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
-from kenlm_files import NEVER_BLUE, write_kenlm
-from toys import COLORS, TOKENIZER, TOYS, tiny_encoder, tones
+from support.kenlm_files import NEVER_BLUE, write_kenlm
+from support.toys import COLORS, TOKENIZER, TOYS, tiny_encoder, tones
 
 from ernie.audio.convert import resample
 from ernie.audio.features import FeatureConfig

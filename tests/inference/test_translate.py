@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from toys import GERMAN, TOKENIZER, TOYS, tiny_encoder
-from trained import trained
+from support.toys import GERMAN, TOKENIZER, TOYS, tiny_encoder
+from support.trained import trained
 
 from ernie.data.batch import pack
 from ernie.data.read_lines import Line, decoded

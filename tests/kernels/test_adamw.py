@@ -9,7 +9,7 @@ import paddle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import needs_bf16, normal, quick
+from support.kernels.judging import needs_bf16, normal, quick
 
 from ernie.kernels.adamw import AdamStep, adamw, sum_of_squares
 from ernie.kernels.cpu.copies import bf16_copy

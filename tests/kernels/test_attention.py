@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import paddle
 import pytest
-from definitions import attention_definition, visible
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from judging import assert_close, normal, quick, run
+from support.kernels.definitions import attention_definition, visible
+from support.kernels.judging import assert_close, normal, quick, run
 
 from ernie.data.batch import Layout
 from ernie.kernels import cpu

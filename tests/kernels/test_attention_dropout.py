@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import paddle
 import pytest
-from definitions import attention_definition, visible, weight_masks
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import assert_close, needs_kernels, normal, quick, run
-from philox import ATTENTION, seeded_mask
+from support.kernels.definitions import attention_definition, visible, weight_masks
+from support.kernels.judging import assert_close, needs_kernels, normal, quick, run
+from support.kernels.philox import ATTENTION, seeded_mask
 
 from ernie.data.batch import Layout
 from ernie.kernels.attention import attention

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from support.helpers import ROOT
 
 from ernie.kernels import build as builder
 from ernie.kernels.build import CannotBuild, build, cache, cached, compiler, runnable

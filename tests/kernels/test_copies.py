@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import paddle
 import pytest
-from judging import needs_bf16, normal
 from paddle import Tensor
+from support.kernels.judging import needs_bf16, normal
 
 from ernie import AdamW
 from ernie.kernels.adamw import AdamStep, adamw

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import paddle
 import pytest
-from families import (
+from support.kernels.families import (
     run_attention,
     run_dilated,
     run_dilated_inference,
@@ -20,7 +20,7 @@ from families import (
     run_vocabulary,
     run_vocabulary_logits,
 )
-from judging import needs_bf16, needs_kernels, normal
+from support.kernels.judging import needs_bf16, needs_kernels, normal
 
 from ernie import runtime
 from ernie.data.batch import Layout

@@ -9,8 +9,8 @@ import paddle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
 from paddle import Tensor
+from support.kernels.judging import assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
 
 from ernie.errors import UserError
 from ernie.kernels.dilated import Ends, GatedLayer, gated_stack, reach, wavenet

@@ -7,8 +7,8 @@ import paddle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import needs_kernels, quick
-from philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ATTENTION, STANDALONE, dropout_mask, philox
+from support.kernels.judging import needs_kernels, quick
+from support.kernels.philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ATTENTION, STANDALONE, dropout_mask, philox
 
 from ernie.kernels.cpu.call import loaded
 

@@ -10,9 +10,17 @@ import paddle.nn.functional as F
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import Results, assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
 from paddle import Tensor
-from philox import STANDALONE, seeded_mask
+from support.kernels.judging import (
+    Results,
+    assert_close,
+    assert_only_frozen_lack_gradients,
+    needs_kernels,
+    normal,
+    quick,
+    run,
+)
+from support.kernels.philox import STANDALONE, seeded_mask
 
 from ernie.errors import UserError
 from ernie.kernels.embedding import embed

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
-from definitions import attention_definition, visible
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import quick
 from paddle import Tensor
+from support.kernels.definitions import attention_definition, visible
+from support.kernels.judging import quick
 
 from ernie.data.batch import Layout
 from ernie.kernels import attention, gpu, linear, norm

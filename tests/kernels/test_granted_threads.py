@@ -6,18 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from families import digests, digests_in_a_thread
-from helpers import ROOT
-from judging import needs_kernels
+from support.helpers import PYTHON_PATH, ROOT
+from support.kernels.families import digests, digests_in_a_thread
+from support.kernels.judging import needs_kernels
 
 from ernie.kernels.build import processor_flags, runnable
 from ernie.kernels.cpu.library import library
 
 pytestmark = needs_kernels
-HERE = Path(__file__).parent
 VARIANTS = runnable(processor_flags())
 LIMITS = {
     "a thread limit of one": {"OMP_THREAD_LIMIT": "1", "MKL_NUM_THREADS": "4"},
@@ -30,8 +28,8 @@ LIMITS = {
 def digests_in_a_process(variant: str, place: str = "plain", **environment: str) -> dict[str, str]:
     done = subprocess.run(
         [sys.executable, "families.py", place],
-        cwd=HERE,
-        env={**os.environ, "ERNIE_KERNELS": variant, "PYTHONPATH": str(ROOT), **environment},
+        cwd=ROOT / "tests" / "support" / "kernels",
+        env={**os.environ, "ERNIE_KERNELS": variant, "PYTHONPATH": PYTHON_PATH, **environment},
         capture_output=True,
         text=True,
     )

@@ -12,10 +12,11 @@ from functools import cached_property, partial
 import numpy as np
 import paddle
 import pytest
-from definitions import LayerMasks, layer_definition, visible, weight_masks
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import (
+from paddle import Tensor
+from support.kernels.definitions import LayerMasks, layer_definition, visible, weight_masks
+from support.kernels.judging import (
     Results,
     assert_close,
     assert_near,
@@ -26,8 +27,7 @@ from judging import (
     quick,
     run,
 )
-from paddle import Tensor
-from philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ATTENTION, seeded_mask
+from support.kernels.philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ATTENTION, seeded_mask
 
 from ernie.data.batch import Layout
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer

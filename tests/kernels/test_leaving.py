@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers import python
-from judging import needs_kernels
+from support.helpers import python
+from support.kernels.judging import needs_kernels
 
 PROGRAM = """
 import os, sys, threading, time

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import python
+from support.helpers import python
 
 from ernie.errors import Remark, UserError
 from ernie.kernels import build as builder

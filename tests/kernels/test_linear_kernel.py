@@ -9,7 +9,7 @@ import paddle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import (
+from support.kernels.judging import (
     assert_close,
     assert_near,
     assert_only_frozen_lack_gradients,

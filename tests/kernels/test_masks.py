@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from definitions import visible
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import quick
+from support.kernels.definitions import visible
+from support.kernels.judging import quick
 
 from ernie.data.batch import Layout
 from ernie.kernels.mask import Mask

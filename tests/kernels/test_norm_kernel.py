@@ -9,9 +9,9 @@ import paddle.nn.functional as F
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
 from paddle import Tensor
-from philox import STANDALONE, seeded_mask
+from support.kernels.judging import assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
+from support.kernels.philox import STANDALONE, seeded_mask
 
 from ernie.kernels.norm import add_norm
 

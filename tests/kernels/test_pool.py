@@ -11,9 +11,9 @@ import threading
 import numpy as np
 import paddle
 import pytest
-from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.helpers import ROOT
 
 from ernie.kernels.cpu.pool import bytes_in_use, empty, empty_like
 

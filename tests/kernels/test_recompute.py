@@ -7,8 +7,8 @@ import gc
 import numpy as np
 import paddle
 import pytest
-from judging import needs_bf16, needs_kernels, normal
 from paddle.base import core
+from support.kernels.judging import needs_bf16, needs_kernels, normal
 
 from ernie.data.batch import Layout
 from ernie.kernels.cpu.pool import bytes_in_use

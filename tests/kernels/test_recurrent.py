@@ -7,8 +7,8 @@ import paddle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import assert_close, assert_only_frozen_lack_gradients, normal, quick, run
 from paddle import Tensor, nn
+from support.kernels.judging import assert_close, assert_only_frozen_lack_gradients, normal, quick, run
 
 from ernie.data.batch import Layout
 from ernie.kernels.recurrent import gated_recurrent, reference

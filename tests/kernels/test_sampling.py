@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import needs_kernels, normal, quick
+from support.kernels.judging import needs_kernels, normal, quick
 
 from ernie.kernels import cpu
 from ernie.kernels.sampling import Network, draw, reference

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
-from interrupted import MANY
-from judging import needs_kernels
+from support.helpers import PYTHON_PATH, ROOT
+from support.kernels.interrupted import MANY
+from support.kernels.judging import needs_kernels
 
 from ernie.kernels.build import compiler, processor_flags, runnable
 
@@ -27,8 +27,8 @@ def test_handlers_of_signals_run_on_the_stack_only_and_change_no_result(variant:
     subprocess.run([*command, "-x", "c", "-shared", "-fPIC", str(HERE / "handler.c"), "-o", str(handler)], check=True)
     done = subprocess.run(
         [sys.executable, "interrupted.py", str(handler)],
-        cwd=HERE,
-        env={**os.environ, "ERNIE_KERNELS": variant, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT / "tests" / "support" / "kernels",
+        env={**os.environ, "ERNIE_KERNELS": variant, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
     )

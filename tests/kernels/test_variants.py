@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
-from judging import needs_kernels
+from support.helpers import PYTHON_PATH
+from support.kernels.judging import needs_kernels
 
 from ernie.kernels.build import processor_flags, runnable
 from ernie.kernels.cpu.library import library
@@ -29,7 +29,7 @@ def test_a_variant_passes_the_same_tests(variant: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *FILES],
         cwd=HERE,
-        env={**os.environ, "ERNIE_KERNELS": variant, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "ERNIE_KERNELS": variant, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
     )

@@ -7,7 +7,8 @@ import paddle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import (
+from paddle import Tensor
+from support.kernels.judging import (
     Results,
     assert_close,
     assert_near,
@@ -18,7 +19,6 @@ from judging import (
     quick,
     run,
 )
-from paddle import Tensor
 
 from ernie.errors import UserError
 from ernie.kernels.precision import precision

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import paddle
 import pytest
-from judging import needs_kernels, normal
 from paddle import Tensor, ones
+from support.kernels.judging import needs_kernels, normal
 
 from ernie.data.batch import Layout
 from ernie.errors import UserError

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import checkpoints
 import numpy as np
 import paddle
 import pytest
-from checkpoints import SETTINGS, batch_of, forward, weights, write_vocabulary
-from helpers import numbered
 from safetensors.numpy import load_file, save_file
+from support import checkpoints
+from support.checkpoints import SETTINGS, batch_of, forward, weights, write_vocabulary
+from support.helpers import numbered
 
 from ernie.cli import main
 from ernie.errors import Remark, UserError

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from helpers import vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.helpers import vocabulary
 
 from ernie import ErnieModel
 from ernie.data.batch import Packed, pack

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import (
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.checkpoints import (
     bundle,
     bundle_of,
     bundle_shape,
@@ -27,8 +29,6 @@ from checkpoints import (
     torch_legacy,
     torch_tensor,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel

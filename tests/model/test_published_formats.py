@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import checkpoints
 import numpy as np
 import paddle
 import pytest
-from checkpoints import SETTINGS, batch_of, forward, weights, write_vocabulary
+from support import checkpoints
+from support.checkpoints import SETTINGS, batch_of, forward, weights, write_vocabulary
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel

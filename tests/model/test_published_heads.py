@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import checkpoints
 import numpy as np
 import paddle
 import pytest
-from checkpoints import SETTINGS, TASK, forward, weights, write_json, write_vocabulary
-from helpers import numbered
 from safetensors.numpy import load_file, save_file
-from toys import TOYS, tiny_encoder
+from support import checkpoints
+from support.checkpoints import SETTINGS, TASK, forward, weights, write_json, write_vocabulary
+from support.helpers import numbered
+from support.toys import TOYS, tiny_encoder
 
 from ernie.cli import main
 from ernie.errors import Remark, UserError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checkpoints import SETTINGS, hugging_face, hugging_face_bin, weights, write_vocabulary
-from helpers import python
-from sentences import pooling, write_modules
+from support.checkpoints import SETTINGS, hugging_face, hugging_face_bin, weights, write_vocabulary
+from support.helpers import python
+from support.sentences import pooling, write_modules
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import forward
 from safetensors.numpy import load_file
+from support.checkpoints import forward
 
 from ernie.errors import Remark
 from ernie.model.ernie import ErnieModel

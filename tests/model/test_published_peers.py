@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import SETTINGS, batch_of
-from helpers import numbered
+from support.checkpoints import SETTINGS, batch_of
+from support.helpers import numbered
 
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel

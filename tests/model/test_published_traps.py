@@ -8,11 +8,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import checkpoints
 import numpy as np
 import paddle
 import pytest
-from checkpoints import FORMATS, POOLER, SETTINGS, TASK, batch_of, forward, weights, write_json, write_vocabulary
+from support import checkpoints
+from support.checkpoints import (
+    FORMATS,
+    POOLER,
+    SETTINGS,
+    TASK,
+    batch_of,
+    forward,
+    weights,
+    write_json,
+    write_vocabulary,
+)
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel

@@ -15,11 +15,11 @@ import numpy as np
 import paddle
 import pandas
 import pytest
-from helpers import vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paddle.base import core
 from safetensors.numpy import load_file, save_file
+from support.helpers import vocabulary
 
 import ernie
 from ernie import ErnieModel, ErnieTokenizer

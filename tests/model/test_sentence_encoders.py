@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import checkpoints
 import numpy as np
 import pytest
-from checkpoints import SETTINGS, forward, weights, write_vocabulary
-from sentences import NORMALIZE, Module, dense, pooling, write_modules, write_prompts
+from support import checkpoints
+from support.checkpoints import SETTINGS, forward, weights, write_vocabulary
+from support.sentences import NORMALIZE, Module, dense, pooling, write_modules, write_prompts
 
 from ernie.errors import Remark, UserError
 from ernie.model.ernie import ErnieModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
-from helpers import perturbed
+from support.helpers import perturbed
 
 from ernie.audio.features import FeatureConfig
 from ernie.audio.voice import VoiceConfig, WaveNetConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from toys import tiny_encoder
+from support.toys import tiny_encoder
 
 from ernie.errors import NotFinite
 from ernie.model.weights import save_arrays

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import paddle
 import pytest
-from gloo_checks import CHECKS
-from ranks import run_ranks
+from support.helpers import ROOT
+from support.parallel.gloo_checks import CHECKS
+from support.parallel.ranks import run_ranks
 
 from ernie.parallel import gloo
 
-PROGRAM = Path(__file__).with_name("gloo_checks.py")
+PROGRAM = ROOT / "tests" / "support" / "parallel" / "gloo_checks.py"
 LEAVING = PROGRAM.with_name("leaving.py")
 
 

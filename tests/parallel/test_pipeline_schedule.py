@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ranks import run_ranks
+from support.parallel.ranks import run_ranks
 
 from ernie.parallel.pipeline import _Counter, _Step
 from ernie.parallel.pipeline_schedule import Action, Deadlock, pipeline_schedule, simulate

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import training
-from ranks import run_ranks
+from support.helpers import ROOT
+from support.parallel import training
+from support.parallel.ranks import run_ranks
 
 from ernie.kernels.cpu.library import library
 from ernie.parallel.layout import ParallelConfig
 
-PROGRAM = Path(__file__).with_name("training.py")
+PROGRAM = ROOT / "tests" / "support" / "parallel" / "training.py"
 LAYOUTS = [
     {"data": 2},
     {"tensor": 2, "sequence": True},

@@ -7,7 +7,8 @@ import pydoc_data.topics
 from pathlib import Path
 
 import pytest
-from running import CONFIG, build_corpus
+from support.pretraining import start_process
+from support.running import CONFIG, build_corpus
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,11 @@ def config(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("config") / "run.yaml"
     file.write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
     return file
+
+
+@pytest.fixture(scope="session")
+def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A configuration and the folder of its uninterrupted run, by a process of its own."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert start_process(config, folder).wait() == 0
+    return config, folder

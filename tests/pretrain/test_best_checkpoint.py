@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from made_up_run import score
+from support.made_up_run import score
 
 from ernie.train.checkpoint import Checkpoints
 from pretrain.run import overall

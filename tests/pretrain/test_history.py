@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up_run import SEVEN, made_up_run
+from support.made_up_run import SEVEN, made_up_run
 
 from ernie.errors import UserError
 from pretrain.history import read_history

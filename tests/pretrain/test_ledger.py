@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_run import measured, score
+from support.made_up_run import measured, score
 
 from pretrain.history import Measurement
 from pretrain.ledger import beats_majority, best, make_ledger, markdown

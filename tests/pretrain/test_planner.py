@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import checkpoints
 import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import checkpoints
 
 from ernie.cli import main
 from ernie.config import build, from_dict

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, python
+from support.helpers import ROOT, python
 
 from ernie.cli import main
 from pretrain.config import load

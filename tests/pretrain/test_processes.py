@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import ROOT
-from processes import run_ernie
+from support.helpers import ROOT
+from support.processes import run_ernie
 
 from ernie.cli import main
 from ernie.errors import UserError

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import python
-from made_up_run import SEVEN, made_up_run
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from support.helpers import python
+from support.made_up_run import SEVEN, made_up_run
 
 from ernie.cli import main
 from ernie.report.panels import style

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from made_up_run import SEVEN, made_up_run
-from toys import tiny_encoder
+from support.made_up_run import SEVEN, made_up_run
+from support.toys import tiny_encoder
 
 from ernie.report.markdown import code, fenced, prose
 from pretrain.report.card import write_card

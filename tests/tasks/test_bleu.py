@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from toys import TOKENIZER
+from support.toys import TOKENIZER
 
 from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError

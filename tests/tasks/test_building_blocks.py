@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from helpers import document, numbered
 from hypothesis import given
 from hypothesis import strategies as st
+from support.helpers import document, numbered
 
 import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.data.document import IGNORE, Sample

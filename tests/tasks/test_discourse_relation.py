@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import document_from, vocabulary
+from support.helpers import document_from, vocabulary
 
 from ernie.data.document import Mark, Sample
 from ernie.errors import UserError

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import vocabulary
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.helpers import vocabulary
 
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row

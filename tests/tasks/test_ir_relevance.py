@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import numbered, vocabulary
+from support.helpers import numbered, vocabulary
 
 from ernie.data.document import Document, Mark, Sample
 from ernie.errors import UserError

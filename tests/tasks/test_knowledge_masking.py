@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import document, numbered
 from hypothesis import given
 from hypothesis import strategies as st
+from support.helpers import document, numbered
 
 from ernie.data.document import IGNORE, Document, Flag, Sample
 from ernie.errors import UserError

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import vocabulary
 from hypothesis import given
 from hypothesis import strategies as st
+from support.helpers import vocabulary
 
 from ernie.data.labeled.row import Row
 from ernie.data.raw import Place

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import vocabulary
+from support.helpers import vocabulary
 
 from ernie.data.labeled.row import Row
 from tasks.downstream.base import MOST_COUNTED, FinetuneTask

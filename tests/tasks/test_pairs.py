@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import vocabulary
+from support.helpers import vocabulary
 
 from ernie.data.batch import pack
 from ernie.data.labeled.row import Row

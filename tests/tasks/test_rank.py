@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from toys import TOKENIZER
+from support.toys import TOKENIZER
 
 from ernie.data.labeled.row import Row
 from tasks.downstream.rank import Rank

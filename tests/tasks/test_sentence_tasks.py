@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from helpers import document, numbered
+from support.helpers import document, numbered
 
 from ernie.data.document import Document, Mark, Sample
 from ernie.errors import UserError

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toys import SYNTHESIZE, TOKENIZER, TOYS
+from support.toys import SYNTHESIZE, TOKENIZER, TOYS
 
 from ernie.audio.augment import AugmentConfig
 from ernie.audio.features import FeatureConfig

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from helpers import perturbed, vocabulary
-from toys import SYNTHESIZE, TOKENIZER, TOYS, tiny_encoder
+from support.helpers import perturbed, vocabulary
+from support.toys import SYNTHESIZE, TOKENIZER, TOYS, tiny_encoder
 
 from ernie.audio.features import FeatureConfig
 from ernie.data.batch import Layout, Packed, pack

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import document, document_from, numbered, vocabulary
 from hypothesis import given
 from hypothesis import strategies as st
+from support.helpers import document, document_from, numbered, vocabulary
 
 from ernie.data.document import IGNORE, Document
 from ernie.errors import UserError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import vocabulary
+from support.helpers import vocabulary
 
 from ernie.text.coverage import coverage, has_own_mark
 from ernie.text.load import load_tokenizer

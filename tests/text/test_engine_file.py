@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers import vocabulary
+from support.helpers import vocabulary
 from tokenizers import Tokenizer as Engine
 from tokenizers import models
 

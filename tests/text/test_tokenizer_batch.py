@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from helpers import python, vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.helpers import python, vocabulary
 
 from ernie import ErnieModel, ErnieTokenizer
 from ernie.errors import UserError

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from support.helpers import ROOT
 
 from ernie.runtime import ending_signals
 from ernie.train.interrupt import Interrupt

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import forked
-from helpers import ROOT
+from support import forked
+from support.helpers import PYTHON_PATH
 
 
 def run_ranks(program: Path, ranks: int, *words: str, seconds: float = 120, fresh: bool = False) -> list[Any]:
@@ -35,7 +35,7 @@ def _run(command: Sequence[str], ranks: int, seconds: float, folder: str) -> lis
             command,
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+                "PYTHONPATH": PYTHON_PATH,
                 "PADDLE_TRAINER_ID": str(rank),
                 "PADDLE_TRAINERS_NUM": str(ranks),
                 "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),

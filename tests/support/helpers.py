@@ -7,16 +7,18 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import forked
 import numpy as np
 import paddle
 from paddle import nn
+from support import forked
 
 from ernie.data.document import Document, Flag, Mark
 from ernie.text.tokenizer import Tokenizer
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
+# Where programs that tests start find the library and the modules of `support`.
+PYTHON_PATH = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 SPECIAL = len(SPECIAL_TOKENS)
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from filelock import FileLock
-from toys import TOKENIZER, TOYS, Toy, tiny_encoder
+from support.toys import TOKENIZER, TOYS, Toy, tiny_encoder
 
 from ernie.data.labeled.read import Split
 from ernie.train.lr_schedule import LRScheduleConfig

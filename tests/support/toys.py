@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import paddle
-from helpers import vocabulary
+from support.helpers import vocabulary
 
 from ernie.audio.features import FeatureConfig
 from ernie.audio.voice import VoiceConfig, WaveNetConfig

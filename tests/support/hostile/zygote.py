@@ -1,7 +1,7 @@
 """A process that has imported Paddle and runs `ernie` command lines in forks of itself, within bounds.
 
 It reads one JSON object a line from standard input, {folder, words, out, err, seconds, megabytes, around}, and answers
-each with a line, {status, seconds}.  `around` is a hostile_case.Around.  The status is the command's exit status,
+each with a line, {status, seconds}.  `around` is a case.Around.  The status is the command's exit status,
 "traceback", "no end" (killed at the deadline), or the negative number of the signal that killed it.  A fork costs a few
 milliseconds, where an interpreter that imports Paddle costs seconds.
 """

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 
-import forked
-from helpers import ROOT
+from support import forked
+from support.helpers import ROOT
 
 
 def run_ernie(words: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hostile_case import Make
+from support.hostile.case import Make
 
 VALUES: dict[str, Any] = {
     "missing": ...,

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import paddle
-from helpers import vocabulary
+from support.helpers import vocabulary
 
 from ernie.cli import main
 from ernie.model.config import EncoderConfig

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import ROOT
+from support.helpers import ROOT
 
 Make = Callable[[Path], None]
 MARK = "ran"  # the file in OUTSIDE that a stranger's code leaves
@@ -225,7 +225,7 @@ class Trier:
     def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("hostile_zygote.py"))],
+                [sys.executable, str(Path(__file__).with_name("zygote.py"))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -11,7 +11,7 @@ import signal
 import sys
 
 import paddle
-from families import digests
+from support.kernels.families import digests
 
 from ernie.kernels.cpu.call import product
 

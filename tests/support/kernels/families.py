@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import paddle
-from judging import Results, normal, run
 from paddle import Tensor
+from support.kernels.judging import Results, normal, run
 
 from ernie.data.batch import Layout
 from ernie.kernels.adamw import AdamStep, adamw, sum_of_squares
