@@ -30,12 +30,13 @@ from paddle import Tensor, nn
 from ernie.audio.voice import VoiceConfig
 from ernie.data.batch import Layout
 from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder
-from ernie.kernels.dilated import Ends, GatedLayer, reach, wavenet
+from ernie.kernels.dilated import reach, wavenet
 from ernie.kernels.dilated import wavenet_reference as in_paddle
+from ernie.kernels.gru import gated_recurrent
 from ernie.kernels.linear import linear
-from ernie.kernels.recurrent import gated_recurrent
-from ernie.kernels.sampling import Network, draw
+from ernie.kernels.sampling import draw
 from ernie.kernels.sampling import reference as in_numpy
+from ernie.kernels.types import GatedLayer, SamplingWeights, WaveNetEnds
 from ernie.model.wavenet import Flow, WaveNet
 
 UNITS, SEQUENCES = (128, 256, 512, 1024), (1, 4, 16, 64)
@@ -108,7 +109,7 @@ def gated(sequences: int, samples: int) -> Sides:
     ]
     length = samples + reach(TAPS, DILATIONS)
     samples_NS, conditioner = random(sequences, length), random(sequences, length, H)
-    ends = Ends(random(C), random(C), random(C, C), random(C), random(C, 2), random(2))
+    ends = WaveNetEnds(random(C), random(C), random(C, C), random(C), random(C, 2), random(2))
 
     def ours() -> Tensor:
         return wavenet(samples_NS, conditioner, ends, layers, DILATIONS)
@@ -127,7 +128,7 @@ def sampling() -> list[Callable[[], None]]:
         return (0.1 * rng.standard_normal(shape)).astype(np.float32)
 
     shapes = ((2, C), (L, TAPS * C, 2 * C), (L, C, 2 * C), (L, C), (C, C), (C,), (C, 2), (2,))
-    network = Network(DILATIONS, 0.1, *(random(*shape) for shape in shapes))
+    network = SamplingWeights(DILATIONS, 0.1, *(random(*shape) for shape in shapes))
     rows = [random((TAPS - 1) * dilation + GENERATED, C) for dilation in DILATIONS]
     conditioner, noise, last = random(1, GENERATED, L, 2 * C), random(1, GENERATED), np.zeros(1, np.float32)
     samples, expected = np.empty((1, GENERATED), np.float32), np.empty((1, GENERATED), np.float32)

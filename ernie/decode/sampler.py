@@ -13,7 +13,8 @@ import paddle
 
 from ernie.kernels.linear import linear
 from ernie.kernels.precision import batch_invariant, precision
-from ernie.kernels.sampling import Network, draw
+from ernie.kernels.sampling import draw
+from ernie.kernels.types import SamplingWeights
 from ernie.model.wavenet import WaveNet
 
 
@@ -45,7 +46,7 @@ class Sampler:
         self._features, self._conditioner_weight = len(conditioner_weight), paddle.to_tensor(conditioner_weight)
         self._bias = paddle.to_tensor(np.concatenate([layer.mix.bias.numpy() for layer in network.layers]))
         self._past_counts = [(taps - 1) * dilation for dilation in self.config.dilations]
-        self._network = Network(
+        self._network = SamplingWeights(
             self.config.dilations,
             network.loudness,
             first=np.stack([network.first.weight.numpy()[0], network.first.bias.numpy()]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import paddle
 from paddle import Tensor
@@ -11,20 +10,7 @@ from paddle import Tensor
 from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.choose import choose
-
-
-@dataclass(frozen=True)
-class AdamStep:
-    """The settings of one AdamW step of one parameter; `power1` and `power2` are beta1^t and beta2^t after the step."""
-
-    rate: float
-    decay: float
-    beta1: float
-    beta2: float
-    epsilon: float
-    power1: float
-    power2: float
-    gradient_scale: float = 1.0
+from ernie.kernels.types import AdamStep
 
 
 def adamw(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor, moment2: Tensor) -> None:
@@ -37,7 +23,7 @@ def adamw(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor, mom
     for name, tensor in tensors.items():
         if tensor.shape != weight.shape:
             raise UserError(f"{name} has the shape {tuple(tensor.shape)}: expected {tuple(weight.shape)}, the weight's")
-    impl = choose((weight, *tensors.values()), reference, cpu.adamw.adamw, reference)
+    impl = choose((weight, *tensors.values()), reference, cpu.adamw.adamw)
     impl(step, weight, *tensors.values())
 
 
@@ -55,6 +41,9 @@ def sum_of_squares(tensors: Sequence[Tensor]) -> float:
     """Return the sum of squares of all elements; not finite if any element is not."""
     if not tensors:
         return 0.0
-    if all(map(cpu.supports, tensors)):
-        return cpu.adamw.sum_of_squares(tensors)
+    return choose(tensors, reference_sum_of_squares, cpu.adamw.sum_of_squares)(tensors)
+
+
+def reference_sum_of_squares(tensors: Sequence[Tensor]) -> float:
+    """Reference implementation of `sum_of_squares` in plain Paddle."""
     return float(paddle.stack([(x * x).sum() for x in tensors]).sum())

@@ -7,7 +7,7 @@ D = H * K.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import paddle
@@ -17,10 +17,10 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels import cpu, gpu
-from ernie.kernels.check import check_attention, check_dropout, check_layout, sizes
+from ernie.kernels.argument_checks import check_attention, check_dropout, check_layout, sizes
 from ernie.kernels.choose import choose
-from ernie.kernels.cpu.runs import Runs
 from ernie.kernels.mask import Mask
+from ernie.kernels.types import Runs
 
 _MASKED = -1e4  # added to the scores of masked keys: their softmax weight vanishes, also in fp16
 
@@ -52,8 +52,8 @@ def attention(
         raise UserError(f"keys has {keys.sequences} sequences: expected {layout.sequences}, as in layout")
     check_attention(layout, size["D"], heads, mask)
     check_dropout(dropout)
-    on_gpu = gpu.attention.attention if gpu.attention.supports(q_TD, heads, layout, keys, mask) else reference
-    impl = choose((q_TD, k_SD, v_SD), reference, cpu.attention.attention, on_gpu)
+    gpu_takes = partial(gpu.attention.supports, q_TD, heads, layout, keys, mask)
+    impl = choose((q_TD, k_SD, v_SD), reference, cpu.attention.attention, gpu.attention.attention, gpu_takes)
     return impl(q_TD, k_SD, v_SD, layout, heads, dropout, keys, mask)
 
 
@@ -69,8 +69,8 @@ def attention_over_runs(
 ) -> Tensor:
     """As `attention`, to the last bit, to keys and values that lie in runs of rows.
 
-    Without gradients, and only where `ernie.kernels.cpu.supports` the queries.  Raises UserError if the shapes do not
-    fit.
+    It computes no gradients, and only queries for which `ernie.kernels.choose.runs_in_cpp` holds.  Raises UserError if
+    the shapes do not fit.
     """
     check_layout(layout, q_TD.shape[0])
     if not keys.sequences == layout.sequences == len(runs.offsets) - 1:

@@ -1,4 +1,4 @@
-"""Choose the implementation of a kernel: the only place where that is decided."""
+"""Choose the body of a kernel: the only place where that is decided."""
 
 from __future__ import annotations
 
@@ -9,30 +9,52 @@ import paddle
 from paddle import Tensor
 
 from ernie.errors import UserError
-from ernie.kernels.cpu import supports
+from ernie.kernels.cpu.library import library
 
 Implementation = TypeVar("Implementation", bound=Callable[..., object])
 
+_CPP_TYPES = (paddle.float32,)
 _HALVES = (paddle.float16, paddle.bfloat16)
 
 
-def choose(
-    tensors: Sequence[Tensor], reference: Implementation, on_cpu: Implementation, on_gpu: Implementation
-) -> Implementation:
-    """Return the implementation to use for these tensors; the first one determines the device.
+def runs_in_cpp(x: Tensor, *others: Tensor) -> bool:
+    """Whether the C++ bodies can take these tensors of one device: contiguous float32 on a CPU that has a library.
 
-    C++ for float32 on a CPU, Paddle's fused operators on a GPU, the reference otherwise.  Raises UserError for tensors
-    in half precision on a CPU, for which Paddle has no operators.
+    Paddle makes views with strides where FLAGS_use_stride_kernel is set, which this library turns off.
     """
-    if supports(*tensors):
+    # `in` compares identity first; Paddle's own == takes four times as long.
+    if x.dtype not in _CPP_TYPES or not x.place.is_cpu_place() or library() is None:
+        return False
+    return x.is_contiguous() and all(other.dtype in _CPP_TYPES and other.is_contiguous() for other in others)
+
+
+def choose(
+    tensors: Sequence[Tensor],
+    reference: Implementation,
+    on_cpu: Implementation,
+    on_gpu: Implementation | None = None,
+    gpu_takes: Callable[[], bool] = lambda: True,
+) -> Implementation:
+    """Return the body to use for these tensors, the first of which determines the device.
+
+    C++ for float32 on a CPU; on a GPU Paddle's fused operators where there are any that take the arguments
+    (`gpu_takes`); the reference otherwise.  Raises UserError for tensors in half precision on a CPU, for which Paddle
+    has no operators.
+    """
+    if runs_in_cpp(*tensors):
         return on_cpu
     if tensors[0].place.is_gpu_place():
-        return on_gpu
+        return on_gpu if on_gpu is not None and gpu_takes() else reference
     for tensor in tensors:
         if tensor.dtype in _HALVES:
             raise UserError(
                 f"weights of type {tensor.dtype.name.lower()} cannot be used on a CPU. Convert them back to float32 "
-                "with model.float(); `with ernie.precision('auto'):` computes in bfloat16 where the "
-                "processor supports it"
+                "with model.float(); `with ernie.precision('auto'):` computes in bfloat16 where the processor supports "
+                "it"
             )
     return reference
+
+
+def choose_for_arrays(reference: Implementation, on_cpu: Implementation) -> Implementation:
+    """Return the body to use for NumPy arrays: C++ where the processor has a library, else the reference."""
+    return reference if library() is None else on_cpu

@@ -9,7 +9,6 @@ conditioner, K skip channels, O outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import paddle
 import paddle.nn.functional as F
@@ -17,39 +16,9 @@ from paddle import Tensor
 
 from ernie.errors import UserError
 from ernie.kernels import cpu
-from ernie.kernels.check import sizes
+from ernie.kernels.argument_checks import sizes
 from ernie.kernels.choose import choose
-
-
-class GatedLayer(NamedTuple):
-    """The weights of a layer.
-
-    `mix` (taps C + H, 2 C), with its bias, is the dilated convolution: the oldest tap first, the conditioner last.
-    `skip` (C, K) projects to the output of the stack; `residual` (C, C), with its bias, to the next layer, so that the
-    last layer has none.
-    """
-
-    mix: Tensor
-    mix_bias: Tensor
-    skip: Tensor
-    residual: Tensor | None = None
-    residual_bias: Tensor | None = None
-
-
-class Ends(NamedTuple):
-    """The weights of a WaveNet before and after its stack.
-
-    A sample times `first` (C,), plus its bias, is the vector of the first layer.  `inner` (K, K) and `out` (K, O), with
-    their biases, each after a rectifier, map the sum of the skip outputs to the outputs.
-    """
-
-    first: Tensor
-    first_bias: Tensor
-    inner: Tensor
-    inner_bias: Tensor
-    out: Tensor
-    out_bias: Tensor
-
+from ernie.kernels.types import GatedLayer, WaveNetEnds
 
 _NAMES = ("mix_IG", "mix_bias_G", "skip_CK", "residual_CC", "residual_bias_C")
 _END_NAMES = ("first_C", "first_bias_C", "inner_KK", "inner_bias_K", "out_KO", "out_bias_O")
@@ -65,12 +34,16 @@ def gated_stack(
     Raises UserError if the shapes do not fit, ValueError if no output sample remains.
     """
     tensors = _checked({"x_NSC": x_NSC, "conditioner_NAH": conditioner_NAH}, layers, dilations)
-    impl = choose(tensors, reference, cpu.dilated.gated_stack, reference)
+    impl = choose(tensors, reference, cpu.dilated.gated_stack)
     return impl(x_NSC, conditioner_NAH, layers, dilations)
 
 
 def wavenet(
-    samples_NS: Tensor, conditioner_NAH: Tensor, ends: Ends, layers: Sequence[GatedLayer], dilations: Sequence[int]
+    samples_NS: Tensor,
+    conditioner_NAH: Tensor,
+    ends: WaveNetEnds,
+    layers: Sequence[GatedLayer],
+    dilations: Sequence[int],
 ) -> Tensor:
     """Return the outputs (N, R, O) of a WaveNet, the stack between its ends, for the last R = S - `reach` samples.
 
@@ -79,9 +52,9 @@ def wavenet(
     named = {f"ends.{name}": tensor for name, tensor in zip(_END_NAMES, ends, strict=True)}
     tensors = _checked(named | {"samples_NS": samples_NS, "conditioner_NAH": conditioner_NAH}, layers, dilations)
     if paddle.is_grad_enabled():
-        stack = choose(tensors, reference, cpu.dilated.gated_stack, reference)
+        stack = choose(tensors, reference, cpu.dilated.gated_stack)
         return wavenet_reference(samples_NS, conditioner_NAH, ends, layers, dilations, stack)
-    impl = choose(tensors, wavenet_reference, cpu.dilated.wavenet, wavenet_reference)
+    impl = choose(tensors, wavenet_reference, cpu.dilated.wavenet)
     return impl(samples_NS, conditioner_NAH, ends, layers, dilations)
 
 
@@ -145,7 +118,7 @@ def reference(x_NSC: Tensor, conditioner_NAH: Tensor, layers: Sequence[GatedLaye
 def wavenet_reference(
     samples_NS: Tensor,
     conditioner_NAH: Tensor,
-    ends: Ends,
+    ends: WaveNetEnds,
     layers: Sequence[GatedLayer],
     dilations: Sequence[int],
     stack: Callable[[Tensor, Tensor, Sequence[GatedLayer], Sequence[int]], Tensor] = reference,

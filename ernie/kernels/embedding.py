@@ -11,9 +11,8 @@ from paddle import Tensor
 
 from ernie.errors import UserError
 from ernie.kernels import cpu
-from ernie.kernels.check import check_dropout, sizes
+from ernie.kernels.argument_checks import check_dropout, row_indices, sizes
 from ernie.kernels.choose import choose
-from ernie.kernels.cpu.call import row_indices
 from ernie.kernels.norm import layer_norm
 
 
@@ -36,7 +35,7 @@ def embed(
     check_dropout(dropout)
     for table in tables:
         sizes(gain_D=gain_D, offset_D=offset_D, table_VD=table)
-    impl = choose((*tables, gain_D, offset_D), reference, cpu.embedding.embed, reference)
+    impl = choose((*tables, gain_D, offset_D), reference, cpu.embedding.embed)
     names = names or ["id"] * len(tables)
     checked = [row_indices(ids_T, len(table), name) for ids_T, table, name in zip(ids, tables, names, strict=True)]
     lengths = [len(ids_T) for ids_T in checked]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ernie.errors import UserError
 from ernie.kernels import cpu
-from ernie.kernels.cpu.library import library
+from ernie.kernels.choose import choose_for_arrays
 
 
 def gaussian_attention(
@@ -33,7 +33,7 @@ def gaussian_attention(
         )
     if offsets[0] != 0 or offsets[-1] != T or (np.diff(offsets) < 1).any():
         raise UserError(f"offsets: expected those of {N} texts of at least one token, from 0 to {T}")
-    impl = reference if library() is None else cpu.gaussian.gaussian_attention
+    impl = choose_for_arrays(reference, cpu.gaussian.gaussian_attention)
     return impl(position_N, precision_N, middles_T, values_TD, offsets)
 
 

@@ -5,54 +5,26 @@ Legend: T packed tokens, D width, F inner width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
-
 import numpy as np
 import paddle
 from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.kernels import cpu
+from ernie.kernels.argument_checks import (
+    check_activation,
+    check_attention,
+    check_dropout,
+    check_layer,
+    check_layout,
+    output_rows,
+)
 from ernie.kernels.attention import attention
-from ernie.kernels.check import check_activation, check_attention, check_dropout, check_layer, check_layout
 from ernie.kernels.choose import choose
-from ernie.kernels.cpu.call import output_rows
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
-
-
-class LayerWeights(NamedTuple):
-    """The parameters of a layer: matrices (in, out), biases (out,), gain and offset of both norms (D,)."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    out: Tensor
-    inner: Tensor
-    outer: Tensor
-    q_bias: Tensor
-    k_bias: Tensor
-    v_bias: Tensor
-    out_bias: Tensor
-    inner_bias: Tensor
-    outer_bias: Tensor
-    gain1: Tensor
-    offset1: Tensor
-    gain2: Tensor
-    offset2: Tensor
-
-
-@dataclass(frozen=True)
-class LayerSettings:
-    """The hyperparameters of a layer.  Dropouts are probabilities."""
-
-    heads: int
-    activation: Literal["gelu", "relu"]
-    epsilon: float
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
+from ernie.kernels.types import LayerSettings, LayerWeights
 
 
 def transformer_layer(
@@ -76,7 +48,7 @@ def transformer_layer(
     for dropout in (settings.dropout, settings.attention_dropout):
         check_dropout(dropout)
     rows = None if rows is None else output_rows(rows, layout.tokens)
-    impl = choose((x_TD, *weights), reference, cpu.layer.transformer_layer, reference)
+    impl = choose((x_TD, *weights), reference, cpu.layer.transformer_layer)
     return impl(x_TD, layout, weights, settings, mask, rows)
 
 

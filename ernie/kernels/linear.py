@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.kernels import cpu, gpu
-from ernie.kernels.check import check_activation, sizes
+from ernie.kernels.argument_checks import check_activation, sizes
 from ernie.kernels.choose import choose
-
-Activation = Literal["none", "gelu", "relu"]
+from ernie.kernels.types import Activation
 
 
 def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: Activation = "none") -> Tensor:

@@ -50,11 +50,6 @@ class Mask:
         return cls(np.zeros_like(last_T), last_T)
 
     @classmethod
-    def wait(cls, layout: Layout, k: int) -> Mask:
-        """Token t (from 0) sees the first k + t keys: the read-write schedule of wait-k (Ma et al., 2019, STACL)."""
-        return cls.until(layout.positions + k)
-
-    @classmethod
     def until(cls, last: np.ndarray) -> Mask:
         """Each token sees the first `last` (T,) keys."""
         return cls(np.zeros_like(last), last)

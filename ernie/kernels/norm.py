@@ -6,7 +6,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.kernels import cpu, gpu
-from ernie.kernels.check import check_dropout, sizes
+from ernie.kernels.argument_checks import check_dropout, sizes
 from ernie.kernels.choose import choose
 
 

@@ -8,43 +8,17 @@ Legend: N sounds, S samples of each, L layers, C channels, P past vectors that a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from ernie.errors import UserError
 from ernie.kernels import cpu
-from ernie.kernels.cpu.library import library
-
-
-class Network(NamedTuple):
-    """The weights of a WaveNet, as float32 arrays.
-
-    `first` (2, C), a weight and a bias, maps a sample divided by `loudness` to a vector.  Of each layer, `mix`
-    (L, taps C, 2 C) has the oldest tap first, and `skip_residual` (L, C, 2 C) projects to the output of the stack and
-    to the next layer, the latter with the bias `residual_bias` (L, C).  `inner` (C, C) and `out` (C, 2) map the summed
-    skip outputs to a mean and a log scale: the next sample is loudness * (mean + exp(log_scale) * noise).
-    """
-
-    dilations: tuple[int, ...]
-    loudness: float
-    first: np.ndarray
-    mix: np.ndarray
-    skip_residual: np.ndarray
-    residual_bias: np.ndarray
-    inner: np.ndarray
-    inner_bias: np.ndarray
-    out: np.ndarray
-    out_bias: np.ndarray
-
-    @property
-    def taps(self) -> int:
-        """The number of vectors a layer sees at once."""
-        return self.mix.shape[1] // self.first.shape[1]
+from ernie.kernels.choose import choose_for_arrays
+from ernie.kernels.types import SamplingWeights
 
 
 def draw(
-    network: Network,
+    network: SamplingWeights,
     rows: Sequence[Sequence[np.ndarray]],
     conditioning_NSLC: np.ndarray,
     last_N: np.ndarray,
@@ -83,7 +57,7 @@ def draw(
     _check("samples", samples_NS, (N, S), written=True)
     if noise_NS is not None:
         _check("noise", noise_NS, (N, S))
-    impl = reference if library() is None else cpu.sampling.draw
+    impl = choose_for_arrays(reference, cpu.sampling.draw)
     impl(network, rows, conditioning_NSLC, last_N, noise_NS, samples_NS)
 
 
@@ -96,7 +70,7 @@ def _check(name: str, array: np.ndarray, shape: tuple[int, ...], written: bool =
 
 
 def reference(
-    network: Network,
+    network: SamplingWeights,
     rows: Sequence[Sequence[np.ndarray]],
     conditioning_NSLC: np.ndarray,
     last_N: np.ndarray,
@@ -110,7 +84,7 @@ def reference(
 
 
 def _draw_one(
-    network: Network,
+    network: SamplingWeights,
     rows: Sequence[np.ndarray],
     conditioning_SLC: np.ndarray,
     last: float,

@@ -10,7 +10,10 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels import cpu
-from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
+from ernie.kernels.argument_checks import check_activation, check_attention, check_layout, output_rows
+from ernie.kernels.choose import choose
+from ernie.kernels.layer import transformer_layer
+from ernie.kernels.types import LayerSettings, LayerWeights
 
 
 class TransformerStack:
@@ -37,8 +40,11 @@ class TransformerStack:
         """
         if not layers:
             raise UserError("layers: expected at least one layer")
-        impl = self._packed if cpu.supports(x_TD) else reference
-        return impl(x_TD, layout, layers, settings, rows)
+        check_activation(settings.activation)
+        check_layout(layout, x_TD.shape[0])
+        check_attention(layout, x_TD.shape[1], settings.heads, None)
+        rows = None if rows is None else output_rows(rows, layout.tokens)
+        return choose((x_TD,), reference, self._packed)(x_TD, layout, layers, settings, rows)
 
 
 def reference(

@@ -9,16 +9,15 @@ from paddle import Tensor
 
 from ernie.errors import UserError
 from ernie.kernels import cpu
-from ernie.kernels.check import sizes
+from ernie.kernels.argument_checks import row_indices, sizes
 from ernie.kernels.choose import choose
-from ernie.kernels.cpu.call import row_indices
 
 
 def vocabulary_logits(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
     """Return x table^T + bias, (P, V).  Raises UserError if the shapes do not fit."""
     sizes(x_PD=x_PD, table_VD=table_VD, bias_V=bias_V)
     tensors = (x_PD, table_VD, bias_V)
-    return choose(tensors, reference_logits, cpu.vocabulary.vocabulary_logits, reference_logits)(*tensors)
+    return choose(tensors, reference_logits, cpu.vocabulary.vocabulary_logits)(*tensors)
 
 
 def reference_logits(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
@@ -35,7 +34,7 @@ def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, lab
     if labels_P.shape != (size["P"],):
         raise UserError(f"labels of the shape {labels_P.shape}: expected {size['P']}, one for each position")
     labels_P = row_indices(labels_P, size["V"], "label")
-    impl = choose((x_PD, table_VD, bias_V), reference, cpu.vocabulary.vocabulary_cross_entropy, reference)
+    impl = choose((x_PD, table_VD, bias_V), reference, cpu.vocabulary.vocabulary_cross_entropy)
     return impl(x_PD, table_VD, bias_V, labels_P)
 
 

@@ -13,8 +13,8 @@ import paddle
 from paddle import Tensor
 
 from ernie.data.batch import Layout
-from ernie.kernels import cpu
 from ernie.kernels.attention import attention, attention_over_runs
+from ernie.kernels.choose import runs_in_cpp
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import to_numpy
 from ernie.model.pages import Pages, Pairs, Piece, Table, part
@@ -162,7 +162,7 @@ class KeyValueCache:
         held = self._held
         if isinstance(held, Pages) or not held or not self.layout.tokens:
             return held if isinstance(held, Pages) else None
-        if paddle.is_grad_enabled() or not cpu.supports(*(tensor for pair in held for tensor in pair)):
+        if paddle.is_grad_enabled() or not runs_in_cpp(*(tensor for pair in held for tensor in pair)):
             return None
         # Another thread may do the same at the same time: both find the same keys and values.
         self._held = pages = Pages.of_pairs(self.layout, held)

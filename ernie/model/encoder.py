@@ -13,12 +13,13 @@ from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Layout
 from ernie.errors import Remark, UserError
-from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
+from ernie.kernels.layer import transformer_layer
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.precision import current
 from ernie.kernels.stack import TransformerStack
+from ernie.kernels.types import LayerSettings, LayerWeights
 from ernie.model.cache import ExtendedCache, KeyValueCache
 from ernie.model.config import EncoderConfig
 

@@ -21,9 +21,10 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.errors import UserError
-from ernie.kernels.cpu import supports
+from ernie.kernels.choose import runs_in_cpp
 from ernie.kernels.cpu.pool import empty
-from ernie.kernels.cpu.runs import Runs, copy_runs
+from ernie.kernels.cpu.runs import copy_runs
+from ernie.kernels.types import Runs
 
 PAGE = 16  # rows that a sequence takes at a time
 _FLOAT = np.dtype(np.float32).itemsize
@@ -129,7 +130,7 @@ class Pages:
         if not layer < self.layers:
             raise UserError(f"a cache has {self.layers} layers: it cannot be used by a model with more")
         for x in tensors:
-            if not supports(x) or x.shape[-1] != self.width:
+            if not runs_in_cpp(x) or x.shape[-1] != self.width:
                 found = f"{x.dtype.name.lower()} {tuple(x.shape)}"
                 raise UserError(f"found {found}: expected float32 (T, {self.width}), as in the cache")
 

@@ -18,7 +18,7 @@ from ernie.data.batch import Frames, Layout
 from ernie.kernels.linear import linear
 from ernie.kernels.norm import layer_norm
 from ernie.model.losses import Loss
-from ernie.model.recurrent import RecurrentEncoder
+from ernie.model.recurrent_encoder import RecurrentEncoder
 from ernie.model.segment_context import Abstraction
 from ernie.model.translation import TranslationHead
 

@@ -14,7 +14,8 @@ import paddle
 from paddle import Tensor, nn
 
 from ernie.audio.voice import WaveNetConfig
-from ernie.kernels.dilated import Ends, GatedLayer, wavenet
+from ernie.kernels.dilated import wavenet
+from ernie.kernels.types import GatedLayer, WaveNetEnds
 from ernie.model.gaussian import Gaussian
 
 
@@ -41,7 +42,7 @@ class WaveNet(nn.Layer):
         samples that follow them.
         """
         first, inner, out = self.first, self.inner, self.out
-        ends = Ends(first.weight[0] / self.loudness, first.bias, inner.weight, inner.bias, out.weight, out.bias)
+        ends = WaveNetEnds(first.weight[0] / self.loudness, first.bias, inner.weight, inner.bias, out.weight, out.bias)
         layers = [layer.weights for layer in self.layers]
         out_NR2 = wavenet(before_NS, conditioner_NAH, ends, layers, self.config.dilations)
         return Gaussian(out_NR2[:, :, 0], out_NR2[:, :, 1]).scaled(self.loudness)

@@ -12,8 +12,9 @@ from paddle.nn import ClipGradByGlobalNorm
 from paddle.optimizer.lr import LRScheduler
 
 from ernie.errors import UserError
-from ernie.kernels import cpu
-from ernie.kernels.adamw import AdamStep, adamw, sum_of_squares
+from ernie.kernels.adamw import adamw, sum_of_squares
+from ernie.kernels.choose import runs_in_cpp
+from ernie.kernels.types import AdamStep
 from ernie.train.adam_config import AdamConfig
 
 Pair = tuple[Tensor, Tensor]  # a parameter and its gradient
@@ -161,7 +162,7 @@ class AdamW(paddle.optimizer.AdamW):
 
     def _is_fused(self, parameter: Tensor, gradient: Tensor) -> bool:
         """Whether the kernel can update a parameter: a whole float32 tensor on a CPU, as its gradient is."""
-        return not self._amsgrad and not parameter.is_dist() and cpu.supports(parameter, gradient)
+        return not self._amsgrad and not parameter.is_dist() and runs_in_cpp(parameter, gradient)
 
 
 def _clip_scales(pairs: Sequence[Pair], maximum: float) -> dict[str, float]:

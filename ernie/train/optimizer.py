@@ -8,7 +8,8 @@ import numpy as np
 import paddle
 from paddle import Tensor, nn
 
-from ernie.kernels.adamw import AdamStep, adamw
+from ernie.kernels.adamw import adamw
+from ernie.kernels.types import AdamStep
 from ernie.parallel.world import World
 from ernie.train.adam_config import AdamConfig
 

@@ -17,7 +17,7 @@ import numpy as np
 from ernie.audio.augment import AugmentConfig, change_volume, mask_spectrum, perturb_speed
 from ernie.audio.features import FeatureStream, features
 from ernie.audio.lengths import STRIDE, min_vectors, vector_count
-from ernie.audio.recurrent import RecurrentConfig
+from ernie.audio.recurrent_config import RecurrentConfig
 from ernie.config import MOST_LAYERS, check_least, check_most
 from ernie.data import seeded_rng
 from ernie.data.batch import Frames, Layout, Packed
@@ -283,7 +283,7 @@ class Transcribe(SoundTask, RankedDecoding):
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.inference import tokenizer_of
-        from ernie.model.recurrent import RecurrentEncoder
+        from ernie.model.recurrent_encoder import RecurrentEncoder
         from ernie.model.speech import SpeechHead
 
         layers = 0 if self.decoder == "ctc" else self.layers

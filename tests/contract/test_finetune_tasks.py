@@ -20,7 +20,7 @@ from support.trained import Trained, train
 from support.trained import trained as trained_toy
 
 import tasks.downstream
-from ernie.audio.recurrent import RecurrentConfig
+from ernie.audio.recurrent_config import RecurrentConfig
 from ernie.audio.voice import WaveNetConfig
 from ernie.config import build, from_dict, to_dict
 from ernie.data.batch import pack

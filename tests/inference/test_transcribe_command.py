@@ -21,7 +21,7 @@ from support.toys import COLORS, TOKENIZER, TOYS, tiny_encoder, tones
 
 from ernie.audio.convert import resample
 from ernie.audio.features import FeatureConfig
-from ernie.audio.recurrent import RecurrentConfig
+from ernie.audio.recurrent_config import RecurrentConfig
 from ernie.cli import main
 from ernie.data.labeled.read import Split, read_split
 from ernie.data.labeled.row import Row, RowOptions

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.kernels.judging import needs_bf16, normal, quick
 
-from ernie.kernels.adamw import AdamStep, adamw, sum_of_squares
+from ernie.kernels.adamw import adamw, sum_of_squares
 from ernie.kernels.cpu.copies import bf16_copy
+from ernie.kernels.types import AdamStep
 
 FIRST = AdamStep(rate=0.01, decay=0.1, beta1=0.9, beta2=0.98, epsilon=1e-8, power1=1.0, power2=1.0, gradient_scale=0.5)
 sizes = st.one_of(st.integers(1, 100), st.integers(16_000, 40_000))

@@ -14,10 +14,10 @@ from support.kernels.definitions import attention_definition, visible
 from support.kernels.judging import assert_close, normal, quick, run
 
 from ernie.data.batch import Layout
-from ernie.kernels import cpu
 from ernie.kernels.attention import attention, attention_over_runs
-from ernie.kernels.cpu.runs import Runs
+from ernie.kernels.choose import runs_in_cpp
 from ernie.kernels.mask import Mask
+from ernie.kernels.types import Runs
 
 short = st.lists(st.integers(1, 40), min_size=1, max_size=7)
 long = st.lists(st.integers(1, 200), min_size=1, max_size=2)
@@ -41,7 +41,7 @@ def masks(draw: st.DrawFn, layout: Layout, keys: Layout | None = None) -> Mask |
             st.lists(reach, min_size=layout.sequences, max_size=layout.sequences).map(
                 lambda lengths: Mask.prefix(layout, np.array(lengths))
             ),
-            st.builds(partial(Mask.wait, layout), st.integers(0, 3)),
+            st.integers(0, 3).map(lambda k: Mask.until(layout.positions + k)),
         )
     )
 
@@ -112,7 +112,7 @@ def test_masked_keys_do_not_affect_a_query(layout: Layout, shape: tuple[int, int
     assert np.array_equal(before, after)
 
 
-in_cpp = pytest.mark.skipif(not cpu.supports(paddle.zeros([1])), reason="only the C++ kernels promise it")
+in_cpp = pytest.mark.skipif(not runs_in_cpp(paddle.zeros([1])), reason="only the C++ kernels promise it")
 
 
 @in_cpp

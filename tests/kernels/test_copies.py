@@ -11,10 +11,11 @@ from paddle import Tensor
 from support.kernels.judging import needs_bf16, normal
 
 from ernie import AdamW
-from ernie.kernels.adamw import AdamStep, adamw
+from ernie.kernels.adamw import adamw
 from ernie.kernels.cpu.copies import bf16_copy
 from ernie.kernels.linear import linear
 from ernie.kernels.precision import precision
+from ernie.kernels.types import AdamStep
 
 pytestmark = needs_bf16
 

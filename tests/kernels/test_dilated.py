@@ -13,7 +13,8 @@ from paddle import Tensor
 from support.kernels.judging import assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
 
 from ernie.errors import UserError
-from ernie.kernels.dilated import Ends, GatedLayer, gated_stack, reach, wavenet
+from ernie.kernels.dilated import gated_stack, reach, wavenet
+from ernie.kernels.types import GatedLayer, WaveNetEnds
 
 N, H, K, OUTPUTS = 2, 3, 5, 2
 
@@ -36,7 +37,7 @@ def random_inputs(C: int, taps: int, dilations: Sequence[int], R: int) -> tuple[
 def network(*tensors: Tensor, dilations: Sequence[int]) -> Tensor:
     samples, conditioner, *weights = tensors
     layers = [GatedLayer(*weights[i : i + 5]) for i in range(6, len(weights), 5)]
-    return wavenet(samples, conditioner, Ends(*weights[:6]), layers, dilations)
+    return wavenet(samples, conditioner, WaveNetEnds(*weights[:6]), layers, dilations)
 
 
 def random_network(C: int, taps: int, dilations: Sequence[int], R: int) -> list[np.ndarray]:

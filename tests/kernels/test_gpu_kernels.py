@@ -75,7 +75,7 @@ def test_attention_in_half_precision_is_near_the_reference(kind: Precision, mask
 def test_attention_to_other_sequences_is_near_the_reference(kind: Precision) -> None:
     keys = Layout.of_lengths([3, 40, 1, 200, 64])
     values = normal((LAYOUT.tokens, 128), (keys.tokens, 128), (keys.tokens, 128))
-    for mask in (None, Mask.wait(LAYOUT, 3)):
+    for mask in (None, Mask.until(LAYOUT.positions + 3)):
         with precision(kind):
             found = results(lambda q, k, v, mask=mask: attention(q, k, v, LAYOUT, 2, keys=keys, mask=mask), values)
         wanted = results(

@@ -18,7 +18,7 @@ from support.kernels.judging import quick
 from ernie.data.batch import Layout
 from ernie.kernels import attention, gpu, linear, norm
 from ernie.kernels.choose import choose
-from ernie.kernels.gpu.rows_seen import is_causal, seen_by
+from ernie.kernels.gpu.attention import is_causal, seen_by
 from ernie.kernels.mask import Mask
 
 layouts = st.lists(st.integers(1, 12), min_size=1, max_size=5).map(Layout.of_lengths)
@@ -97,9 +97,9 @@ def test_masks_that_cannot_be_inverted_are_left_to_the_reference() -> None:
     layout, keys = Layout.of_lengths([4, 2]), Layout.of_lengths([6, 1])
     # The second query sees less than the first.
     shrinking = np.zeros(6, np.int32), np.array([4, 3, 4, 4, 1, 2], np.int32)
-    for mask in (Mask.wait(layout, 0), Mask(*shrinking)):
+    for mask in (Mask.until(layout.positions), Mask(*shrinking)):
         assert seen_by(mask, layout, layout) is None
-    assert seen_by(Mask.wait(layout, 2), layout, keys) is None
+    assert seen_by(Mask.until(layout.positions + 2), layout, keys) is None
     assert not is_causal(Mask.causal(layout), layout, keys)
 
 

@@ -30,9 +30,10 @@ from support.kernels.judging import (
 from support.kernels.philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ATTENTION, seeded_mask
 
 from ernie.data.batch import Layout
-from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
+from ernie.kernels.layer import transformer_layer
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import precision
+from ernie.kernels.types import LayerSettings, LayerWeights
 
 SHAPES = {
     **dict.fromkeys(("q", "k", "v", "out"), "DD"),
@@ -95,7 +96,7 @@ def cases(draw: st.DrawFn) -> Case:
     heads = draw(st.integers(1, 5))
     settings = LayerSettings(heads, draw(st.sampled_from(["gelu", "relu"])), 1e-5)
     size = draw(st.integers(-(-12 // heads), 40))
-    mask = draw(st.sampled_from([None, Mask.causal(layout), Mask.window(layout, 3, 5), Mask.wait(layout, 0)]))
+    mask = draw(st.sampled_from([None, Mask.causal(layout), Mask.window(layout, 3, 5), Mask.until(layout.positions)]))
     rows = draw(st.one_of(st.none(), st.lists(st.integers(0, layout.tokens - 1), min_size=1, unique=True).map(sorted)))
     return Case(layout, settings, size, draw(st.integers(1, 130)), mask, None if rows is None else np.array(rows))
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import warnings
 from ctypes import byref, c_double
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,9 @@ from support.helpers import python
 from ernie.errors import Remark, UserError
 from ernie.kernels import build as builder
 from ernie.kernels.build import CannotBuild, cached, processor_flags, runnable
+from ernie.kernels.cpu import library as module
 from ernie.kernels.cpu.library import Library, library, search
 
-module = import_module("ernie.kernels.cpu.library")  # the package's attribute of that name is the function
 VARIANTS = runnable(processor_flags())
 REFERENCE = """
 import numpy as np, paddle

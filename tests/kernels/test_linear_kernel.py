@@ -20,8 +20,9 @@ from support.kernels.judging import (
     run,
 )
 
-from ernie.kernels.linear import Activation, linear, reference
+from ernie.kernels.linear import linear, reference
 from ernie.kernels.precision import batch_invariant, precision
+from ernie.kernels.types import Activation
 from ernie.kernels.vocabulary import vocabulary_logits
 
 ACTIVATIONS: list[Activation] = ["none", "gelu", "relu"]

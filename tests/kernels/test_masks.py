@@ -33,10 +33,10 @@ def drawing(mask: Mask, sequence: int = 1) -> list[str]:
         (Mask.chunk(LAYOUT, 2, before=1), "xx.... xx.... xxxx.. xxxx.. ..xxxx ..xxxx"),
         (Mask.prefix(LAYOUT, np.array([1, 3, 0])), "xxx... xxx... xxx... xxxx.. xxxxx. xxxxxx"),
         (Mask.prefix(LAYOUT, np.array([0, 0, 0])), "x..... xx.... xxx... xxxx.. xxxxx. xxxxxx"),
-        (Mask.wait(LAYOUT, 2), "xx.... xxx... xxxx.. xxxxx. xxxxxx xxxxxx"),
+        (Mask.until(LAYOUT.positions + 2), "xx.... xxx... xxxx.. xxxxx. xxxxxx xxxxxx"),
         (Mask.window(LAYOUT, 1 << 31, 1 << 31), EVERY),
-        (Mask.wait(LAYOUT, (1 << 31) - 2), EVERY),
-        (Mask.wait(LAYOUT, 0), "...... x..... xx.... xxx... xxxx.. xxxxx."),
+        (Mask.until(LAYOUT.positions + (1 << 31) - 2), EVERY),
+        (Mask.until(LAYOUT.positions), "...... x..... xx.... xxx... xxxx.. xxxxx."),
     ],
 )
 def test_a_mask_shows_these_keys(mask: Mask, expected: str) -> None:
@@ -47,5 +47,9 @@ def test_a_mask_shows_these_keys(mask: Mask, expected: str) -> None:
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 30), st.integers(0, 30))
 def test_no_mask_shows_a_key_of_another_sequence(lengths: list[int], before: int, after: int) -> None:
     layout = Layout.of_lengths(lengths)
-    for mask in (Mask.window(layout, before, after), Mask.chunk(layout, before + 1, after), Mask.wait(layout, before)):
+    for mask in (
+        Mask.window(layout, before, after),
+        Mask.chunk(layout, before + 1, after),
+        Mask.until(layout.positions + before),
+    ):
         assert not (visible(layout, mask=mask) & ~visible(layout)).any()

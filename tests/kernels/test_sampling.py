@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from support.kernels.judging import needs_kernels, normal, quick
 
 from ernie.kernels import cpu
-from ernie.kernels.sampling import Network, draw, reference
+from ernie.kernels.sampling import draw, reference
+from ernie.kernels.types import SamplingWeights
 
 S = 12
 sizes = st.sampled_from(
@@ -17,18 +18,18 @@ sizes = st.sampled_from(
 )  # channels: full vectors, parts of one, more than one product handles at a time
 
 
-def random_network(C: int, taps: int, dilations: tuple[int, ...]) -> Network:
+def random_network(C: int, taps: int, dilations: tuple[int, ...]) -> SamplingWeights:
     L = len(dilations)
     shapes = ((2, C), (L, taps * C, 2 * C), (L, C, 2 * C), (L, C), (C, C), (C,), (C, 2), (2,))
     weights = normal(*shapes, seed=(C, taps, L))
-    return Network(dilations, 0.25, *(weight / np.sqrt(2 * C) for weight in weights))
+    return SamplingWeights(dilations, 0.25, *(weight / np.sqrt(2 * C) for weight in weights))
 
 
-def in_float64(network: Network) -> Network:
-    return Network(network.dilations, network.loudness, *(weight.astype(np.float64) for weight in network[2:]))
+def in_float64(network: SamplingWeights) -> SamplingWeights:
+    return SamplingWeights(network.dilations, network.loudness, *(weight.astype(np.float64) for weight in network[2:]))
 
 
-def filled_rows(network: Network, S: int) -> list[np.ndarray]:
+def filled_rows(network: SamplingWeights, S: int) -> list[np.ndarray]:
     """The rows of each layer, with its past inputs filled in and the rest NaN."""
     C = network.first.shape[1]
     rows = []

@@ -12,18 +12,19 @@ from support.kernels.judging import needs_kernels, normal
 
 from ernie.data.batch import Layout
 from ernie.errors import UserError
-from ernie.kernels.adamw import AdamStep, adamw
+from ernie.kernels.adamw import adamw
+from ernie.kernels.argument_checks import sizes
 from ernie.kernels.attention import attention
-from ernie.kernels.check import sizes
-from ernie.kernels.dilated import Ends, GatedLayer, gated_stack, wavenet
+from ernie.kernels.dilated import gated_stack, wavenet
 from ernie.kernels.embedding import embed
-from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
+from ernie.kernels.gru import gated_recurrent
+from ernie.kernels.layer import transformer_layer
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
-from ernie.kernels.recurrent import gated_recurrent
-from ernie.kernels.sampling import Network, draw
+from ernie.kernels.sampling import draw
 from ernie.kernels.stack import TransformerStack
+from ernie.kernels.types import AdamStep, GatedLayer, LayerSettings, LayerWeights, SamplingWeights, WaveNetEnds
 from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 
 T, D, F = 8, 6, 10
@@ -52,7 +53,7 @@ LAST_LAYER = INNER_LAYER._replace(residual=None, residual_bias=None)
 
 
 def network(conditioner: list[int], **replaced: Tensor) -> Tensor:
-    ends = Ends(ones([4]), ones([4]), ones([5, 5]), ones([5]), ones([5, 2]), ones([2]))
+    ends = WaveNetEnds(ones([4]), ones([4]), ones([5, 5]), ones([5]), ones([5, 2]), ones([2]))
     return wavenet(ones([2, 9]), ones(conditioner), ends._replace(**replaced), [INNER_LAYER, LAST_LAYER], (1, 2))
 
 
@@ -62,7 +63,7 @@ def of_layers(layers: list[GatedLayer], dilations: tuple[int, ...]) -> Tensor:
 
 def drawn(**replaced: object) -> None:
     """Sample one sound with a WaveNet of one layer, 4 channels and 2 taps, some arguments replaced."""
-    network = Network((2,), 1.0, *(np.zeros(shape, np.float32) for shape in NETWORK.values()))
+    network = SamplingWeights((2,), 1.0, *(np.zeros(shape, np.float32) for shape in NETWORK.values()))
     arguments: dict[str, object] = {
         "network": network,
         "rows": [[np.zeros((2 + 5, 4), np.float32)]],

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from ernie.data.batch import Layout
 from ernie.errors import UserError
-from ernie.kernels import cpu
 from ernie.kernels.attention import attention
+from ernie.kernels.choose import runs_in_cpp
 from ernie.model import pages
 from ernie.model.cache import KeyValueCache
 from ernie.model.pages import PAGE, Block
@@ -134,7 +134,7 @@ def test_threads_extend_one_cache_in_many_ways(seed: int, length: int) -> None:
 
 
 needs_pages = pytest.mark.skipif(
-    not cpu.supports(paddle.zeros([1])), reason="caches lie in pages only where the C++ kernels are"
+    not runs_in_cpp(paddle.zeros([1])), reason="caches lie in pages only where the C++ kernels are"
 )
 
 

@@ -96,7 +96,7 @@ def test_decoding_token_by_token_equals_decoding_at_once(lengths: list[tuple[int
 def test_unread_source_tokens_change_no_bit(decoder: Decoder) -> None:
     layout, lengths = Layout.of_lengths([4, 7]), [6, 5]
     for k in (1, 3):
-        mask = Mask.wait(layout, k)
+        mask = Mask.until(layout.positions + k)
         x_TD = vectors(11)
         read = decoder.read(vectors(11, 9))
         memory = KeyValueCache(Layout.of_lengths(lengths), read)

@@ -10,7 +10,7 @@ import paddle
 from support.helpers import numbered
 
 from ernie.audio.features import FeatureConfig
-from ernie.audio.recurrent import RecurrentConfig
+from ernie.audio.recurrent_config import RecurrentConfig
 from ernie.decode.ctc import Beam
 from ernie.decode.recognizer import Pauses, TokenRecognizer
 from ernie.decode.segmentation import Segmentation
@@ -18,7 +18,7 @@ from ernie.decode.truncated_attention import SegmentDecoder
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.initialization import initialize
-from ernie.model.recurrent import RecurrentEncoder
+from ernie.model.recurrent_encoder import RecurrentEncoder
 from ernie.model.speech import SpeechHead
 
 CONFIG = FeatureConfig(bins=12, normalize="streaming", normalize_seconds=0)

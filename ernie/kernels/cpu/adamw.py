@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import c_double
-from typing import TYPE_CHECKING
 
 from paddle import Tensor
 
 from ernie.kernels.cpu.call import byref, count, loaded
 from ernie.kernels.cpu.copies import copy_to_update, mark_current
 from ernie.kernels.cpu.library import AdamW
-
-if TYPE_CHECKING:
-    from ernie.kernels.adamw import AdamStep
+from ernie.kernels.types import AdamStep
 
 
 def adamw(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor, moment2: Tensor) -> None:

@@ -1,17 +1,15 @@
-"""Shared by the CPU implementations: matrix products, row indices, shapes as C structures, seeds."""
+"""Shared by the CPU implementations: matrix products, shapes as C structures, seeds."""
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import paddle
 from paddle import Tensor
 
 from ernie.data.batch import Layout
-from ernie.errors import UserError
 from ernie.kernels.cpu.library import AttentionShape, Library, library
 from ernie.kernels.cpu.pool import empty
 from ernie.kernels.mask import Mask
@@ -42,23 +40,6 @@ def count(x: Tensor) -> int:
 def seed_of(dropout: float) -> int:
     """Draw a seed for this call from Paddle's generator, whose state recomputation restores; 0 without dropout."""
     return int(paddle.framework.core.default_cpu_generator().random()) if dropout else 0
-
-
-def row_indices(indices: np.ndarray, rows: int, what: str) -> np.ndarray:
-    """Convert row indices (N,) to the int64 that the kernels read.  Raises UserError if one is out of range."""
-    if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-        raise UserError(f"{what}: expected whole numbers of the shape (N,), found {indices.dtype} {indices.shape}")
-    if indices.size and not 0 <= indices.min() <= indices.max() < rows:
-        wrong = indices[(indices < 0) | (indices >= rows)][0]
-        raise UserError(f"{what} {wrong}: expected a number from 0 to {rows - 1}")
-    return np.ascontiguousarray(indices, np.int64)
-
-
-def output_rows(rows: np.ndarray | Sequence[int], tokens: int) -> np.ndarray:
-    """Convert the tokens that need outputs to int64.  Raises UserError unless they are in range and ascending."""
-    if (np.diff(rows) <= 0).any():
-        raise UserError("rows: expected the numbers of tokens, each one once, in ascending order")
-    return row_indices(np.asarray(rows), tokens, "token")
 
 
 class Shape:

@@ -9,7 +9,7 @@ conditioner, K skip channels, O outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import paddle
 from paddle import Tensor
@@ -18,9 +18,7 @@ from paddle.autograd import PyLayer
 from ernie.kernels.cpu.call import byref, column_sum, loaded
 from ernie.kernels.cpu.library import DilatedLayer, WaveNet
 from ernie.kernels.cpu.pool import empty
-
-if TYPE_CHECKING:
-    from ernie.kernels.dilated import Ends, GatedLayer
+from ernie.kernels.types import GatedLayer, WaveNetEnds
 
 
 def gated_stack(
@@ -31,7 +29,11 @@ def gated_stack(
 
 
 def wavenet(
-    samples_NS: Tensor, conditioner_NAH: Tensor, ends: Ends, layers: Sequence[GatedLayer], dilations: Sequence[int]
+    samples_NS: Tensor,
+    conditioner_NAH: Tensor,
+    ends: WaveNetEnds,
+    layers: Sequence[GatedLayer],
+    dilations: Sequence[int],
 ) -> Tensor:
     """As ernie.kernels.dilated.wavenet, without gradients."""
     (N, S), (_, A, H), outs = samples_NS.shape, conditioner_NAH.shape, ends.out.shape[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ctypes import c_long
-from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
@@ -11,16 +10,14 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.data.batch import Layout
-from ernie.kernels.check import ACTIVATIONS
+from ernie.kernels.argument_checks import ACTIVATIONS
 from ernie.kernels.cpu.call import Shape, byref, loaded, seed_of
 from ernie.kernels.cpu.copies import bf16_copy, invalidate
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.cpu.pool import empty, empty_like
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import is_low
-
-if TYPE_CHECKING:
-    from ernie.kernels.layer import LayerSettings, LayerWeights
+from ernie.kernels.types import LayerSettings, LayerWeights
 
 
 def transformer_layer(

@@ -6,7 +6,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.kernels.check import ACTIVATIONS
+from ernie.kernels.argument_checks import ACTIVATIONS
 from ernie.kernels.cpu.call import column_sum, count, loaded, product, to_bf16
 from ernie.kernels.cpu.copies import bf16_copy, invalidate
 from ernie.kernels.cpu.pool import empty, empty_like

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from paddle import Tensor
 
@@ -11,19 +9,7 @@ from ernie.data.batch import Layout
 from ernie.kernels.cpu.call import Shape, byref, loaded, seed_of
 from ernie.kernels.cpu.pool import empty_like
 from ernie.kernels.mask import Mask
-
-
-class Runs(NamedTuple):
-    """Keys and values (S, D) of N sequences in R runs of consecutive rows, float32, as Runs in src/attention.h.
-
-    Those of the n-th sequence are the runs `offsets[n]` to `offsets[n + 1]`.  `keys` and `values` hold the addresses of
-    each run's first row, `rows` their number.  Whoever makes the runs keeps the memory alive while they are used.
-    """
-
-    offsets: np.ndarray  # (N + 1,) int32
-    keys: np.ndarray  # (R,) int64
-    values: np.ndarray  # (R,) int64
-    rows: np.ndarray  # (R,) int32
+from ernie.kernels.types import Runs
 
 
 def attention_over_runs(

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ernie.kernels.cpu.call import byref, loaded
 from ernie.kernels.cpu.library import SampleNetwork
-
-if TYPE_CHECKING:
-    from ernie.kernels.sampling import Network
+from ernie.kernels.types import SamplingWeights
 
 
 def draw(
-    network: Network,
+    network: SamplingWeights,
     rows: Sequence[Sequence[np.ndarray]],
     conditioning_NSLC: np.ndarray,
     last_N: np.ndarray,

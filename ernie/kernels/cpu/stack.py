@@ -6,21 +6,19 @@ import threading
 import weakref
 from collections.abc import Sequence
 from ctypes import c_int, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.errors import UserError
-from ernie.kernels.check import ACTIVATIONS, check_activation, check_attention, check_layer, check_layout
-from ernie.kernels.cpu.call import Shape, byref, loaded, output_rows
+from ernie.kernels.argument_checks import ACTIVATIONS, check_layer
+from ernie.kernels.cpu.call import Shape, byref, loaded
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.cpu.pool import empty_like
 from ernie.kernels.precision import current
-
-if TYPE_CHECKING:
-    from ernie.kernels.layer import LayerSettings, LayerWeights
+from ernie.kernels.types import LayerSettings, LayerWeights
 
 _MATRICES = 6  # the first of a layer's weights
 _KINDS = {"fp32": 0, "bf16": 1, "int8": 2}  # as in src/packed.h
@@ -52,17 +50,13 @@ class PackedStack:
     ) -> Tensor:
         """As ernie.kernels.stack.reference."""
         T, D = x_TD.shape
-        check_activation(settings.activation)
-        check_layout(layout, T)
-        check_attention(layout, D, settings.heads, None)
         attention = Shape(layout, layout, settings.heads, D, None)
         last_attention = attention if rows is None else Shape(layout, layout, settings.heads, D, None, rows)
-        tokens = None if rows is None else output_rows(rows, T)
         common = (layers[0].inner.shape[1], ACTIVATIONS[settings.activation], settings.epsilon, 0.0, 0.0, 0)
         shape = LayerShape(T, T, D, common[0], None, *common[1:], attention.structure)
         last = shape
-        if tokens is not None:
-            last = LayerShape(T, len(tokens), D, common[0], tokens.ctypes.data, *common[1:], last_attention.structure)
+        if rows is not None:
+            last = LayerShape(T, len(rows), D, common[0], rows.ctypes.data, *common[1:], last_attention.structure)
         y_TD = empty_like(x_TD)
         addresses = (x_TD.data_ptr(), y_TD.data_ptr())
         packed = self._current(x_TD, layers, settings)

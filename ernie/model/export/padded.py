@@ -11,7 +11,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor, nn
 
-from ernie.kernels.layer import LayerWeights
+from ernie.kernels.types import LayerWeights
 from ernie.model.ernie import ErnieModel
 
 FAR = -1e4  # added to attention scores of padding: gives zero after the softmax, in fp16 too

@@ -14,8 +14,8 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.data.batch import Layout
-from ernie.kernels.layer import LayerSettings, LayerWeights
 from ernie.kernels.mask import Mask
+from ernie.kernels.types import LayerSettings, LayerWeights
 
 
 def visible(layout: Layout, keys: Layout | None = None, mask: Mask | None = None) -> np.ndarray:

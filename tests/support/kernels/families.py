@@ -19,17 +19,18 @@ from paddle import Tensor
 from support.kernels.judging import Results, normal, run
 
 from ernie.data.batch import Layout
-from ernie.kernels.adamw import AdamStep, adamw, sum_of_squares
+from ernie.kernels.adamw import adamw, sum_of_squares
 from ernie.kernels.attention import attention
-from ernie.kernels.dilated import Ends, GatedLayer, gated_stack, wavenet
+from ernie.kernels.dilated import gated_stack, wavenet
 from ernie.kernels.embedding import embed
-from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
+from ernie.kernels.gru import gated_recurrent
+from ernie.kernels.layer import transformer_layer
 from ernie.kernels.linear import linear
 from ernie.kernels.norm import add_norm
 from ernie.kernels.precision import precision, resolve
-from ernie.kernels.recurrent import gated_recurrent
-from ernie.kernels.sampling import Network, draw
+from ernie.kernels.sampling import draw
 from ernie.kernels.stack import TransformerStack
+from ernie.kernels.types import AdamStep, GatedLayer, LayerSettings, LayerWeights, SamplingWeights, WaveNetEnds
 from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 
 LAYOUT = Layout.of_lengths([70, 1, 150, 33, 8])
@@ -104,7 +105,7 @@ def run_dilated_inference() -> Results:
     ends = ((20,), (20,), (5, 5), (5,), (5, 2), (2,))
     samples, conditioner, *weights = map(paddle.to_tensor, normal((1, 2000), (1, 2000, 3), *ends, *layer, *layer[:3]))
     layers = [GatedLayer(*weights[6:11]), GatedLayer(*weights[11:])]
-    return [wavenet(samples, conditioner, Ends(*weights[:6]), layers, (1, 64)).numpy()]
+    return [wavenet(samples, conditioner, WaveNetEnds(*weights[:6]), layers, (1, 64)).numpy()]
 
 
 @paddle.no_grad()
@@ -138,7 +139,7 @@ def run_sampling() -> Results:
     conditioning, noise = normal((N, S, 2, 2 * C), (N, S))
     rows = [normal(*((dilation + S, C) for dilation in dilations)) for _ in range(N)]
     samples = np.empty((N, S), np.float32)
-    draw(Network(dilations, 0.25, *weights), rows, conditioning, np.full(N, 0.1, np.float32), noise, samples)
+    draw(SamplingWeights(dilations, 0.25, *weights), rows, conditioning, np.full(N, 0.1, np.float32), noise, samples)
     return [samples, *(layer for own in rows for layer in own)]
 
 

@@ -10,11 +10,11 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor, nn
 
-from ernie.audio.recurrent import RecurrentConfig
+from ernie.audio.recurrent_config import RecurrentConfig
 from ernie.data.batch import Layout
+from ernie.kernels.gru import gated_recurrent
 from ernie.kernels.linear import linear
 from ernie.kernels.precision import is_batch_invariant, precision
-from ernie.kernels.recurrent import gated_recurrent
 from ernie.model.cache import KeyValueCache
 
 

@@ -1,4 +1,4 @@
-"""CPU implementation of ernie.kernels.recurrent: one loop over time, with the weights in the cores' caches.
+"""CPU implementation of ernie.kernels.gru: one loop over time, with the weights in the cores' caches.
 
 Legend: T packed rows, N sequences, H units.
 """
@@ -19,7 +19,7 @@ from ernie.kernels.cpu.pool import empty
 def gated_recurrent(
     x_TG: Tensor, layout: Layout, weight_HG: Tensor, bias_G: Tensor, initial_NH: Tensor | None, backward: bool
 ) -> Tensor:
-    """As ernie.kernels.recurrent.reference."""
+    """As ernie.kernels.gru.reference."""
     zeros = [layout.sequences, weight_HG.shape[0]]
     initial = paddle.zeros(zeros, x_TG.dtype) if initial_NH is None else initial_NH
     return _Recurrent.apply(x_TG, weight_HG, bias_G, initial, layout, backward)

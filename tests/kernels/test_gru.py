@@ -11,7 +11,7 @@ from paddle import Tensor, nn
 from support.kernels.judging import assert_close, assert_only_frozen_lack_gradients, normal, quick, run
 
 from ernie.data.batch import Layout
-from ernie.kernels.recurrent import gated_recurrent, reference
+from ernie.kernels.gru import gated_recurrent, reference
 
 lengths = st.lists(st.integers(0, 7), min_size=1, max_size=9).filter(any)
 

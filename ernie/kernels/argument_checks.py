@@ -1,4 +1,4 @@
-"""Shape checks for the arguments of kernels.
+"""Checks of the arguments of kernels: shapes, row numbers and settings.
 
 The C++ takes the sizes of some tensors from the shapes of others, so a mismatch would make it read out of bounds.
 Paddle's own operators report mismatches less clearly.
@@ -6,8 +6,9 @@ Paddle's own operators report mismatches less clearly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 from paddle import Tensor
 
 from ernie.data.batch import Layout
@@ -15,7 +16,7 @@ from ernie.errors import UserError
 from ernie.kernels.mask import Mask
 
 ACTIVATIONS = {"none": 0, "gelu": 1, "relu": 2}  # as in cpu/src/rows.h
-# The fields of ernie.kernels.layer.LayerWeights with their axes, in the same order.
+# The fields of ernie.kernels.types.LayerWeights with their axes, in the same order.
 _LAYER_WEIGHTS = (
     *("q_DD", "k_DD", "v_DD", "out_DD", "inner_DF", "outer_FD"),
     *("q_bias_D", "k_bias_D", "v_bias_D", "out_bias_D", "inner_bias_F", "outer_bias_D"),
@@ -70,3 +71,20 @@ def check_attention(layout: Layout, width: int, heads: int, mask: Mask | None) -
 def check_layer(x_TD: Tensor, weights: Iterable[Tensor]) -> None:
     """Raise UserError if the weights of a Transformer layer do not fit one another or the input."""
     sizes(x_TD=x_TD, **dict(zip(_LAYER_WEIGHTS, weights, strict=True)))
+
+
+def row_indices(indices: np.ndarray, rows: int, what: str) -> np.ndarray:
+    """Convert row indices (N,) to the int64 that the kernels read.  Raises UserError if one is out of range."""
+    if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+        raise UserError(f"{what}: expected whole numbers of the shape (N,), found {indices.dtype} {indices.shape}")
+    if indices.size and not 0 <= indices.min() <= indices.max() < rows:
+        wrong = indices[(indices < 0) | (indices >= rows)][0]
+        raise UserError(f"{what} {wrong}: expected a number from 0 to {rows - 1}")
+    return np.ascontiguousarray(indices, np.int64)
+
+
+def output_rows(rows: np.ndarray | Sequence[int], tokens: int) -> np.ndarray:
+    """Convert the tokens that need outputs to int64.  Raises UserError unless they are in range and ascending."""
+    if (np.diff(rows) <= 0).any():
+        raise UserError("rows: expected the numbers of tokens, each one once, in ascending order")
+    return row_indices(np.asarray(rows), tokens, "token")

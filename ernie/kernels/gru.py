@@ -13,7 +13,7 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels import cpu
-from ernie.kernels.check import check_layout, sizes
+from ernie.kernels.argument_checks import check_layout, sizes
 from ernie.kernels.choose import choose
 
 
@@ -43,7 +43,7 @@ def gated_recurrent(
         raise UserError(f"initial_NH has {size['N']} sequences: expected {layout.sequences}, as in layout")
     if not size["T"]:
         return x_TG[:, : size["H"]]
-    impl = choose((x_TG, weight_HG, bias_G, *initial.values()), reference, cpu.recurrent.gated_recurrent, reference)
+    impl = choose((x_TG, weight_HG, bias_G, *initial.values()), reference, cpu.gru.gated_recurrent)
     return impl(x_TG, layout, weight_HG, bias_G, initial_NH, backward)
 
 

@@ -1,0 +1,126 @@
+"""The arguments of kernels that are more than tensors: weights that belong together, settings, and runs of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from paddle import Tensor
+
+Activation = Literal["none", "gelu", "relu"]
+
+
+class LayerWeights(NamedTuple):
+    """The parameters of a layer: matrices (in, out), biases (out,), gain and offset of both norms (D,)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    inner: Tensor
+    outer: Tensor
+    q_bias: Tensor
+    k_bias: Tensor
+    v_bias: Tensor
+    out_bias: Tensor
+    inner_bias: Tensor
+    outer_bias: Tensor
+    gain1: Tensor
+    offset1: Tensor
+    gain2: Tensor
+    offset2: Tensor
+
+
+@dataclass(frozen=True)
+class LayerSettings:
+    """The hyperparameters of a layer.  Dropouts are probabilities."""
+
+    heads: int
+    activation: Literal["gelu", "relu"]
+    epsilon: float
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+
+
+class GatedLayer(NamedTuple):
+    """The weights of a layer.
+
+    `mix` (taps C + H, 2 C), with its bias, is the dilated convolution: the oldest tap first, the conditioner last.
+    `skip` (C, K) projects to the output of the stack; `residual` (C, C), with its bias, to the next layer, so that the
+    last layer has none.
+    """
+
+    mix: Tensor
+    mix_bias: Tensor
+    skip: Tensor
+    residual: Tensor | None = None
+    residual_bias: Tensor | None = None
+
+
+class WaveNetEnds(NamedTuple):
+    """The weights of a WaveNet before and after its stack.
+
+    A sample times `first` (C,), plus its bias, is the vector of the first layer.  `inner` (K, K) and `out` (K, O), with
+    their biases, each after a rectifier, map the sum of the skip outputs to the outputs.
+    """
+
+    first: Tensor
+    first_bias: Tensor
+    inner: Tensor
+    inner_bias: Tensor
+    out: Tensor
+    out_bias: Tensor
+
+
+class SamplingWeights(NamedTuple):
+    """The weights of a WaveNet, as float32 arrays.
+
+    `first` (2, C), a weight and a bias, maps a sample divided by `loudness` to a vector.  Of each layer, `mix`
+    (L, taps C, 2 C) has the oldest tap first, and `skip_residual` (L, C, 2 C) projects to the output of the stack and
+    to the next layer, the latter with the bias `residual_bias` (L, C).  `inner` (C, C) and `out` (C, 2) map the summed
+    skip outputs to a mean and a log scale: the next sample is loudness * (mean + exp(log_scale) * noise).
+    """
+
+    dilations: tuple[int, ...]
+    loudness: float
+    first: np.ndarray
+    mix: np.ndarray
+    skip_residual: np.ndarray
+    residual_bias: np.ndarray
+    inner: np.ndarray
+    inner_bias: np.ndarray
+    out: np.ndarray
+    out_bias: np.ndarray
+
+    @property
+    def taps(self) -> int:
+        """The number of vectors a layer sees at once."""
+        return self.mix.shape[1] // self.first.shape[1]
+
+
+@dataclass(frozen=True)
+class AdamStep:
+    """The settings of one AdamW step of one parameter; `power1` and `power2` are beta1^t and beta2^t after the step."""
+
+    rate: float
+    decay: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    power1: float
+    power2: float
+    gradient_scale: float = 1.0
+
+
+class Runs(NamedTuple):
+    """Keys and values (S, D) of N sequences in R runs of consecutive rows, float32, as Runs in src/attention.h.
+
+    Those of the n-th sequence are the runs `offsets[n]` to `offsets[n + 1]`.  `keys` and `values` hold the addresses of
+    each run's first row, `rows` their number.  Whoever makes the runs keeps the memory alive while they are used.
+    """
+
+    offsets: np.ndarray  # (N + 1,) int32
+    keys: np.ndarray  # (R,) int64
+    values: np.ndarray  # (R,) int64
+    rows: np.ndarray  # (R,) int32
