@@ -234,7 +234,7 @@ def _check_size(task: FinetuneTask, width: int, found: int, file: Path) -> None:
         raise UserError(f"{file}: has {found:,} weights, and the sizes in {TASK_FILE} are for {least:,} or more")
 
 
-def _warn_of_parts(reading: LoadedCheckpoint, model: TaskModel, folder: Path) -> None:
+def _warn_of_parts(reading: LoadedCheckpoint[ErnieModel], model: TaskModel, folder: Path) -> None:
     """Warn of what is unusual about a model's files.  Raises UserError if they lack what its head needs."""
     if not reading.pooler and isinstance(model.head, SequenceHead):
         raise UserError(f"{folder}: lacks the pooler, which a head of the kind {model.task.variant_name} reads")

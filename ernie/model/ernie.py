@@ -6,32 +6,27 @@ Legend: N sequences or texts, L padded length, T packed tokens, D width.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from paddle import LazyGuard, Tensor, nn
 
 from ernie.config import differences
-from ernie.data.batch import Packed
 from ernie.errors import UserError
-from ernie.kernels.mask import Mask
+from ernie.model.base_encoder import BaseEncoder
 from ernie.model.config import EncoderConfig, check_memory
-from ernie.model.embeddings import TextEmbedding
-from ernie.model.encoder import Encoder
 from ernie.model.fill_mask import Filled, fill_mask
-from ernie.model.heads import MaskedTokenHead, Pooler
+from ernie.model.heads import MaskedTokenHead
 from ernie.model.initialization import initialize_encoder
 from ernie.model.padded import Ids, Padding, check_shapes, read_ids
 from ernie.model.pretrained import CONFIG_FILE, TASK_FILE, model_folder
 from ernie.model.published import hub
 from ernie.model.published.load import load
 from ernie.model.save import save
-from ernie.model.sentence import Pooling, SentenceConfig
+from ernie.model.sentence import Pooling
 from ernie.model.sentence_embedding import Text, encode
 from ernie.model.weights import shapes
-from ernie.text.tokenizer import Tokenizer
 
 
 class Output(NamedTuple):
@@ -45,7 +40,7 @@ class Output(NamedTuple):
     hidden_states: tuple[Tensor, ...] | None = None
 
 
-class ErnieModel(nn.Layer):
+class ErnieModel(BaseEncoder):
     """Embedding, encoder and pooler, as in BERT and ERNIE.
 
     `ErnieModel.from_pretrained(folder)` loads a model.  Calling it takes padded batches as in other libraries;
@@ -64,45 +59,9 @@ class ErnieModel(nn.Layer):
             expected = f"expected an EncoderConfig, found {config!r:.60}"
             raise UserError(f"ErnieModel: {expected}; ErnieModel.from_pretrained(path) loads a model")
         check_memory(config)
-        super().__init__()
-        self.config = config
-        with nullcontext() if initialize else LazyGuard():
-            self.embedding = TextEmbedding(config)
-            self.encoder = Encoder(config)
-            self.pooler = Pooler(config)
-        self.tokenizer: Tokenizer | None = None
-        self.masked_head: MaskedTokenHead | None = None
-        self.sentence_config: SentenceConfig | None = None
+        super().__init__(config, initialize=initialize)
         if initialize:
             initialize_encoder(self)
-        else:
-            for parameter in self.parameters():  # initializers cannot be pickled for spawned processes
-                parameter._init_func = parameter._init_op_creator = None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "masked_head":  # Paddle would register it as a sublayer, even behind a property
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
-
-    def _to_impl(self, *given: Any, **named: Any) -> ErnieModel:
-        """Implement `to`, `float` and the like: also convert the masked-token head, which is not a sublayer."""
-        if self.masked_head is not None:
-            self.masked_head._to_impl(*given, **{**named, "include_sublayers": True})
-        return super()._to_impl(*given, **named)
-
-    def encode_packed(
-        self, batch: Packed, task_id: int = 0, needed: np.ndarray | None = None, mask: Mask | None = None
-    ) -> Tensor:
-        """Encode a packed batch, (T, D).
-
-        `needed` holds, in ascending order, the indices of the tokens whose vectors are wanted (default: all); the other
-        vectors are zero, and the last layer does not compute them.  `mask` restricts which tokens of its sequence each
-        token attends to (default: all).
-        """
-        layout = batch.layout
-        x_TD = self.embedding(batch.ids, batch.segments, layout.positions, task_id)
-        return self.encoder(x_TD, layout, needed=needed, mask=mask)
 
     def forward(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import paddle.nn.functional as F
@@ -13,15 +13,13 @@ from ernie.data.batch import pack
 from ernie.data.document import Sample
 from ernie.errors import NotFinite, UserError, about, check_count
 from ernie.kernels.precision import to_numpy
+from ernie.model.base_encoder import BaseEncoder
 from ernie.model.inference import NOT_FINITE, evaluating, tokenizer_of
 from ernie.outcome import Outcome
 from ernie.text.frame import frame
 from ernie.text.subword import SPACE
 from ernie.text.surrogates import require_encodable
 from ernie.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from ernie.model.ernie import ErnieModel
 
 
 class Filled(NamedTuple):
@@ -32,13 +30,13 @@ class Filled(NamedTuple):
     text: str
 
 
-def fill_mask(model: ErnieModel, text: str, top: int) -> list[list[Filled]]:
+def fill_mask(model: BaseEncoder, text: str, top: int) -> list[list[Filled]]:
     """See `ErnieModel.fill_mask`."""
     (outcome,) = fill_masks(model, [text], top)
     return outcome.get()
 
 
-def fill_masks(model: ErnieModel, texts: Sequence[str], top: int = 5) -> list[Outcome[list[list[Filled]]]]:
+def fill_masks(model: BaseEncoder, texts: Sequence[str], top: int = 5) -> list[Outcome[list[list[Filled]]]]:
     """Return the outcome of each text, computed as one batch: what `ErnieModel.fill_mask` returns, or its error."""
     tokenizer, head = tokenizer_of(model), model.masked_head
     if head is None:

@@ -6,7 +6,7 @@ Legend: T packed tokens, N sequences, P labeled tokens, D width, C classes, V vo
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import paddle
@@ -17,11 +17,9 @@ from ernie.errors import UserError
 from ernie.kernels.linear import linear
 from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 from ernie.model.config import EncoderConfig
+from ernie.model.embeddings import TextEmbedding
 from ernie.model.losses import Loss, cross_entropy
 from ernie.model.weights import arrays, read_arrays, save_arrays, set_weights
-
-if TYPE_CHECKING:
-    from ernie.model.ernie import ErnieModel
 
 
 class Pooler(nn.Layer):
@@ -36,13 +34,21 @@ class Pooler(nn.Layer):
         return paddle.tanh(self.dense(first_ND))
 
 
+class HeadModel(Protocol):
+    """What heads share with the encoder that they are put on."""
+
+    config: EncoderConfig
+    embedding: TextEmbedding
+    pooler: Pooler
+
+
 class SequenceHead(nn.Layer):
     """A sequence classifier on top of the model's pooler, (T, D) -> (N, C).
 
     All such heads share the pooler, as in BERT and ERNIE, so that it is already trained when fine-tuning begins.
     """
 
-    def __init__(self, model: ErnieModel, classes: int):
+    def __init__(self, model: HeadModel, classes: int):
         super().__init__()
         self.dropout = nn.Dropout(model.config.dropout)
         self.out = nn.Linear(model.config.hidden_size, classes)
@@ -71,7 +77,7 @@ class MaskedTokenHead(nn.Layer):
     `task_id` is the task embedding that the head was trained with.
     """
 
-    def __init__(self, model: ErnieModel):
+    def __init__(self, model: HeadModel):
         super().__init__()
         config = model.config
         self.transform = nn.Linear(config.hidden_size, config.hidden_size)
@@ -88,7 +94,7 @@ class MaskedTokenHead(nn.Layer):
         return self._embedding_matrix[0]
 
     @classmethod
-    def read(cls, model: ErnieModel, path: Path) -> MaskedTokenHead:
+    def read(cls, model: HeadModel, path: Path) -> MaskedTokenHead:
         """Read a head written by `write`.  Raises UserError when it is damaged or does not fit `model`."""
         head, values = cls(model), read_arrays(path)
         head.task_id = _task_id(values.pop("task_id", np.array(0)), path)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import blake2b
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
@@ -15,11 +14,8 @@ from paddle import nn
 
 from ernie.errors import NotFinite, UserError
 from ernie.kernels.precision import to_numpy
+from ernie.model.base_encoder import BaseEncoder
 from ernie.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from ernie.model.ernie import ErnieModel
-
 
 _FINGERPRINT_VALUES = 64  # of each weight: to hash all values would take seconds
 # Layers in evaluation: the number of users, possibly in different threads, and the mode before the first one.
@@ -65,14 +61,14 @@ def evaluating(model: nn.Layer) -> Iterator[None]:
                     layer.training = mode
 
 
-def tokenizer_of(model: ErnieModel) -> Tokenizer:
+def tokenizer_of(model: BaseEncoder) -> Tokenizer:
     """Return the model's tokenizer.  Raises UserError when it has none."""
     if model.tokenizer is None:
         raise UserError("this model has no tokenizer; model.tokenizer = ErnieTokenizer.from_pretrained(path) gives one")
     return model.tokenizer
 
 
-def identity(model: ErnieModel, head: nn.Layer) -> str:
+def identity(model: BaseEncoder, head: nn.Layer) -> str:
     """Return a fingerprint of a model and its head: vocabulary, configuration and the first values of each weight."""
     description = (model.tokenizer.fingerprint if model.tokenizer else "", sorted(asdict(model.config).items()))
     digest = blake2b(repr(description).encode(), digest_size=16)
@@ -81,9 +77,6 @@ def identity(model: ErnieModel, head: nn.Layer) -> str:
             first = to_numpy(value.reshape([-1])[:_FINGERPRINT_VALUES])
             digest.update(f"{name} {value.shape}".encode() + first.tobytes())
     return digest.hexdigest()
-
-
-NOT_FINITE = "the model's outputs are not finite: its weights are damaged, or its training broke down"
 
 
 def finite(logits: np.ndarray) -> np.ndarray:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from paddle import nn
 
-if TYPE_CHECKING:
-    from ernie.model.config import EncoderConfig
-    from ernie.model.ernie import ErnieModel
+from ernie.model.base_encoder import BaseEncoder
+from ernie.model.config import EncoderConfig
 
 _NEIGHBOR_OFFSETS = (-1, 1, -2, 2)  # relative positions, in the order of the heads
 _FREQUENCY_RANGE = 10_000.0  # ratio of the highest to the lowest wave frequency
@@ -33,7 +31,7 @@ def initialize(layer: nn.Layer, deviation: float) -> None:
             draw(sublayer.weight)
 
 
-def initialize_encoder(ernie: ErnieModel) -> None:
+def initialize_encoder(ernie: BaseEncoder) -> None:
     """Initialize a model randomly, except for the heads that find a token's neighbors and its other occurrences."""
     initialize(ernie, ernie.config.initializer_range)
     initialize_positions(ernie)
@@ -41,7 +39,7 @@ def initialize_encoder(ernie: ErnieModel) -> None:
     initialize_matching_head(ernie)
 
 
-def initialize_positions(ernie: ErnieModel) -> None:
+def initialize_positions(ernie: BaseEncoder) -> None:
     """Initialize position embeddings as sinusoids (Vaswani et al., 2017, arXiv 1706.03762, section 3.5).
 
     They remain trainable.  In a random initialization near positions are no more alike than far ones, and attention
@@ -54,7 +52,7 @@ def initialize_positions(ernie: ErnieModel) -> None:
     embedding.set_value((math.sqrt(2) * ernie.config.initializer_range * waves_PD).astype(np.float32))
 
 
-def initialize_neighbor_heads(ernie: ErnieModel) -> None:
+def initialize_neighbor_heads(ernie: BaseEncoder) -> None:
     """Initialize first-layer heads to attend to the tokens before and after each one; expects sinusoidal positions.
 
     The key of a token is its position in some of the waves, and its query the position of its neighbor: the same waves,
@@ -89,7 +87,7 @@ def initialize_neighbor_heads(ernie: ErnieModel) -> None:
     layer.k.weight.set_value(k_DD)
 
 
-def initialize_matching_head(ernie: ErnieModel) -> None:
+def initialize_matching_head(ernie: BaseEncoder) -> None:
     """Initialize the next head of the first layer, if two more are left, to attend to occurrences of the same token.
 
     Its queries and keys share one random projection that ignores positions, segments and tasks.  A token that also
@@ -128,13 +126,13 @@ def neighbor_offsets(heads: int) -> tuple[int, ...]:
     return _NEIGHBOR_OFFSETS[: max(1, heads // 2)]
 
 
-def _other_embeddings(ernie: ErnieModel) -> list[nn.Embedding]:
+def _other_embeddings(ernie: BaseEncoder) -> list[nn.Embedding]:
     """Return the embeddings other than that of positions, the token embedding first."""
     embeddings = (ernie.embedding.token, ernie.embedding.segment, ernie.embedding.task)
     return [embedding for embedding in embeddings if embedding is not None]
 
 
-def _mean_square(ernie: ErnieModel) -> float:
+def _mean_square(ernie: BaseEncoder) -> float:
     """Return the mean square of a token's features before LayerNorm, as a multiple of that of its waves."""
     wave_share = 2 * len(_neighbor_waves(ernie.config)) / ernie.config.hidden_size
     return 1 + _TRUNCATED_VARIANCE * len(_other_embeddings(ernie)) * (1 - wave_share)

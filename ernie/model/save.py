@@ -6,20 +6,17 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ernie.atomic import make_folder, partial_folder, put, temporary_file
+from ernie.model.base_encoder import BaseEncoder
 from ernie.model.checksums import CHECKSUMS_FILE, write_checksums
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from ernie.model.published.sentence_folder import remove_sentence_config
 from ernie.model.sentence import MODULES_FILE
 from ernie.model.weights import save_weights
 
-if TYPE_CHECKING:
-    from ernie.model.ernie import ErnieModel
 
-
-def save(model: ErnieModel, folder: Path) -> None:
+def save(model: BaseEncoder, folder: Path) -> None:
     """See `ErnieModel.save_pretrained`."""
     make_folder(folder)
     writers = _writers(model)
@@ -49,7 +46,7 @@ def _files(partial: Path, prefix: str) -> list[str]:
     return [prefix + file.relative_to(partial).as_posix() for file in sorted(partial.rglob("*")) if file.is_file()]
 
 
-def _writers(model: ErnieModel) -> dict[str, Callable[[Path], None]]:
+def _writers(model: BaseEncoder) -> dict[str, Callable[[Path], None]]:
     head = {} if model.masked_head is None else {MASKED_HEAD_FILE: model.masked_head.write}
     return {WEIGHTS_FILE: partial(save_weights, model), **head, CONFIG_FILE: model.config.write}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
@@ -15,6 +14,7 @@ from ernie.data.batch import Layout, pack, plan_by_length
 from ernie.data.document import Sample
 from ernie.errors import NotFinite, Remark, UserError, check_count, check_iterable
 from ernie.kernels.precision import to_numpy
+from ernie.model.base_encoder import BaseEncoder
 from ernie.model.inference import NOT_FINITE, evaluating, tokenizer_of
 from ernie.model.sentence import Pooling, SentenceConfig, check_pooling, normalized
 from ernie.outcome import Note, Outcome
@@ -22,14 +22,11 @@ from ernie.text.frame import frame, truncated_lengths
 from ernie.text.surrogates import require_encodable
 from ernie.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from ernie.model.ernie import ErnieModel
-
 Text = str | tuple[str, str]
 
 
 def encode(
-    model: ErnieModel,
+    model: BaseEncoder,
     texts: Iterable[Text],
     pooling: Pooling | Sequence[Pooling] | None,
     max_len: int | None,
@@ -53,7 +50,7 @@ def encode(
 
 
 def encode_each(
-    model: ErnieModel,
+    model: BaseEncoder,
     texts: Iterable[Text],
     pooling: Pooling | Sequence[Pooling] | None = None,
     max_len: int | None = None,
@@ -86,7 +83,7 @@ def _not_finite(row: int) -> NotFinite:
     return NotFinite(f"text {row}: {NOT_FINITE}", row=row)
 
 
-def _pool(model: ErnieModel, hidden_TD: Tensor, layout: Layout, pooling: str, skip: int) -> Tensor:
+def _pool(model: BaseEncoder, hidden_TD: Tensor, layout: Layout, pooling: str, skip: int) -> Tensor:
     """Pool the tokens of each sequence except the first `skip`: (T, D) -> (N, D)."""
     if pooling == "pooler":
         return model.pooler(hidden_TD, layout)
@@ -131,7 +128,7 @@ class _Encoding:
     `more` is what a text that is too long has, in words.
     """
 
-    model: ErnieModel
+    model: BaseEncoder
     tokenizer: Tokenizer
     config: SentenceConfig
     poolings: Sequence[str]
@@ -144,7 +141,7 @@ class _Encoding:
     @classmethod
     def of(
         cls,
-        model: ErnieModel,
+        model: BaseEncoder,
         pooling: Pooling | Sequence[Pooling] | None,
         max_len: int | None,
         batch_tokens: int,

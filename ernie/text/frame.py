@@ -5,15 +5,21 @@ Legend: n tokens of the result.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ernie.text.tokenizer import Tokenizer
+
+class SpecialTokens(Protocol):
+    """The ids of the tokens around texts, as a tokenizer has them."""
+
+    cls_id: int
+    sep_id: int
 
 
-def frame(tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def frame(
+    tokenizer: SpecialTokens, first: np.ndarray, second: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return [CLS] first [SEP], or [CLS] first [SEP] second [SEP], as ids (n,) and segments (n,)."""
     cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
     ids = np.concatenate((cls, first, sep) if second is None else (cls, first, sep, second, sep)).astype(np.int64)

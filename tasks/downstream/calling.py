@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ernie.errors import UserError
 
-if TYPE_CHECKING:
-    from tasks.downstream.base import FinetuneTask
+
+class Named(Protocol):
+    """A fine-tuning task, as far as messages name it."""
+
+    @property
+    def variant_name(self) -> str | None:
+        """The name of its kind."""
 
 
-def named(task: FinetuneTask, method: str) -> str:
+def named(task: Named, method: str) -> str:
     """Return the beginning of a message about a method of a kind."""
     return f"kind '{task.variant_name}': its `{method}`"
 
 
 @contextmanager
-def calling(task: FinetuneTask, method: str, place: object = "") -> Iterator[None]:
+def calling(task: Named, method: str, place: object = "") -> Iterator[None]:
     """Name the kind, the method and the place (of a row) in exceptions raised inside, except in messages to users."""
     try:
         yield

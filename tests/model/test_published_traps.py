@@ -31,7 +31,7 @@ from ernie.model.published.load import LoadedCheckpoint, read
 
 def load(
     folder: Path, name: str = "hf", *, without: tuple[str, ...] = (), add: dict[str, Any] | None = None, **settings: Any
-) -> LoadedCheckpoint:
+) -> LoadedCheckpoint[ErnieModel]:
     """Write and load a checkpoint with changed settings (None removes one), without some weights, with extra ones."""
     kept = {key: value for key, value in {**SETTINGS, **settings}.items() if value is not None}
     made = {key: value for key, value in weights().items() if key not in without}

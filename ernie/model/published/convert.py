@@ -72,7 +72,7 @@ class _Plan:
     other_task: bool  # whether the masked-token head is written for another task than its own
 
 
-def _plan(source: Path, loaded: LoadedCheckpoint, to: Target, task: int | None) -> _Plan:
+def _plan(source: Path, loaded: LoadedCheckpoint[ErnieModel], to: Target, task: int | None) -> _Plan:
     """Decide what is written.  A head elsewhere knows no task embeddings: its encoder is folded for its own task."""
     model = loaded.model
     head, notes = read_task_head(source, model.config.max_positions), [*loaded.notes, *head_notes(source)]
@@ -107,7 +107,7 @@ def _obstacle(head: TaskHead, to: Target, pooler: bool) -> str:
 
 
 def _write_certified(
-    plan: _Plan, loaded: LoadedCheckpoint, source: Path, folder: Path, to: Target, tolerance: float
+    plan: _Plan, loaded: LoadedCheckpoint[ErnieModel], source: Path, folder: Path, to: Target, tolerance: float
 ) -> Certificate:
     """Write what was planned to `folder`, and compare it with the checkpoint read from `source`."""
     model, task, head = plan.model, plan.task, plan.head

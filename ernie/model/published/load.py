@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from ernie.errors import Remark, UserError, about
 from ernie.formatting import plural
+from ernie.model.base_encoder import BaseEncoder
 from ernie.model.checksums import check_model
 from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
@@ -29,8 +30,7 @@ from ernie.model.published.vocabulary import check_tokenizer_files, read_tokeniz
 from ernie.model.weights import arrays, read_arrays, set_weights, shapes
 from ernie.text.load import load_tokenizer
 
-if TYPE_CHECKING:  # ernie.model.ernie imports this module
-    from ernie.model.ernie import ErnieModel
+Model = TypeVar("Model", bound=BaseEncoder)
 
 TABLES: dict[Kind, tuple[Names, ...]] = {
     "hf": (names.HUGGING_FACE,),
@@ -47,21 +47,21 @@ _LAYER = re.compile(r"layers?[._](\d+)[._/]")  # the number of a layer in all fo
 
 
 @dataclass(frozen=True)
-class LoadedCheckpoint:
+class LoadedCheckpoint(Generic[Model]):
     """A loaded model, its original format, and notes about missing, unused or unusual parts, one sentence each.
 
     `pooler` is False when the source has none: the model's own is then randomly initialized.  `head_note` says that a
     head beside the encoder was not loaded, "" if there is none.
     """
 
-    model: ErnieModel
+    model: Model
     kind: Kind
     notes: tuple[str, ...] = ()
     pooler: bool = True
     head_note: str = ""
 
 
-def load(folder: Path, model_class: type[ErnieModel]) -> ErnieModel:
+def load(folder: Path, model_class: type[Model]) -> Model:
     """Load a checkpoint of any known format; warnings report missing and unused weights.
 
     Raises UserError when the folder's format is unknown, or its weights are not those of a BERT or ERNIE encoder.
@@ -72,7 +72,7 @@ def load(folder: Path, model_class: type[ErnieModel]) -> ErnieModel:
     return reading.model
 
 
-def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
+def read(folder: Path, model_class: type[Model]) -> LoadedCheckpoint[Model]:
     """Read a checkpoint of any known format, including this library's; raises as `load` does."""
     kind = detect_format(folder)
     if kind is None:
@@ -128,7 +128,7 @@ def _other_weights(folder: Path) -> str:
     return f" under a name that is read, but {summarize_names(found)}" if found else ""
 
 
-def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
+def _read_own(folder: Path, model_class: type[Model]) -> LoadedCheckpoint[Model]:
     """Read a model of this library."""
     weights = read_arrays(folder / WEIGHTS_FILE)
     pooler = any(name in weights for name in _POOLER)  # a model converted from one without has none
@@ -254,7 +254,7 @@ def _untied(
 
 
 def _set_head(
-    model: ErnieModel, ours: Mapping[str, np.ndarray], wanted: Mapping[str, str], untied: list[str], origin: str
+    model: BaseEncoder, ours: Mapping[str, np.ndarray], wanted: Mapping[str, str], untied: list[str], origin: str
 ) -> list[str]:
     """Set the model's masked-token head if it is complete and tied; return notes otherwise."""
     head_weights = {name.removeprefix(HEAD): array for name, array in ours.items() if name.startswith(HEAD)}
