@@ -11,20 +11,21 @@ from importlib import metadata
 from ernie.config import dump
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
+from ernie.parallel.collectives import differing_ranks
 from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.mesh import Mesh
 from ernie.parallel.pipeline_schedule import Deadlock, pipeline_schedule, simulate
-from ernie.parallel.world import World
 from pretrain.config import PretrainConfig
 from pretrain.feeds import label_files
 from pretrain.schedule import Schedule
 
 
-def check_agreement(world: World, config: PretrainConfig, corpus: Corpus, step: int) -> None:
+def check_agreement(mesh: Mesh, config: PretrainConfig, corpus: Corpus, step: int) -> None:
     """Raise UserError in every process if they differ, naming the ranks that differ from rank 0 and in what.
 
     `step` is the step that this process resumes from.
     """
-    if world.layout.processes == 1:
+    if mesh.layout.processes == 1:
         return
     schedule = Schedule(config.schedule, config.train.micro_batches)
     differences = []
@@ -36,13 +37,13 @@ def check_agreement(world: World, config: PretrainConfig, corpus: Corpus, step: 
         "checkpoint": str(step),
         "schedule": schedule.digest(),
     }.items():
-        differing = world.differing(value)
+        differing = differing_ranks(mesh, value)
         if differing:
             ranks = ", ".join(map(str, differing))
             differences.append(f"{'rank' if len(differing) == 1 else 'ranks'} {ranks}: another {what} than rank 0")
     if differences:
         raise UserError("the processes would not do the same:\n" + "\n".join(differences))
-    check_pipeline(world.layout, config.train.micro_batches)
+    check_pipeline(mesh.layout, config.train.micro_batches)
 
 
 def check_pipeline(layout: ParallelConfig, micro_batches: int) -> None:

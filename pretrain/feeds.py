@@ -13,7 +13,7 @@ from pretrain.config import PretrainConfig
 from tasks.base import ClassifierTask, PretrainTask
 
 if TYPE_CHECKING:
-    from ernie.parallel.world import World
+    from ernie.parallel.mesh import Mesh
 
 _LISTED = 5  # classes in an error message, at most
 
@@ -73,11 +73,11 @@ def training_split(config: PretrainConfig, corpus: Corpus) -> Split | Share:
     return corpus.train if config.data.fraction == 1 else Share(corpus.train, config.data.fraction)
 
 
-def open_streams(config: PretrainConfig, corpus: Corpus, world: World | None = None) -> tuple[Feed, dict[str, Stream]]:
+def open_streams(config: PretrainConfig, corpus: Corpus, mesh: Mesh | None = None) -> tuple[Feed, dict[str, Stream]]:
     """Return the feed that makes training batches, and the streams by objective, at their beginning.
 
-    With several data shards, a process of `world` makes those of its share of a step's micro-batches.
+    With several data shards, a process of `mesh` makes those of its own micro-batches.
     """
     feed, lanes = Feed(sources(config, corpus, held_out=False), config.data.workers), config.data.data_shards
-    own = range(lanes) if world is None or lanes == 1 else world.share(range(lanes))
+    own = range(lanes) if mesh is None or lanes == 1 else mesh.shard(range(lanes))
     return feed, {name: feed.stream(name, lanes, own) for name in config.schedule.task_names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from ernie.parallel.collectives import any_rank
 from ernie.train.interrupt import Interrupt
 from pretrain.run import Run
 
@@ -14,19 +15,19 @@ def train(run: Run) -> bool:
     Raises TrainingStopped or TrainingFailed when the loss, the gradients or the weights are not finite.
     """
     config, schedule = run.config, run.schedule
-    patient = run.world.layout.processes > 1
+    patient = run.mesh.layout.processes > 1
     with Interrupt(run.log.say, "finishing this step and saving", patient=patient) as interrupt:
         for step in range(run.step, len(schedule)):
             slot = schedule[step]
             started = time.perf_counter()
-            run.world.at(step=step, task=", ".join(dict.fromkeys(slot.draws)), doing="making batches")
+            run.mesh.watch.at(step=step, task=", ".join(dict.fromkeys(slot.draws)), doing="making batches")
             batches = [(task, next(run.streams[task])) for task in slot.draws]
             fetched = time.perf_counter()
             report = run.trainer.step(step, batches, run.model.loss, run.rate(step))
             run.step = step + 1
             run.log_step(step, slot, batches, report, waited=fetched - started, took=time.perf_counter() - started)
 
-            last, interrupted = run.step == len(schedule), run.world.any(interrupt.asked is not None)
+            last, interrupted = run.step == len(schedule), any_rank(run.mesh, interrupt.asked is not None)
             if schedule.ends_stage(step) or (config.probe.every and run.step % config.probe.every == 0):
                 run.probe(slot.stage, ends_stage=schedule.ends_stage(step))
             if last:

@@ -23,7 +23,9 @@ from ernie.formatting import plural
 from ernie.json_file import read_json
 from ernie.metrics import Score
 from ernie.model.weights import arrays, load_weights, read_arrays, save_arrays, save_weights, set_weights
-from ernie.parallel.world import World
+from ernie.parallel.collectives import all_gather, all_reduce, on_rank0
+from ernie.parallel.layout import REPLICAS
+from ernie.parallel.mesh import Mesh
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.checkpoint import Checkpoints, remedy
 from ernie.train.log import Log
@@ -50,11 +52,10 @@ _STATE_KINDS = {
 class Run:
     """The state of a pretraining run: model, trainer, streams and the next step.
 
-    It starts from scratch or resumes from `checkpoint`; `save` writes everything that a checkpoint holds.  `world` is
-    the group of processes that train together: each has its own Run, whose `model` is its part of the model; `whole` is
-    the whole model, on rank 0 only.  The caller must check that the checkpoint is intact
-    (`ernie.train.checkpoint.check`), once for all processes.  Raises UserError if the checkpoint has other tasks, or
-    the model cannot be distributed as requested.
+    It starts from scratch or resumes from `checkpoint`; `save` writes everything that a checkpoint holds.  Each process
+    of `mesh` has its own Run, whose `model` is its part of the model; `full_model` is the full one, on rank 0 only.
+    The caller must check that the checkpoint is intact (`ernie.train.checkpoint.check`), once for all processes.
+    Raises UserError if the checkpoint has other tasks, or the model cannot be distributed as requested.
     """
 
     def __init__(
@@ -65,18 +66,17 @@ class Run:
         log: Log,
         *,
         checkpoint: Path | None = None,
-        world: World | None = None,
+        mesh: Mesh | None = None,
     ):
         self.config, self.folder = config, folder
-        self.world = world or World()
+        self.mesh = mesh or Mesh()
         self.schedule = Schedule(config.schedule, config.train.micro_batches)
-        self._feed, self.streams = open_streams(config, corpus, self.world)
+        self._feed, self.streams = open_streams(config, corpus, self.mesh)
         self.model = self._build(corpus.tokenizer, checkpoint)
-        self.world.layout.check(config.sizes(self.model.ernie.config))
-        self.whole: MultiTaskModel | None = self.model if self.world.is_first else None
-        if self.world.splits:
-            self.world.on_rank0("building the whole model", partial(self._build_whole, corpus.tokenizer, checkpoint))
-        self.world.split(self.model)
+        self.mesh.layout.check(config.sizes(self.model.ernie.config))
+        self.full_model: MultiTaskModel | None = self.model if self.mesh.is_first else None
+        if self.mesh.splits_model:
+            on_rank0(self.mesh, "building the full model", partial(self._build_full, corpus.tokenizer, checkpoint))
         train = config.train
         self.trainer = Trainer(
             self.model,
@@ -86,10 +86,10 @@ class Run:
             seed=config.seed,
             loss_scale=LossScale() if train.precision == "fp16" else None,
             separate_moments=train.moments == "each_task",
-            world=self.world,
+            mesh=self.mesh,
         )
         self._probe: Probe | None = None
-        self.world.on_rank0("making held-out batches", partial(self._hold_out, corpus))
+        on_rank0(self.mesh, "making held-out batches", partial(self._hold_out, corpus))
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0
@@ -100,7 +100,7 @@ class Run:
         if checkpoint is not None:
             self._resume(checkpoint)
         if self.step < len(self.schedule):
-            self.world.on_rank0("opening the run", self._check_room)
+            on_rank0(self.mesh, "opening the run", self._check_room)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -129,7 +129,7 @@ class Run:
         totals: list[float] = [sum(batch.layout.tokens for batch in own), sum(batch.padding for batch in own)]
         totals += [self.streams[name].checksum for name in names]
         if len(own) < len(batches):
-            totals = self.world.sum_of_replicas(totals)
+            totals = all_reduce(self.mesh, totals, REPLICAS)
         tokens, padding = int(totals[0]), totals[1] / len(batches)
         samples = {name: sample_hash(int(checksum)) for name, checksum in zip(names, totals[2:], strict=True)}
         self.log.record(
@@ -161,14 +161,14 @@ class Run:
     def probe(self, stage: int, *, ends_stage: bool) -> None:
         """Measure every task that has had a step so far on held-out documents, and log the scores."""
         self._gather()
-        self.world.on_rank0("measuring", self._finite(lambda: self._measure(stage, ends_stage)))
+        on_rank0(self.mesh, "measuring", self._finite(lambda: self._measure(stage, ends_stage)))
 
     def _measure(self, stage: int, ends_stage: bool) -> None:
-        assert self._probe is not None and self.whole is not None
+        assert self._probe is not None and self.full_model is not None
         arrived = list(dict.fromkeys(task for table in self.schedule.table[: stage + 1] for task in table))
         headlines: list[Score] = []
         for name in arrived:
-            scores = self._probe.measure(self.whole, name)
+            scores = self._probe.measure(self.full_model, name)
             headline = next(iter(scores.values()))
             headlines.append(headline)
             self.log.record(
@@ -191,18 +191,18 @@ class Run:
         self._gather()
         optimizer, streams = self.trainer.optimizer.state(), self._stream_states()
         write = partial(self._write, optimizer, streams)
-        self.world.on_rank0("saving", self._finite(lambda: self.checkpoints.save(self.step, write, score)))
+        on_rank0(self.mesh, "saving", self._finite(lambda: self.checkpoints.save(self.step, write, score)))
 
     def _stream_states(self) -> dict[str, Any]:
         """Return the state of every task's stream.  A collective call if other processes make some of their lanes."""
         own = {name: stream.state() for name, stream in self.streams.items()}
         if self.config.data.data_shards == 1:
             return own
-        states = self.world.of_all_processes(own)
+        states = all_gather(self.mesh, own)
         return {name: merged_states([state[name] for state in states]) for name in own}
 
     def _build(self, tokenizer: Tokenizer, checkpoint: Path | None) -> MultiTaskModel:
-        """Build the whole model, with its initial weights or those of the checkpoint."""
+        """Build the full model, with its initial weights or those of the checkpoint."""
         model = build_model(self.config, tokenizer)
         owners = {name: self.config.objectives[name].head_of or name for name in self.streams}
         for name, head in model.heads.items():  # its owner may never be scheduled: find a task that trains it
@@ -217,8 +217,8 @@ class Run:
             set_weights(model.heads, heads, str(checkpoint / HEADS))
         return model
 
-    def _build_whole(self, tokenizer: Tokenizer, checkpoint: Path | None) -> None:
-        self.whole = self._build(tokenizer, checkpoint)
+    def _build_full(self, tokenizer: Tokenizer, checkpoint: Path | None) -> None:
+        self.full_model = self._build(tokenizer, checkpoint)
 
     def _hold_out(self, corpus: Corpus) -> None:
         self._probe = Probe(self.config, corpus)
@@ -250,15 +250,15 @@ class Run:
 
     def _check_room(self) -> None:
         """Raise UserError if a checkpoint, its weights and their two moments, has no room: training would be lost."""
-        assert self.whole is not None
-        size = sum(4 * weight.size for weight in self.whole.parameters())
+        assert self.full_model is not None
+        size = sum(4 * weight.size for weight in self.full_model.parameters())
         check_room(self.folder, 3 * size, 2 * size, "a checkpoint")
 
     def _gather(self) -> None:
-        """Collect the weights of all processes in `whole`; every process has to call this."""
+        """Collect the weights of all processes in `full_model`; every process has to call this."""
         self._meter.pause()
-        if self.world.splits:
-            self.world.gather(self.whole, self.model)
+        if self.mesh.splits_model:
+            self.trainer.distributed.state.gather_weights(self.full_model)
 
     def _resume(self, path: Path) -> None:
         state = read_state(path)
@@ -274,7 +274,7 @@ class Run:
         """Write the encoder to `model/` in the run's folder, for `ErnieModel.from_pretrained`."""
         self._gather()
         self._check_skipped()
-        return self.world.on_rank0("saving", self._finite(self._finish))
+        return on_rank0(self.mesh, "saving", self._finite(self._finish))
 
     def check_finite(self) -> None:
         """Raise TrainingStopped if the last steps of the run were not finite."""
@@ -311,12 +311,12 @@ class Run:
         return "There is no checkpoint yet." if latest is None else f"The last checkpoint before it is {latest}."
 
     def _finish(self) -> Path:
-        assert self.whole is not None
+        assert self.full_model is not None
         final = self.folder / MODEL
         unfinished = partial_folder(final)
         with disk_guard(final, "the model was not written; the checkpoints are untouched"):
             try:
-                self.whole.ernie.save_pretrained(unfinished)
+                self.full_model.ernie.save_pretrained(unfinished)
                 put(unfinished, final)
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
@@ -324,9 +324,9 @@ class Run:
 
     def score(self) -> None:
         """Log the measured step times beside the planner's prediction; every process has to call this."""
-        score = self._meter.score(self.config, self.model.ernie.config, self.world)
+        score = self._meter.score(self.config, self.model.ernie.config, self.mesh)
         if score is not None:
-            self.log.record("layout", self.step - 1, layout=self.world.layout.described(), **score.as_dict())
+            self.log.record("layout", self.step - 1, layout=self.mesh.layout.described(), **score.as_dict())
             self.log.say(str(score))
 
     def close(self) -> None:
@@ -334,9 +334,9 @@ class Run:
         self._feed.close()
 
     def _write(self, optimizer: dict[str, np.ndarray], streams: dict[str, Any], folder: Path) -> None:
-        assert self.whole is not None
-        self.whole.ernie.save_pretrained(folder / MODEL)
-        save_weights(self.whole.heads, folder / HEADS)
+        assert self.full_model is not None
+        self.full_model.ernie.save_pretrained(folder / MODEL)
+        save_weights(self.full_model.heads, folder / HEADS)
         save_arrays(optimizer, folder / OPTIMIZER)
         (folder / STATE).write_text(json.dumps(self._state(streams), indent=2) + "\n", encoding="utf-8")
 

@@ -16,8 +16,9 @@ from ernie.data.batch import Packed
 from ernie.kernels.precision import precision
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
+from ernie.parallel.collectives import any_rank
 from ernie.parallel.layout import ParallelConfig
-from ernie.parallel.world import World
+from ernie.parallel.mesh import Mesh
 from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 
@@ -49,27 +50,26 @@ def main() -> None:
     """Train a few steps, then measure some."""
     case, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
     shape = case["shape"]
-    world = World.start(ParallelConfig(**case["layout"]))
-    with world.together(), precision("fp32"):
+    mesh = Mesh.connect(ParallelConfig(**case["layout"]))
+    with mesh.watch, precision("fp32"):
         model = Masked(shape)
-        world.split(model)
-        trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, world=world)
+        trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, mesh=mesh)
         rng = np.random.default_rng(0)
         lengths = [case["length"]] * (case["tokens"] // case["length"])
         batches = [("words", batch(lengths, shape["vocabulary"], True, rng)) for _ in range(case["micro_batches"])]
         for step in range(case["warm"]):
             trainer.step(step, batches, model.loss, 1e-4)
-        world.any(False)
+        any_rank(mesh, False)
         began, before = time.perf_counter(), wire()
         for step in range(case["steps"]):
             trainer.step(case["warm"] + step, batches, model.loss, 1e-4)
-        world.any(False)
+        any_rank(mesh, False)
         found = {
             "seconds": (time.perf_counter() - began) / case["steps"],
             "sent": (wire() - before) / case["steps"],
             "peak": runtime.memory("VmHWM"),
         }
-        (folder / f"{world.rank}.json").write_text(json.dumps(found), encoding="utf-8")
+        (folder / f"{mesh.rank}.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def wire() -> int:

@@ -12,7 +12,7 @@ from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_
 _MESSAGE = 1 << 25  # maximum bytes of a message, unless a single gradient has more
 
 
-def sum_gradients(parameters: Sequence[Tensor], group: Any) -> None:
+def all_reduce_gradients(parameters: Sequence[Tensor], group: Any) -> None:
     """All-reduce (sum) the gradients of these parameters, which all processes of the group have.
 
     Fleet copies all the gradients it is given into one buffer before it sends the first message, which would double

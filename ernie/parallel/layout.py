@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ernie.model.config import EncoderConfig
 
 AXES = ("data", "pipeline", "sharding", "tensor")  # as fleet numbers the ranks, the last axis varying fastest
+REPLICAS = ("data", "sharding")  # the axes along which processes split a step's micro-batches
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,11 @@ class ParallelConfig:
     def degree(self, axis: str) -> int:
         """Return the number of processes along an axis."""
         return getattr(self, axis) or 1
+
+    @property
+    def shards_weights(self) -> bool:
+        """Whether each process holds only a slice of the layers' weights (sharding, stage 3)."""
+        return self.sharding > 1 and self.sharding_stage == 3
 
     @property
     def replicas(self) -> int:

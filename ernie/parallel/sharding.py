@@ -19,7 +19,7 @@ from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.dygraph_sharding
     DygraphShardingOptimizer,
 )
 
-from ernie.parallel.grad_reduce import sum_gradients
+from ernie.parallel.grad_reduce import all_reduce_gradients
 
 Update = Callable[[Sequence[Tensor]], None]
 
@@ -39,13 +39,13 @@ class Sharding:
         """Return those of the parameters that this process updates."""
         return [parameter for parameter in parameters if self.owner(parameter) == self._group.rank]
 
-    def begin(self, alike: bool) -> None:
-        """Called before a micro-batch; `alike` if all processes have one, of the same task."""
+    def begin(self, same_task: bool) -> None:
+        """Called before a micro-batch; `same_task` if all processes have one, of the same task."""
 
     def end(self, parameters: Sequence[Tensor]) -> None:
         """Called after the backward pass of a micro-batch, also if only other processes had one."""
 
-    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+    def reduce_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Reduce each parameter's gradient over all replicas to its owner; it is undefined on the other processes.
 
         The parameters are those that have a gradient in any process.
@@ -56,7 +56,7 @@ class Sharding:
         """Return the tensor, with its gradient, that this process updates of an owned parameter."""
         return parameter
 
-    def whole(self, values: Tensor | None, of: Tensor) -> Tensor:
+    def full(self, values: Tensor | None, of: Tensor) -> Tensor:
         """Return the full values of a parameter or its moment, broadcast by its owner or gathered from all slices."""
         if values is of:
             return values
@@ -65,7 +65,7 @@ class Sharding:
         broadcast(values, src=self._group.ranks[self.owner(of)], group=self._group)
         return values
 
-    def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
+    def local(self, values: np.ndarray, of: Tensor) -> np.ndarray:
         """Return an owner's part of a moment's full values."""
         return values
 
@@ -82,7 +82,7 @@ class Sharding:
             if parameter.grad is None:
                 parameter.grad = paddle.zeros_like(parameter)
         if self._data.nranks > 1:
-            sum_gradients(parameters, self._data)
+            all_reduce_gradients(parameters, self._data)
 
 
 class StateSharding(Sharding):
@@ -97,7 +97,7 @@ class StateSharding(Sharding):
     def owner(self, parameter: Tensor) -> int:
         return int(self._fleet_optimizer._param2rank[parameter.name])
 
-    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+    def reduce_gradients(self, parameters: Sequence[Tensor]) -> None:
         self._sum_over_data(parameters)
         self._fleet_optimizer.reduce_gradients(list(parameters), self._topology)
         for parameter in self.owned(parameters):
@@ -122,19 +122,19 @@ class GradientSharding(Sharding):
             layer, self._inner, "os_g", group=self._group, buffer_max_size=0
         )
         self._layer._fresh_trainable()
-        self._alike = True
+        self._same_task = True
 
     def owner(self, parameter: Tensor) -> int:
         return int(self._optimizer.param2rank[parameter.name])
 
-    def begin(self, alike: bool) -> None:
-        self._alike = alike
+    def begin(self, same_task: bool) -> None:
+        self._same_task = same_task
         self._layer._clear_counters()
-        if not alike:
+        if not same_task:
             self._layer._grad_reduced = [False] * len(self._layer._grad_reduced)  # disables the hooks
 
     def end(self, parameters: Sequence[Tensor]) -> None:
-        if self._alike:
+        if self._same_task:
             return
         with paddle.no_grad():
             present = paddle.to_tensor(np.array([parameter.grad is not None for parameter in parameters], np.int32))
@@ -152,7 +152,7 @@ class GradientSharding(Sharding):
         else:
             parameter.clear_gradient(False)
 
-    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+    def reduce_gradients(self, parameters: Sequence[Tensor]) -> None:
         if self._data.nranks > 1:  # the owners already have the sums over their own group
             self._sum_over_data(self.owned(parameters))
 
@@ -192,14 +192,14 @@ class WeightSharding(Sharding):
         own = {id(parameter) for parameter in self._others.owned(self._unsliced(parameters))}
         return [parameter for parameter in parameters if parameter.name in self._sliced or id(parameter) in own]
 
-    def begin(self, alike: bool) -> None:
-        self._others.begin(alike)
+    def begin(self, same_task: bool) -> None:
+        self._others.begin(same_task)
 
     def end(self, parameters: Sequence[Tensor]) -> None:
         self._others.end(self._unsliced(parameters))
 
-    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        self._others.sum_gradients(self._unsliced(parameters))
+    def reduce_gradients(self, parameters: Sequence[Tensor]) -> None:
+        self._others.reduce_gradients(self._unsliced(parameters))
         for parameter in self._sliced.values():
             if parameter.bw_storage is not None:
                 parameter.bw_storage.scale_(float(self._group.nranks))  # fleet takes the mean
@@ -214,17 +214,17 @@ class WeightSharding(Sharding):
         values.grad = parameter.bw_storage
         return values
 
-    def whole(self, values: Tensor | None, of: Tensor) -> Tensor:
+    def full(self, values: Tensor | None, of: Tensor) -> Tensor:
         if of.name not in self._sliced:
-            return self._others.whole(values, of)
+            return self._others.full(values, of)
         assert values is not None
         parts: list[Tensor] = []
         all_gather(parts, (of.fw_storage if values is of else values).detach(), group=self._group)
         return paddle.concat(parts)[: math.prod(of.shape)].reshape(of.shape)
 
-    def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
+    def local(self, values: np.ndarray, of: Tensor) -> np.ndarray:
         if of.name not in self._sliced:
-            return self._others.part(values, of)
+            return self._others.local(values, of)
         start, end = self._layers._param2buffer[of.name][self._group.rank]
         padded = np.zeros(self._layers._param2buffer_size[of.name], values.dtype)
         padded[: values.size] = values.reshape(-1)

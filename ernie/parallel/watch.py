@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from ernie.errors import UserError
@@ -112,11 +113,38 @@ def judge(states: Sequence[RankState], now: float, limit: float) -> Verdict | No
     return Verdict(f"the processes wait for each other: {places}", FAILED)
 
 
+class Unwatched:
+    """Stands in for the watch of a single process, which nobody waits for."""
+
+    def __enter__(self) -> Unwatched:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Let an error pass."""
+
+    def at(self, *, step: int | None = None, task: str | None = None, doing: str | None = None) -> None:
+        """Do nothing."""
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+    def pass_on(self) -> None:
+        """Do nothing: nobody waits."""
+
+    def wait_for_first(self) -> None:
+        """Do nothing: this is the first process."""
+
+
 class Watch:
     """This process's part: a thread that reports what it is doing and ends it when the first process says so.
 
     `store` is a key-value store that all processes share; `end` handles a verdict.  A process may be silent for at most
-    `limit` seconds.
+    `limit` seconds.  Inside `with watch:`, an error in one process ends all of them with one message.  At the end rank
+    0 waits for the others.
     """
 
     def __init__(
@@ -144,6 +172,18 @@ class Watch:
         self._reported = 0.0  # the time of the last report
         self._thread = threading.Thread(target=self._run, daemon=True, name="watch")
         self._thread.start()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, Exception):
+                self.failed(error)
+        finally:  # also after a signal that ends all of them
+            self.close()
 
     def at(self, *, step: int | None = None, task: str | None = None, doing: str | None = None) -> None:
         """Record that this process has reached another step or task, or does something else."""

@@ -6,32 +6,27 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import paddle
-from paddle import Tensor, nn
+from paddle import Tensor
+from paddle.distributed import ReduceOp
 
 from ernie.kernels.adamw import adamw
 from ernie.kernels.types import AdamStep
-from ernie.parallel.world import World
+from ernie.parallel.collectives import all_reduce
+from ernie.parallel.sharded_state import ShardedState
 from ernie.train.adam_config import AdamConfig
 
 
 class Optimizer:
-    """AdamW over a layer's parameters.  A parameter without a gradient in a step is left unchanged, moments included.
+    """AdamW over a model's parameters.  A parameter without a gradient in a step is left unchanged, moments included.
 
-    `factors` multiply the learning rate of the parameters they name.  `world` is the set of processes that train
-    together.
+    `state` says which of the parameters this process updates.  `factors` multiply the learning rate of the parameters
+    they name.
     """
 
-    def __init__(
-        self,
-        layer: nn.Layer,
-        config: AdamConfig,
-        factors: Mapping[str, float] | None = None,
-        world: World | None = None,
-    ):
-        self.parameters = dict(layer.named_parameters())
+    def __init__(self, state: ShardedState, config: AdamConfig, factors: Mapping[str, float] | None = None):
+        self.parameters = state.parameters
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
-        self._world = world or World()
-        self._world.begin(layer, list(self.parameters.values()))
+        self._sharded = state
         self._config = config
         self._factors = factors or {}
         # Keyed by (parameter name, owner); the owner is "" where there is a single set of moments.
@@ -47,14 +42,14 @@ class Optimizer:
         """
         scales = scales or {}
         self._owners.add(owner)
-        self._world.update(list(self.parameters.values()), lambda learning: self._update(learning, rate, scales, owner))
+        self._sharded.update(lambda learning: self._update(learning, rate, scales, owner))
         self.clear()
 
     def _update(self, learning: Sequence[Tensor], rate: float, scales: Mapping[str, float], owner: str) -> None:
         config = self._config
         for parameter in learning:
             name = self._names[id(parameter)]
-            values, key = self._world.values(parameter), (name, owner)
+            values, key = self._sharded.values(parameter), (name, owner)
             if key not in self._moments:
                 self._moments[key] = paddle.zeros_like(values), paddle.zeros_like(values)
             taken = self._steps[key] = self._steps.get(key, 0) + 1
@@ -71,33 +66,31 @@ class Optimizer:
             adamw(step, values, values.grad, *self._moments[key])
 
     def clear(self) -> None:
-        """Drop the gradients, rather than zero them: a zero gradient would still move a head that is not in a step."""
-        for parameter in self.parameters.values():
-            parameter.clear_gradient(False)  # Paddle ignores the keyword set_to_zero=False
-        self._world.clear()
+        """Drop the gradients."""
+        self._sharded.clear_gradients()
 
     @paddle.no_grad()
     def state(self) -> dict[str, np.ndarray]:
-        """Return the moments and step counts of all parameters that had a step, as `parameter/moment1` -> array, or
-        `parameter/owner/moment1` where moments have an owner.
+        """Return the moments and step counts of all parameters that had a step.
 
-        A collective call: the first process gets the full arrays, however parameters and moments are sharded, and the
-        other processes get nothing.
+        They are full arrays under the keys `parameter/moment1` or, where moments have an owner,
+        `parameter/owner/moment1`.  A collective call: rank 0 gets the arrays, the others get nothing.
         """
         own: dict[str, tuple[Tensor | None, Tensor]] = {}
         numbers: dict[str, np.ndarray] = {}
         keys = [(name, owner) for owner in sorted(self._owners) for name in self.parameters]
-        steps = self._world.max_each([self._steps.get(key, 0) for key in keys])
-        for (name, owner), taken in zip(keys, steps, strict=True):
+        own_steps = [self._steps.get(key, 0) for key in keys]
+        steps = all_reduce(self._sharded.mesh, own_steps, ["sharding"], ReduceOp.MAX)
+        for (name, owner), taken in zip(keys, map(int, steps), strict=True):
             if not taken:
                 continue
             prefix = f"{name}/{owner}" if owner else name
             for k, moment in enumerate(self._moments.get((name, owner), (None, None)), 1):
                 own[f"{prefix}/moment{k}"] = moment, self.parameters[name]
             numbers[f"{prefix}/steps"] = np.array([taken])
-        numbers = self._world.of_all_stages(numbers)
-        moments = dict(self._world.gathered(own))
-        return {**moments, **numbers} if self._world.is_first else {}
+        numbers = self._sharded.merge_stages(numbers)
+        moments = dict(self._sharded.gather(own))
+        return {**moments, **numbers} if self._sharded.mesh.is_first else {}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore a `state()`.  Parameters that are not in it start without moments."""
@@ -106,8 +99,8 @@ class Optimizer:
             name, _, owner = prefix.partition("/")
             parameter = self.parameters.get(name)
             self._owners.add(owner)
-            if parameter is None or not self._world.owns(parameter):
+            if parameter is None or not self._sharded.owns(parameter):
                 continue
-            first, second = (self._world.part(state[f"{prefix}/moment{k}"], parameter) for k in (1, 2))
+            first, second = (self._sharded.local(state[f"{prefix}/moment{k}"], parameter) for k in (1, 2))
             self._moments[name, owner] = paddle.to_tensor(first), paddle.to_tensor(second)
             self._steps[name, owner] = int(state[f"{prefix}/steps"][0])

@@ -11,8 +11,11 @@ from paddle import nn
 
 from ernie.data import seeded_rng
 from ernie.data.batch import Packed
+from ernie.parallel.collectives import all_reduce
+from ernie.parallel.distributed_model import DistributedModel
+from ernie.parallel.layout import REPLICAS
+from ernie.parallel.mesh import Mesh
 from ernie.parallel.micro_batch import MicroBatch
-from ernie.parallel.world import World
 from ernie.train.adam_config import AdamConfig
 from ernie.train.loss_scale import LossScale
 from ernie.train.optimizer import Optimizer
@@ -46,8 +49,9 @@ class Trainer:
     gradients of a different magnitude.  A step with a non-finite loss or gradient is skipped; after `max_bad_steps` of
     them in a row, `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they
     name.  `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count as bad.
-    With `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  `world` is the
-    set of processes that train together: all are given the same step and each processes its share of it.
+    With `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  The processes
+    of `mesh` train together: the layer is reduced to this process's part of it, in place (see DistributedModel).  All
+    are given the same step, and each computes its own micro-batches.
     """
 
     def __init__(
@@ -62,11 +66,12 @@ class Trainer:
         separate_clip_groups: Sequence[str] = (),
         loss_scale: LossScale | None = None,
         separate_moments: bool = False,
-        world: World | None = None,
+        mesh: Mesh | None = None,
     ):
         self.layer = layer
-        self._world = world or World()
-        self.optimizer = Optimizer(layer, adam, rate_factors, self._world)
+        self._mesh = mesh or Mesh()
+        self.distributed = DistributedModel(layer, self._mesh)
+        self.optimizer = Optimizer(self.distributed.state, adam, rate_factors)
         self.bad_steps = 0  # consecutive
         self.loss_scale = loss_scale
         self._clip = clip
@@ -85,14 +90,14 @@ class Trainer:
     ) -> StepReport:
         """Make one update from the batches of one or several tasks.
 
-        If all are of one task, those in the share of other processes may be None.
+        If all are of one task, those of other processes may be None.
 
         Each task's loss is divided by its number of targets in the step, and weighted by its share of the
         micro-batches.  Dropout is seeded by the step and the micro-batch, so that a step is reproducible without the
         steps before it and does not depend on which process computes a micro-batch.
         """
         self.layer.train()
-        self._world.at(step=step, doing="forward and backward")
+        self._mesh.watch.at(step=step, doing="forward and backward")
         counts = self._target_counts(batches)
         tasks = [name if count else None for (name, _), count in zip(batches, counts, strict=True)]  # None: no loss
         with_targets = sum(map(bool, counts))
@@ -111,13 +116,12 @@ class Trainer:
             if batch is not None
         }
         assert len(sums) <= 1 or not self._separate_moments, f"a step of {len(sums)} tasks with separate moments"
-        parameters = list(self.optimizer.parameters.values())
-        for name, total in self._world.backward(tasks, made, loss, parameters):
+        for name, total in self.distributed.backward(tasks, made, loss):
             sums[name] += total
-        totals = self._world.sum(list(sums.values()))
+        totals = all_reduce(self._mesh, list(sums.values()), [*REPLICAS, "pipeline"])
         report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
-        self._world.sum_gradients(parameters)
-        self._world.at(doing="the update")
+        self.distributed.reduce_gradients()
+        self._mesh.watch.at(doing="the update")
         norms = [self._norm(group) / scale for group in self._groups]
         report.gradient_norm = math.hypot(*norms)
         if math.isfinite(report.gradient_norm) and _has_finite_losses(report):
@@ -134,15 +138,15 @@ class Trainer:
         return report
 
     def _target_counts(self, batches: Sequence[tuple[str, Packed | None]]) -> list[int]:
-        """Return the number of targets of each batch; of those of other processes, they tell."""
+        """Return the number of targets of each batch, whichever process has it."""
         known = [0 if batch is None else batch.targets for _, batch in batches]
         if all(batch is not None for _, batch in batches):
             return known
-        return list(map(int, self._world.sum_of_replicas(known)))
+        return list(map(int, all_reduce(self._mesh, known, REPLICAS)))
 
     def _norm(self, group: Collection[str]) -> float:
         named = self.optimizer.parameters.items()
-        return self._world.gradient_norm([parameter for name, parameter in named if name in group])
+        return self.distributed.gradient_norm([parameter for name, parameter in named if name in group])
 
     def _dropout_key(self, step: int, number: int) -> int:
         return seeded_rng.key(self._seed, "dropout", step, number)

@@ -54,7 +54,7 @@ def main(arguments: argparse.Namespace) -> int:
     check_restarts(arguments.max_restarts, layout.processes)
     require_paddle()
 
-    from ernie.parallel.world import World
+    from ernie.parallel.mesh import Mesh
     from finetune.report.card import score_table
     from finetune.train.folder import check_folder
     from finetune.train.run import run, sizes
@@ -68,11 +68,11 @@ def main(arguments: argparse.Namespace) -> int:
         layout.check(sizes(load_encoder(config).config, layout))
         check_folder(output)
         return launch(arguments.words, layout.processes, output, arguments.max_restarts)
-    world = World.start(layout)
-    with world.together():
+    mesh = Mesh.connect(layout)
+    with mesh.watch:
         with precision(config.train.precision, config.train.amp_level):
-            result = run(config, output, say, arguments.quiet or not world.is_first, world)
-        if world.is_first:
+            result = run(config, output, say, arguments.quiet or not mesh.is_first, mesh)
+        if mesh.is_first:
             print("\n".join(score_table(result)))
             if result.point:
                 print(f"\nbest of the grid: {result.point}")

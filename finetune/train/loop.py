@@ -27,7 +27,8 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.speech import SpeechFrontend
 from ernie.model.translation import TranslationHead
 from ernie.model.weights import arrays, check_finite, set_weights
-from ernie.parallel.world import World
+from ernie.parallel.collectives import any_rank, on_rank0
+from ernie.parallel.mesh import Mesh
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from finetune.config import TrainConfig
@@ -53,27 +54,26 @@ def finetune(
     seed: int = 0,
     progress: Progress | None = None,
     evaluated: Callable[[Evaluation], None] | None = None,
-    world: World | None = None,
+    mesh: Mesh | None = None,
     checkpoints: TrialCheckpoints | None = None,
     head: Path | None = None,
 ) -> tuple[TaskModel, list[Evaluation]]:
     """Train encoder and head on `train`; return them as of their best evaluation on `dev`, with all evaluations.
 
     The seed determines row order, dropout and the initial weights of the head, unless they are those of the file
-    `head`.  `world` is the group of processes that train together; the returned model is the first process's.  Training
+    `head`.  The processes of `mesh` train together; the returned model is that of rank 0.  Training
     resumes from the latest of the `checkpoints` and writes new ones.  When the loss, gradients or outputs are no longer
     finite, the best model so far is returned, with a warning (a Remark); raises TrainingFailed if there is none yet, or
     if most steps were skipped.
     """
-    world = world or World()
+    mesh = mesh or Mesh()
     checkpoint = None if checkpoints is None else checkpoints.found
     state = TrialState() if checkpoint is None else read_trial_state(checkpoint)
-    model = full_model = _build_model(ernie, task, config, seed, world.layout.replicas, head)
+    model = full_model = _build_model(ernie, task, config, seed, mesh.layout.replicas, head)
     if checkpoint is not None:
         set_model(model, checkpoint)
-    if world.splits and world.is_first:
+    if mesh.splits_model and mesh.is_first:
         full_model = copy.deepcopy(model)
-    world.split(model)
     factors = layer_factors(model, config.layer_decay)
     scale = LossScale() if config.precision == "fp16" else None
     trainer = Trainer(
@@ -85,24 +85,24 @@ def finetune(
         rate_factors=factors,
         separate_clip_groups=[f"head.{part}." for part in task.separate_clip_groups],
         loss_scale=scale,
-        world=world,
+        mesh=mesh,
     )
     if checkpoint is not None:
         set_trainer(trainer, checkpoint)
     steps, evaluations = planned_steps(train.examples, config, seed), state.evaluations
     sizes = [task.computed_tokens(example) for example in train.examples]
-    if world.is_first and (remark := config.lr.remark(len(steps))):
+    if mesh.is_first and (remark := config.lr.remark(len(steps))):
         warnings.warn(remark, Remark, 2)
     finished = _is_out_of_patience(task, evaluations, config.early_stopping_patience)  # when resumed after its end
     for number, step in [] if finished else list(enumerate(steps))[state.step :]:
         began = time.perf_counter()
-        packs = micro_batches(train.examples, sizes, step, config.micro_batch_tokens, world.layout.replicas)
+        packs = micro_batches(train.examples, sizes, step, config.micro_batch_tokens, mesh.layout.replicas)
         batches = [("task", packed) for packed in packs]
         rate = config.lr.at(number, len(steps))
         try:
             report = trainer.step(number, batches, lambda _, packed: model.loss(packed), rate)
         except TrainingStopped as error:  # raised in all processes
-            _stop_early(str(error), config, len(steps), evaluations, world)
+            _stop_early(str(error), config, len(steps), evaluations, mesh)
             break
         state.step = number + 1
         state.failed += report.failed
@@ -113,14 +113,14 @@ def finetune(
         if progress is not None:
             progress(number, report, state.tokens / state.seconds)
         if step.scored:
-            if world.splits:
-                world.gather(full_model, model)
-            scores = world.on_rank0("scoring", lambda: _score_dev(full_model, task, dev))
+            if mesh.splits_model:
+                trainer.distributed.state.gather_weights(full_model)
+            scores = on_rank0(mesh, "scoring", lambda: _score_dev(full_model, task, dev))
             if scores is None or (trainer.bad_steps and not state.losses):
                 problem = (
                     "the model's outputs or weights are" if scores is None else "the loss or gradient of every step was"
                 )
-                _stop_early(f"step {state.step}: {problem} not finite.", config, len(steps), evaluations, world)
+                _stop_early(f"step {state.step}: {problem} not finite.", config, len(steps), evaluations, mesh)
                 break
             loss = float(np.mean(state.losses)) if state.losses else math.nan
             evaluations.append(Evaluation(state.step, step.epochs, scores, loss, state.seconds))
@@ -128,13 +128,13 @@ def finetune(
             if evaluated is not None:
                 evaluated(evaluations[-1])
             if _evaluations_since_best(task, evaluations) == 0:
-                state.best = arrays(full_model) if world.is_first else {}
-        if checkpoints is not None and world.any(checkpoints.is_due()):
-            if world.splits and not step.scored:
-                world.gather(full_model, model)
+                state.best = arrays(full_model) if mesh.is_first else {}
+        if checkpoints is not None and any_rank(mesh, checkpoints.is_due()):
+            if mesh.splits_model and not step.scored:
+                trainer.distributed.state.gather_weights(full_model)
             optimizer = trainer.optimizer.state()
             try:
-                world.on_rank0("saving", partial(checkpoints.save, state, full_model, optimizer, trainer))
+                on_rank0(mesh, "saving", partial(checkpoints.save, state, full_model, optimizer, trainer))
             except NotFinite as error:
                 raise TrainingFailed(f"after step {state.step}: {error}. {_causes(config, len(steps))}") from None
             checkpoints.saved()
@@ -145,7 +145,7 @@ def finetune(
             f"{state.failed} of {state.step} steps were skipped, because their loss or gradient was not finite. "
             f"{_causes(config, len(steps))}"
         )
-    if world.is_first:
+    if mesh.is_first:
         set_weights(full_model, state.best, "the best evaluation")
     return full_model, evaluations
 
@@ -160,12 +160,12 @@ def _score_dev(model: TaskModel, task: FinetuneTask, dev: Prepared) -> dict[str,
         return None
 
 
-def _stop_early(problem: str, config: TrainConfig, steps: int, evaluations: Sequence[Evaluation], world: World) -> None:
+def _stop_early(problem: str, config: TrainConfig, steps: int, evaluations: Sequence[Evaluation], mesh: Mesh) -> None:
     """Warn that training ends early.  Raises TrainingFailed when there was no evaluation whose model could be kept."""
     causes = _causes(config, steps)
     if not evaluations:
         raise TrainingFailed(f"{problem} {causes}")
-    if world.is_first:
+    if mesh.is_first:
         warnings.warn(f"{problem} Training ended there, and the best model before it is kept. {causes}", Remark, 2)
 
 

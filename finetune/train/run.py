@@ -26,8 +26,9 @@ from ernie.formatting import plural
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
+from ernie.parallel.collectives import any_rank, on_rank0
 from ernie.parallel.layout import ParallelConfig, Sizes
-from ernie.parallel.world import World
+from ernie.parallel.mesh import Mesh
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from ernie.train.trainer import StepReport
@@ -55,16 +56,16 @@ def run(
     folder: Path,
     say: Callable[[str], None],
     quiet: bool = False,
-    world: World | None = None,
+    mesh: Mesh | None = None,
 ) -> Result:
-    """Fine-tune for every seed and grid point, and write the run's folder (only the first process of `world` does).
+    """Fine-tune for every seed and grid point, and write the run's folder (only the first process of `mesh` does).
 
     Trials that the folder already has are not run again.  Raises UserError for unusable data and for the folder of
     another run.
     """
-    world = world or World()
+    mesh = mesh or Mesh()
     ernie = load_encoder(config)
-    world.layout.check(sizes(ernie.config, world.layout))
+    mesh.layout.check(sizes(ernie.config, mesh.layout))
     say(f"model: {config.model}")
     if remark := remark_on_head(config):
         say(f"note: {remark}")
@@ -79,10 +80,10 @@ def run(
     inputs = inputs_of(encoder_fingerprint(ernie), splits, config)
     with ExitStack() as stack:
         claimed = claim_folder(config, inputs, folder)
-        identity = world.on_rank0("opening the run", lambda: stack.enter_context(claimed))
+        identity = on_rank0(mesh, "opening the run", lambda: stack.enter_context(claimed))
         size = sum(4 * weight.size for weight in ernie.parameters())
         del ernie  # each trial loads its own: do not hold two in memory
-        runner = _Runner(config, task, splits, folder, identity, quiet, world)
+        runner = _Runner(config, task, splits, folder, identity, quiet, mesh)
         trials: list[Trial] = []
         for point, settings in config.trials():
             for seed in range(config.seed, config.seed + config.seeds):
@@ -92,16 +93,16 @@ def run(
                     check_alike(trials, done)
                     say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
                     continue
-                world.on_rank0("opening the trial", partial(check_room, folder, size, size, "the model"))
+                on_rank0(mesh, "opening the trial", partial(check_room, folder, size, size, "the model"))
                 with about(trial_name(point, seed)):
                     model, trial = runner.train(settings, point, seed)
                 say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")
                 trials.append(trial)
                 is_best = best_trial(trials, task.scored_by[0]) is trial
-                world.on_rank0("saving", partial(_save_trial, model if is_best else None, trial, folder))
+                on_rank0(mesh, "saving", partial(_save_trial, model if is_best else None, trial, folder))
                 del model
         result = runner.with_signatures(runner.with_best_model(Result.of(task, trials), say))
-        world.on_rank0("reporting", lambda: _write_results(folder, config, result, splits))
+        on_rank0(mesh, "reporting", lambda: _write_results(folder, config, result, splits))
     return result
 
 
@@ -152,7 +153,7 @@ class _Runner:
     folder: Path
     identity: str
     quiet: bool
-    world: World
+    mesh: Mesh
 
     def headline(self, trial: Trial) -> str:
         metric = self.task.scored_by[0]
@@ -162,9 +163,9 @@ class _Runner:
         """Run one fine-tuning and write its folder, except for scores.json."""
         trial_folder = self.folder / TRIALS_FOLDER / trial_name(point, seed)
         model, curve = self._run_training(load_encoder(self.config, seed), settings, seed, trial_folder)
-        if self.world.is_first and (remark := unlearned(self.task, curve)):
+        if self.mesh.is_first and (remark := unlearned(self.task, curve)):
             warnings.warn(remark, Remark, 2)
-        scores = self.world.on_rank0("scoring", lambda: self._score_splits(model, trial_folder))
+        scores = on_rank0(self.mesh, "scoring", lambda: self._score_splits(model, trial_folder))
         records = [
             {"step": item.step, "epoch": item.epoch, "loss": item.loss, "seconds": item.seconds, **item.scores}
             for item in curve
@@ -197,7 +198,7 @@ class _Runner:
             log.progress(step, **{"loss": "none" if loss is None else f"{loss:.4f}", "tokens/s": f"{pace:,.0f}"})
 
         def stop() -> None:
-            if self.world.any(is_interrupted()):
+            if any_rank(self.mesh, is_interrupted()):
                 log.say("stopped; the same command resumes from here")
                 interrupt.act()
 
@@ -208,16 +209,16 @@ class _Runner:
             return interrupt.asked is not None
 
         checkpoints = TrialCheckpoints(trial_folder, self.identity, self.config.save_minutes, is_interrupted, stop)
-        done, is_foreign = self.world.on_rank0("opening the trial", partial(_open_trial, trial_folder, checkpoints))
+        done, is_foreign = on_rank0(self.mesh, "opening the trial", partial(_open_trial, trial_folder, checkpoints))
         log = Log(
-            trial_folder if self.world.is_first else None, steps, resume_at=done + 1 if done else 0, quiet=self.quiet
+            trial_folder if self.mesh.is_first else None, steps, resume_at=done + 1 if done else 0, quiet=self.quiet
         )
         if done:
             log.say(f"{trial_folder.name}: resumes after step {done:,}")
         elif is_foreign:
             log.say(f"{trial_folder.name}: starts over: the saved checkpoint is of another configuration or other rows")
         try:
-            patient = self.world.layout.processes > 1
+            patient = self.mesh.layout.processes > 1
             with Interrupt(log.say, "finishing this step and saving", patient=patient) as interrupt:
                 outcome = finetune(
                     ernie,
@@ -228,7 +229,7 @@ class _Runner:
                     seed,
                     log_step,
                     evaluated,
-                    self.world,
+                    self.mesh,
                     checkpoints,
                     kept_head(self.config),
                 )
@@ -248,7 +249,7 @@ class _Runner:
             return result
         say(f"{best.name}: is the best after all; training it again, because its model was not kept")
         model, retrained = self.train(dict(self.config.trials())[best.point], best.point, best.seed)
-        self.world.on_rank0("saving", lambda: _save_trial(model, retrained, self.folder))
+        on_rank0(self.mesh, "saving", lambda: _save_trial(model, retrained, self.folder))
         trials = [retrained if trial is best else trial for trial in result.trials]
         return Result(self.task, trials, result.point, retrained)
 

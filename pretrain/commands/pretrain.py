@@ -100,7 +100,8 @@ def _train(
     """Train in this process, which may be one of several."""
     from ernie.formatting import plural
     from ernie.kernels.precision import precision
-    from ernie.parallel.world import World
+    from ernie.parallel.collectives import on_rank0
+    from ernie.parallel.mesh import Mesh
     from ernie.train.checkpoint import Checkpoints, check, read_manifest
     from ernie.train.log import Log
     from ernie.train.trainer import TrainingStopped
@@ -113,19 +114,19 @@ def _train(
     from pretrain.run import Run
     from pretrain.schedule import Schedule
 
-    world = World.start(layout)
+    mesh = Mesh.connect(layout)
     log, run = None, None
-    with ExitStack() as stack, world.together():
+    with ExitStack() as stack, mesh.watch:
         try:
             opened = folder.open_run(config, corpus, output, arguments.allow_change, layout.described())
-            world.on_rank0("opening the run", lambda: stack.enter_context(opened))
+            on_rank0(mesh, "opening the run", lambda: stack.enter_context(opened))
             checkpoint = Checkpoints(output / folder.CHECKPOINTS).latest()
             if checkpoint is not None:
-                world.on_rank0("checking the checkpoint", partial(check, checkpoint))
+                on_rank0(mesh, "checking the checkpoint", partial(check, checkpoint))
             step = read_manifest(checkpoint)["step"] if checkpoint else 0
-            check_agreement(world, config, corpus, step)
+            check_agreement(mesh, config, corpus, step)
             steps = len(Schedule(config.schedule))
-            place = output if world.is_first else None
+            place = output if mesh.is_first else None
             log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
             for remark in config.remarks:
                 log.say(f"note: {remark}")
@@ -134,20 +135,20 @@ def _train(
                     "note: there is no checkpoint, so the run starts from its beginning, and the records of the "
                     f"{plural(log.dropped, 'step')} in metrics.jsonl are replaced"
                 )
-            if world.is_first and log.kept < step:
+            if mesh.is_first and log.kept < step:
                 log.say(
                     f"note: metrics.jsonl lacks the records of {step - log.kept:,} of the {step:,} steps that are "
                     "done; report and card leave them out, and `ernie verify` will name them"
                 )
-            run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
+            run = Run(config, output, corpus, log, checkpoint=checkpoint, mesh=mesh)
             if step == steps:
                 log.say(f"all {steps:,} steps are done already; append a stage to the schedule to continue")
             if checkpoint is not None and step < steps:
-                changed_step = world.on_rank0(
-                    "comparing schedules", lambda: folder.first_changed_step(config, output, step)
+                changed_step = on_rank0(
+                    mesh, "comparing schedules", lambda: folder.first_changed_step(config, output, step)
                 )
-                aside = world.on_rank0(
-                    "resuming", lambda: folder.record_resume(config, corpus, output, layout.described())
+                aside = on_rank0(
+                    mesh, "resuming", lambda: folder.record_resume(config, corpus, output, layout.described())
                 )
                 log.say(f"resuming from step {step} of {steps}")
                 if aside is not None:
@@ -160,12 +161,12 @@ def _train(
                 return 130
             run.score()
             final = run.finish()
-            if world.is_first:
+            if mesh.is_first:
                 evidence = read_evidence(output)
                 write_card(evidence, saved_downstream(evidence))
                 print(final)
         except TrainingStopped as error:  # in all processes alike
-            if world.is_first:
+            if mesh.is_first:
                 print(f"ernie: error: {error} A lower peak rate or a longer warm-up usually helps.", file=sys.stderr)
             return 1
         finally:

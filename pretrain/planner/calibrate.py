@@ -40,10 +40,11 @@ from ernie.kernels.precision import Level, Precision, is_all_low, is_low, precis
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.losses import Loss
+from ernie.parallel.collectives import any_rank, max_of_ranks
 from ernie.parallel.launch import launch, ranks
 from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.mesh import Mesh
 from ernie.parallel.micro_batch import MicroBatch
-from ernie.parallel.world import World
 from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 from pretrain.model import MultiTaskModel
@@ -88,7 +89,7 @@ def calibrate(work: Work, processes: int, choice: Precision, level: Level = "O1"
         return machine
     small = replace(work, shape=replace(work.shape, vocab_size=_VOCABULARY))
     with precision(choice, level):
-        return replace(machine, alone=_Rate(small, World()).total)
+        return replace(machine, alone=_Rate(small, Mesh()).total)
 
 
 def _parts(shape: EncoderConfig, processes: int) -> dict[str, ParallelConfig]:
@@ -108,25 +109,25 @@ def main(arguments: Sequence[str]) -> None:
     _end_promptly()
     part, case, file = arguments[0], json.loads(arguments[1]), Path(arguments[2])
     shape, count = EncoderConfig(**case["shape"]), ranks()
-    world = World.start(_parts(shape, count)[part])
+    mesh = Mesh.connect(_parts(shape, count)[part])
     length = min(case["length"], case["tokens"])
     whole = replace(shape, layers=2 * count, vocab_size=-(-shape.vocab_size // count) * count)
     small = Work(whole, 2 * count, case["tokens"], length)
     work = Work(replace(shape, vocab_size=_VOCABULARY * count), 1, case["tokens"], length)
-    with world.together(), precision(case["precision"], case["level"]):
-        peak = _rehearsed_peak(small, world)  # first, before anything else takes memory
+    with mesh.watch, precision(case["precision"], case["level"]):
+        peak = _rehearsed_peak(small, mesh)  # first, before anything else takes memory
         if part == _LAYERS:
-            machine = _measure(work, measured_with(shape, case["precision"], case["level"]), world)
+            machine = _measure(work, measured_with(shape, case["precision"], case["level"]), mesh)
         else:
             machine = Machine.read(file)
-            machine = _with_split(machine, work, world) if part == _SPLIT else machine
-            machine = _with_sharding(machine, work, world) if part == _HANDED else machine
+            machine = _with_split(machine, work, mesh) if part == _SPLIT else machine
+            machine = _with_sharding(machine, work, mesh) if part == _HANDED else machine
         no_base: dict[str, Any] = dict.fromkeys(_BASES.values(), 0.0)
-        predicted = cost(small, world.layout, replace(machine, memory=math.inf, **no_base))
+        predicted = cost(small, mesh.layout, replace(machine, memory=math.inf, **no_base))
         assert predicted is not None
         base: dict[str, Any] = {_BASES[part]: max(0.0, peak - predicted.memory)}
         machine = replace(machine, **base)
-        if world.is_first:
+        if mesh.is_first:
             machine.write(file)
 
 
@@ -147,24 +148,24 @@ def _end_promptly() -> None:
     Thread(target=end, daemon=True, name="end").start()
 
 
-def _rehearsed_peak(work: Work, world: World) -> float:
+def _rehearsed_peak(work: Work, mesh: Mesh) -> float:
     """The peak bytes of a process over some steps of a small model, in batches of at least half the tokens."""
     model = MultiTaskModel(ErnieModel(work.shape), {"": KnowledgeMasking()})
-    whole = copy.deepcopy(model) if world.splits and world.is_first else None  # as in a run, to evaluate and save it
+    # As in a run, which evaluates and saves the full model.
+    full_model = copy.deepcopy(model) if mesh.splits_model and mesh.is_first else None
     model.train()
-    world.split(model)
-    trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, world=world)
+    trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, mesh=mesh)
     sizes = np.random.default_rng(0).integers(work.tokens // 2, work.tokens + 1, (_STEPS, work.micro_batches))
     for step, tokens in enumerate(sizes.tolist()):
         trainer.step(step, [("", _batch(size, work, masked=True)) for size in tokens], model.loss, 1e-4)
-    peak = world.max(peak_memory())
-    del whole
+    peak = max_of_ranks(mesh, peak_memory())
+    del full_model
     return peak
 
 
-def _measure(work: Work, name: str, world: World) -> Machine:
-    link = _link(world)
-    rate = _Rate(work, world)
+def _measure(work: Work, name: str, mesh: Mesh) -> Machine:
+    link = _link(mesh)
+    rate = _Rate(work, mesh)
     few, many = rate.few, rate.many
     kept = (many.kept(work.tokens) - few.kept(work.tokens)) / (MANY - FEW) / (work.tokens * work.shape.hidden_size)
     on_cpu = paddle.get_device() == "cpu"
@@ -172,7 +173,7 @@ def _measure(work: Work, name: str, world: World) -> Machine:
     return Machine(
         name=name,
         products=rate.products,
-        memory=float(runtime.total_memory()) / (world.layout.processes if on_cpu else 1),
+        memory=float(runtime.total_memory()) / (mesh.layout.processes if on_cpu else 1),
         near=link,
         far=link,
         per_node=_devices(),
@@ -182,15 +183,15 @@ def _measure(work: Work, name: str, world: World) -> Machine:
         copies=2 if is_low() else 0,
         kept=kept,
         replicated_activations=kept * Machine.replicated_activations / Machine.kept,
-        at_once=world.layout.processes if on_cpu else 0,
+        at_once=mesh.layout.processes if on_cpu else 0,
     )
 
 
 class _Rate:
     """The FLOP/s of a layer's passes, and the fixed seconds that each pass takes besides."""
 
-    def __init__(self, work: Work, world: World):
-        self.few, self.many = (_Bench(replace(work, shape=replace(work.shape, layers=n)), world) for n in (FEW, MANY))
+    def __init__(self, work: Work, mesh: Mesh):
+        self.few, self.many = (_Bench(replace(work, shape=replace(work.shape, layers=n)), mesh) for n in (FEW, MANY))
         large, small = (
             (self.many.seconds(tokens) - self.few.seconds(tokens)) / (MANY - FEW) / 3
             for tokens in (work.tokens, work.tokens // PART)
@@ -201,10 +202,10 @@ class _Rate:
         self.total = flops / large  # FLOP/s, overhead included
 
 
-def _with_split(machine: Machine, work: Work, world: World) -> Machine:
+def _with_split(machine: Machine, work: Work, mesh: Mesh) -> Machine:
     """The machine with the cost of layers that tensor parallelism splits among all processes."""
-    few, many = (_Bench(replace(work, shape=replace(work.shape, layers=layers)), world, True) for layers in (FEW, MANY))
-    ranks, elements = world.layout.tensor, work.tokens * work.shape.hidden_size
+    few, many = (_Bench(replace(work, shape=replace(work.shape, layers=layers)), mesh, True) for layers in (FEW, MANY))
+    ranks, elements = mesh.layout.tensor, work.tokens * work.shape.hidden_size
     seconds = (many.seconds(work.tokens) - few.seconds(work.tokens)) / (MANY - FEW)
     sums = 4 * machine.near.sum_seconds(elements * machine.value, ranks)
     extra = (seconds - sums) / 3 - work.layer_flops / ranks / machine.products - machine.overhead
@@ -217,11 +218,11 @@ def _with_split(machine: Machine, work: Work, world: World) -> Machine:
     )
 
 
-def _with_sharding(machine: Machine, work: Work, world: World) -> Machine:
+def _with_sharding(machine: Machine, work: Work, mesh: Mesh) -> Machine:
     """The machine with the cost per tensor whose weights stage 3 of sharding fetches or whose gradient it sends."""
     work = replace(work, shape=replace(work.shape, layers=MANY))
-    apart, sharded = (_Bench(work, world, together) for together in (False, True))
-    rings = 3 / 2 * machine.near.sum_seconds(4 * work.layer_weights / TENSORS, world.layout.sharding)
+    apart, sharded = (_Bench(work, mesh, together) for together in (False, True))
+    rings = 3 / 2 * machine.near.sum_seconds(4 * work.layer_weights / TENSORS, mesh.layout.sharding)
     extra = (sharded.seconds(work.tokens) - apart.seconds(work.tokens)) / (MANY * TENSORS) - rings
     return replace(machine, handed=max(0.0, extra / 3))
 
@@ -231,50 +232,48 @@ def _devices() -> int:
     return runtime.cores() if paddle.get_device() == "cpu" else int(paddle.device.cuda.device_count())
 
 
-def _link(world: World) -> Link:
+def _link(mesh: Mesh) -> Link:
     """Bandwidth and latency by the formula of `Link.sum_seconds`, from the times of a small and a large all-reduce.
 
     Small all-reduces run in a row, each of a value just computed, as in a step: their mean includes the time that the
     processes wait for each other.
     """
-    ranks = world.layout.processes
+    ranks = mesh.layout.processes
     large, small = paddle.ones([LARGE]), paddle.ones([SMALL])
 
     def row() -> None:
         for _ in range(_ROW):
             all_reduce(paddle.tanh(small), ReduceOp.SUM)
 
-    large_seconds = _seconds(lambda: all_reduce(large, ReduceOp.SUM), world, together=True)
-    small_seconds = _seconds(row, world, together=True) / _ROW
+    large_seconds = _seconds(lambda: all_reduce(large, ReduceOp.SUM), mesh, together=True)
+    small_seconds = _seconds(row, mesh, together=True) / _ROW
     share = 2 * (ranks - 1) / ranks
     bandwidth = share * 4 * (LARGE - SMALL) / max(large_seconds - small_seconds, 1e-9)
     return Link(bandwidth, max(0.0, small_seconds - share * 4 * SMALL / bandwidth) / (2 * (ranks - 1)))
 
 
 class _Bench:
-    """A model measured by each process for itself at the same time, or `together` in the layout of `world`."""
+    """A model measured by each process for itself at the same time, or `together` in the layout of `mesh`."""
 
-    def __init__(self, work: Work, world: World, together: bool = False):
-        self._work, self._world, self._together = work, world, together
-        self._own = world if together else World()
+    def __init__(self, work: Work, mesh: Mesh, together: bool = False):
+        self._work, self._mesh, self._together = work, mesh, together
+        self._own = mesh if together else Mesh()
         self._model = MultiTaskModel(ErnieModel(work.shape), {})
         self._model.train()
-        self._own.split(self._model)
-        self._trainer = Trainer(self._model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, world=self._own)
+        self._trainer = Trainer(self._model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, mesh=self._own)
         parameters = self._model.parameters()
         self.weights = sum(math.prod(parameter.shape) for parameter in parameters)
 
     def seconds(self, tokens: int) -> float:
         """Seconds of a forward and a backward pass."""
         step = dict.fromkeys(range(self._own.layout.replicas), MicroBatch("", self._batch(tokens), 1.0, 0))
-        parameters = list(self._trainer.optimizer.parameters.values())
 
         def run() -> None:
-            for _ in self._own.backward([""] * len(step), step, self._loss, parameters):
+            for _ in self._trainer.distributed.backward([""] * len(step), step, self._loss):
                 pass
             self._trainer.optimizer.clear()
 
-        return _seconds(run, self._world, together=self._together)
+        return _seconds(run, self._mesh, together=self._together)
 
     def update_seconds(self) -> float:
         """Seconds of an optimizer step over all weights."""
@@ -283,7 +282,7 @@ class _Bench:
             for parameter in self._model.parameters():
                 parameter.grad = paddle.ones_like(parameter)
 
-        return _seconds(lambda: self._trainer.optimizer.step(1e-6), self._world, set_gradients)
+        return _seconds(lambda: self._trainer.optimizer.step(1e-6), self._mesh, set_gradients)
 
     def kept(self, tokens: int) -> int:
         """Bytes of activations that are kept after the forward pass."""
@@ -322,7 +321,7 @@ def _allocated() -> int:
 
 
 def _seconds(
-    run: Callable[[], object], world: World, before: Callable[[], None] = lambda: None, *, together: bool = False
+    run: Callable[[], object], mesh: Mesh, before: Callable[[], None] = lambda: None, *, together: bool = False
 ) -> float:
     """The shortest of several runs, each started by all processes at once, in seconds of the slowest process.
 
@@ -334,13 +333,13 @@ def _seconds(
     times = []
     for _ in range(_REPEATS):
         before()
-        world.any(False)
+        any_rank(mesh, False)
         start = time.perf_counter()
         run()
         if paddle.get_device() != "cpu":
             paddle.device.synchronize()
         times.append(time.perf_counter() - start)
-    return float(world.max(statistics.median(times) if together else min(times)))
+    return float(max_of_ranks(mesh, statistics.median(times) if together else min(times)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ import paddle
 from ernie import runtime
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
-from ernie.parallel.world import World
+from ernie.parallel.collectives import max_of_ranks
+from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.mesh import Mesh
 from pretrain.config import PretrainConfig
 from pretrain.planner.cost import Cost, cost, work_of
 from pretrain.planner.machine import Machine, here, measured_with
@@ -60,27 +62,26 @@ class Meter:
         """Freeze the peak memory before work other than a step, whose memory is not due to the layout."""
         self._memory = self._memory or peak_memory()
 
-    def score(self, config: PretrainConfig, shape: EncoderConfig, world: World) -> Score | None:
+    def score(self, config: PretrainConfig, shape: EncoderConfig, mesh: Mesh) -> Score | None:
         """The score over all processes, each of which has to call this; None after too few steps."""
         times = self._times[FIRST:]
         if not times:
             return None
         self.pause()
-        seconds, memory = world.max(statistics.median(times)), world.max(self._memory)
+        seconds, memory = max_of_ranks(mesh, statistics.median(times)), max_of_ranks(mesh, self._memory)
         try:
-            return Score(seconds, memory, _predicted(config, shape, world))
+            return Score(seconds, memory, _predicted(config, shape, mesh.layout))
         except UserError as error:  # a machine file of another version must not fail a finished run
             return Score(seconds, memory, None, str(error))
 
 
-def _predicted(config: PretrainConfig, shape: EncoderConfig, world: World) -> Cost | None:
+def _predicted(config: PretrainConfig, shape: EncoderConfig, layout: ParallelConfig) -> Cost | None:
     """The predicted cost; None unless this machine was measured with such layers in this precision."""
     if not here().is_file():
         return None
     machine = Machine.read(here())
     if machine.name != measured_with(shape, config.train.precision, config.train.amp_level):
         return None
-    layout = world.layout
     if layout.pipeline > 1 and layout.virtual_stages == 1:
         layout = replace(layout, stages=layout.layers_per_stage(shape.layers))
     return cost(work_of(config, shape), layout, machine)

@@ -129,9 +129,9 @@ def fleet_schedule(stages: int, pieces: int, micro_batches: int) -> str:
 
 if __name__ == "__main__":
     from ernie.parallel.layout import ParallelConfig
-    from ernie.parallel.world import World
+    from ernie.parallel.mesh import Mesh
 
     given_cases = json.loads(sys.argv[1])
-    world = World.start(ParallelConfig(pipeline=given_cases[0][0]))
-    with world.together():
+    mesh = Mesh.connect(ParallelConfig(pipeline=given_cases[0][0]))
+    with mesh.watch:
         print(json.dumps([fleet_schedule(*case) for case in given_cases]))

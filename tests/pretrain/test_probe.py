@@ -15,7 +15,7 @@ from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.model.losses import Loss, cross_entropy
 from ernie.parallel.layout import ParallelConfig
-from ernie.parallel.world import World
+from ernie.parallel.mesh import Mesh
 from pretrain import folder
 from pretrain.config import DataConfig, ProbeConfig, load
 from pretrain.feeds import open_streams, sources
@@ -84,10 +84,9 @@ def test_evaluation_uses_all_batches_if_more_are_requested(finished: tuple[Path,
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_makes_the_lanes_of_its_own_micro_batches(config: Path, rank: int) -> None:
     loaded = load(config, ["data.data_shards=4", "train.micro_batches=4"])
-    world = World()
-    world.layout, world.rank = ParallelConfig(data=2), rank
-    feed, streams = open_streams(loaded, Corpus.open(loaded.corpus), world)
+    mesh = Mesh(ParallelConfig(data=2), rank)
+    feed, streams = open_streams(loaded, Corpus.open(loaded.corpus), mesh)
     batches = [next(streams["capitalization"]) for _ in range(4)]
     feed.close()
     made = [number for number, batch in enumerate(batches) if batch is not None]
-    assert made == world.share(range(4)) == [rank, 2 + rank]
+    assert made == mesh.shard(range(4)) == [rank, 2 + rank]

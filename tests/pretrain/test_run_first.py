@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from ernie.data.shards import Corpus
-from ernie.parallel.world import World
+from ernie.parallel.mesh import Mesh
+from ernie.parallel.watch import Unwatched
 from ernie.train.log import Log
 from pretrain import run as run_module
 from pretrain.config import load
@@ -17,28 +19,34 @@ from pretrain.config import load
 T = TypeVar("T")
 
 
-class RecordingWorld(World):
-    """A process of a split model that keeps the current description of what rank 0 is doing."""
+class RecordingWatch(Unwatched):
+    """Keeps the current description of what rank 0 is doing."""
 
-    splits = True  # type: ignore[assignment]
-    doing = ""
+    current = ""
 
-    def on_rank0(self, doing: str, compute: Callable[[], T]) -> T:
-        self.doing = doing
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        self.current = what
         try:
-            return super().on_rank0(doing, compute)
+            yield
         finally:
-            self.doing = ""
+            self.current = ""
+
+
+class SplitMesh(Mesh):
+    """A process of a split model."""
+
+    splits_model = True  # type: ignore[assignment]
 
 
 def test_other_processes_are_told_what_rank_0_is_building_while_they_wait(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, recorded = RecordingWorld(), []
+    watch, recorded = RecordingWatch(), []
 
     def recording(build: Callable[..., T]) -> Callable[..., T]:
         def wrapper(*args: object) -> T:
-            recorded.append(world.doing)
+            recorded.append(watch.current)
             return build(*args)
 
         return wrapper
@@ -46,6 +54,7 @@ def test_other_processes_are_told_what_rank_0_is_building_while_they_wait(
     for name in ("build_model", "Probe"):
         monkeypatch.setattr(run_module, name, recording(getattr(run_module, name)))
     found = load(config)
-    run_module.Run(found, tmp_path, Corpus.open(found.corpus), Log(tmp_path, 1, quiet=True), world=world).close()
+    mesh = SplitMesh(watch=watch)
+    run_module.Run(found, tmp_path, Corpus.open(found.corpus), Log(tmp_path, 1, quiet=True), mesh=mesh).close()
     # At first, without a description, every process builds a model of its own.
-    assert recorded == ["", "building the whole model", "making held-out batches"]
+    assert recorded == ["", "building the full model", "making held-out batches"]

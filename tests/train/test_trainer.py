@@ -15,6 +15,8 @@ from paddle import Tensor, nn
 from ernie.data.batch import Packed, pack
 from ernie.data.document import IGNORE, Sample
 from ernie.model.losses import Loss, cross_entropy
+from ernie.parallel.mesh import Mesh
+from ernie.parallel.sharded_state import ShardedState
 from ernie.train.adam_config import AdamConfig
 from ernie.train.optimizer import Optimizer
 from ernie.train.trainer import Trainer, TrainingStopped
@@ -106,7 +108,7 @@ def test_five_steps_equal_a_reference_adamw() -> None:
 def test_with_zero_gradients_only_matrices_decay() -> None:
     model = TwoTasks()
     before = weights(model)
-    optimizer = Optimizer(model, AdamConfig(weight_decay=0.5))
+    optimizer = Optimizer(ShardedState(model, Mesh()), AdamConfig(weight_decay=0.5))
     for parameter in model.parameters():
         (parameter * 0.0).sum().backward()
     optimizer.step(rate=0.1)

@@ -22,7 +22,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead, SequenceHead
 from ernie.model.losses import Loss, cross_entropy
 from ernie.parallel.layout import ParallelConfig
-from ernie.parallel.world import World
+from ernie.parallel.mesh import Mesh
 from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 
@@ -116,22 +116,21 @@ def train(
     Resumes from the state in the file `load`, and writes its own to `save`.  With `own_batches`, the trainer is given
     None instead of the micro-batches of other processes.
     """
-    world = World.start(ParallelConfig(**layout))
-    with world.together():
+    mesh = Mesh.connect(ParallelConfig(**layout))
+    with mesh.watch:
         model = TwoTasks(dropout, layers)
         state = dict(np.load(load)) if load else {}
         if state:
             for name, parameter in model.named_parameters():
                 parameter.set_value(state[name])
-        world.split(model)
         adam = AdamConfig(weight_decay=0.1)
-        trainer = Trainer(model, adam, clip=CLIP, max_bad_steps=3, seed=1, separate_moments=separate, world=world)
-        parameters = dict(model.named_parameters())
+        trainer = Trainer(model, adam, clip=CLIP, max_bad_steps=3, seed=1, separate_moments=separate, mesh=mesh)
+        parameters, sharded = dict(model.named_parameters()), trainer.distributed.state
         if state:
             trainer.optimizer.set_state(state)
 
         def batches(step: int) -> list[tuple[str, Packed | None]]:
-            own = world.share(range(MICRO_BATCHES))
+            own = mesh.shard(range(MICRO_BATCHES))
             return [
                 (name, packed if number in own or not own_batches else None)
                 for number, (name, packed) in enumerate(micro_batches(step, separate))
@@ -139,10 +138,10 @@ def train(
 
         with precision(kind):
             reports = [trainer.step(step, batches(step), model.loss, RATE) for step in range(*steps)]
-        weights = {name: world.whole(value, value).numpy() for name, value in parameters.items()}
-        gathered = dict(world.gathered({name: (value, value) for name, value in parameters.items()}))
+        weights = {name: sharded.full(value, value).numpy() for name, value in parameters.items()}
+        gathered = dict(sharded.gather({name: (value, value) for name, value in parameters.items()}))
         state = trainer.optimizer.state()
-        if save and world.rank == 0:
+        if save and mesh.rank == 0:
             np.savez(save, **gathered, **state)
         return {
             "losses": [report.losses for report in reports],
