@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
-
-import numpy as np
 
 from ernie.atomic import check_room, disk_guard, partial_folder, put
 from ernie.data.batch import Packed
@@ -20,16 +16,21 @@ from ernie.data.shards import Corpus
 from ernie.data.stream import merged_states
 from ernie.errors import NotFinite, TrainingFailed, UserError
 from ernie.formatting import plural
-from ernie.json_file import read_json
 from ernie.metrics import Score
-from ernie.model.weights import arrays, load_weights, read_arrays, save_arrays, save_weights, set_weights
+from ernie.model.weights import arrays, load_weights, read_arrays, save_weights, set_weights
 from ernie.parallel.collectives import all_gather, all_reduce, on_rank0
 from ernie.parallel.layout import REPLICAS
 from ernie.parallel.mesh import Mesh
 from ernie.text.tokenizer import Tokenizer
-from ernie.train.checkpoint import Checkpoints, remedy
+from ernie.train.checkpoint import (
+    Checkpoints,
+    TrainerState,
+    read_progress,
+    read_trainer_state,
+    remedy,
+    write_state,
+)
 from ernie.train.log import Log
-from ernie.train.loss_scale import KIND as LOSS_SCALE
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from pretrain.config import PretrainConfig
@@ -41,11 +42,11 @@ from pretrain.probe import Probe
 from pretrain.schedule import Schedule, Slot
 
 T = TypeVar("T")
-HEADS, OPTIMIZER, STATE = "heads.safetensors", "optimizer.safetensors", "state.json"
+HEADS = "heads.safetensors"  # in a checkpoint
 _POSITION = {"epoch": int, "block": int, "batch": int, "drawn": int, "digest": str}  # of a lane
-_STATE_KINDS = {
-    **{"step": int, "skipped": int, "failed?": int, "bad_steps": int, "task_ids?": {str: int}},
-    **{"streams": {str: ({"drawn": int, "lanes": [(_POSITION, NoneType)]}, _POSITION)}, "loss_scale?": LOSS_SCALE},
+_PROGRESS_KEYS = {
+    **{"step": int, "skipped": int, "failed?": int, "task_ids?": {str: int}},
+    "streams": {str: ({"drawn": int, "lanes": [(_POSITION, NoneType)]}, _POSITION)},
 }
 
 
@@ -189,8 +190,7 @@ class Run:
         """Write a checkpoint of the current state; it has a score if this very state was measured."""
         score = self._measured[1] if self._measured and self._measured[0] == self.step else None
         self._gather()
-        optimizer, streams = self.trainer.optimizer.state(), self._stream_states()
-        write = partial(self._write, optimizer, streams)
+        write = partial(self._write, self.trainer.state(), self._stream_states())
         on_rank0(self.mesh, "saving", self._finite(lambda: self.checkpoints.save(self.step, write, score)))
 
     def _stream_states(self) -> dict[str, Any]:
@@ -257,15 +257,11 @@ class Run:
     def _gather(self) -> None:
         """Collect the weights of all processes in `full_model`; every process has to call this."""
         self._meter.pause()
-        if self.mesh.splits_model:
-            self.trainer.distributed.state.gather_weights(self.full_model)
+        self.trainer.gather_weights(self.full_model)
 
     def _resume(self, path: Path) -> None:
         state = read_state(path)
-        self.trainer.optimizer.set_state(read_arrays(path / OPTIMIZER))
-        self.trainer.bad_steps = state["bad_steps"]
-        if self.trainer.loss_scale and "loss_scale" in state:
-            self.trainer.loss_scale = LossScale(**state["loss_scale"])
+        self.trainer.set_state(read_trainer_state(path, remedy(path)))
         self.step, self.skipped, self.failed = state["step"], state["skipped"], state.get("failed", 0)
         for name, position in state["streams"].items():
             self.streams[name].seek(position)
@@ -333,29 +329,17 @@ class Run:
         """Stop the workers."""
         self._feed.close()
 
-    def _write(self, optimizer: dict[str, np.ndarray], streams: dict[str, Any], folder: Path) -> None:
+    def _write(self, trainer: TrainerState, streams: dict[str, Any], folder: Path) -> None:
         assert self.full_model is not None
         self.full_model.ernie.save_pretrained(folder / MODEL)
         save_weights(self.full_model.heads, folder / HEADS)
-        save_arrays(optimizer, folder / OPTIMIZER)
-        (folder / STATE).write_text(json.dumps(self._state(streams), indent=2) + "\n", encoding="utf-8")
-
-    def _state(self, streams: dict[str, Any]) -> dict[str, Any]:
-        state = {
-            "step": self.step,
-            "skipped": self.skipped,
-            "failed": self.failed,
-            "bad_steps": self.trainer.bad_steps,
-            "streams": streams,
-            "task_ids": self.model.task_ids,
-        }
-        scale = self.trainer.loss_scale
-        return state if scale is None else {**state, "loss_scale": asdict(scale)}
+        progress = {"step": self.step, "skipped": self.skipped, "failed": self.failed}
+        write_state(folder, trainer, {**progress, "streams": streams, "task_ids": self.model.task_ids})
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """Return the state in a checkpoint besides the weights.  Raises UserError if it cannot be used."""
-    return read_json(checkpoint / STATE, _STATE_KINDS, remedy(checkpoint))
+    """Return the progress of a run that a checkpoint holds.  Raises UserError if it cannot be used."""
+    return read_progress(checkpoint, _PROGRESS_KEYS, remedy(checkpoint))
 
 
 def sample_hash(checksum: int) -> str:

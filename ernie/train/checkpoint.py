@@ -1,7 +1,13 @@
-"""Checkpoints: written atomically, checksummed, and pruned.
+"""Checkpoints: what a resume needs, in folders that are written atomically, checksummed and pruned.
 
 A checkpoint is a folder `step-00000100`.  It is written under a temporary name, flushed to disk and renamed, so that a
 kill at any moment leaves the last complete checkpoint intact.
+
+STEP/state.json              the progress of the run, and the trainer's counters
+STEP/optimizer.safetensors   the optimizer's moments and step counts
+STEP/manifest.json           the step, its score, and the checksum of every file
+
+The weights are the caller's: pretraining writes an encoder and its heads, fine-tuning a model and its best one.
 """
 
 from __future__ import annotations
@@ -12,19 +18,39 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
+import numpy as np
+
 from ernie.atomic import PARTIAL, disk_guard
 from ernie.errors import Remark, UserError
 from ernie.json_file import read_json
+from ernie.model.weights import read_arrays, save_arrays
 from ernie.sha256 import check_checksums, checksums_of
+from ernie.train.loss_scale import KIND as LOSS_SCALE
+from ernie.train.loss_scale import LossScale
 
-MANIFEST = "manifest.json"
+MANIFEST, STATE, OPTIMIZER = "manifest.json", "state.json", "optimizer.safetensors"
+_TRAINER_KEYS = {"bad_steps": int, "loss_scale?": (LOSS_SCALE, NoneType)}
 _OLD = f".old{PARTIAL}"  # suffix of one that is being replaced by another of the same step
 _NAME = re.compile(rf"step-(\d{{8}})(?:{re.escape(_OLD)})?")
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """All that a `Trainer` needs to go on bit for bit, besides the weights.
+
+    `optimizer` holds full arrays by name, on rank 0 only; `bad_steps` counts the last steps that were not finite;
+    `loss_scale` is that of fp16, else None.
+    """
+
+    optimizer: dict[str, np.ndarray]
+    bad_steps: int
+    loss_scale: LossScale | None
 
 
 class Checkpoints:
@@ -106,6 +132,32 @@ class Checkpoints:
                 # Renamed first: a half-deleted folder must not look like a checkpoint.
                 doomed = self.path(step).rename(self.path(step).with_name(f"step-{step:08d}{PARTIAL}"))
                 shutil.rmtree(doomed, ignore_errors=True)
+
+
+def write_state(folder: Path, trainer: TrainerState, progress: Mapping[str, Any]) -> None:
+    """Write the state of a trainer, and the run's own progress as plain data, to a checkpoint's folder."""
+    record = {**progress, "bad_steps": trainer.bad_steps}
+    if trainer.loss_scale is not None:
+        record["loss_scale"] = asdict(trainer.loss_scale)
+    save_arrays(trainer.optimizer, folder / OPTIMIZER)
+    (folder / STATE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def read_progress(checkpoint: Path, keys: Mapping[str, Any], remedy: str) -> dict[str, Any]:
+    """Read the progress that a run has written, which has these keys (see `read_json`), without the arrays.
+
+    Raises UserError with the `remedy` if it cannot be used.
+    """
+    return read_json(checkpoint / STATE, {**keys, **_TRAINER_KEYS}, remedy)
+
+
+def read_trainer_state(checkpoint: Path, remedy: str) -> TrainerState:
+    """Read the state of a trainer from a checkpoint.  Raises UserError with the `remedy` if it cannot be used."""
+    record = read_progress(checkpoint, {}, remedy)
+    scale = record.get("loss_scale")  # null in checkpoints of earlier versions
+    return TrainerState(
+        read_arrays(checkpoint / OPTIMIZER), record["bad_steps"], None if scale is None else LossScale(**scale)
+    )
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from paddle import nn
@@ -17,6 +17,7 @@ from ernie.parallel.layout import REPLICAS
 from ernie.parallel.mesh import Mesh
 from ernie.parallel.micro_batch import MicroBatch
 from ernie.train.adam_config import AdamConfig
+from ernie.train.checkpoint import TrainerState
 from ernie.train.loss_scale import LossScale
 from ernie.train.optimizer import Optimizer
 
@@ -136,6 +137,26 @@ class Trainer:
         else:
             self._skip(step, batches, report)
         return report
+
+    def state(self) -> TrainerState:
+        """Return all that a resume needs besides the weights.  A collective call: rank 0 gets the full arrays."""
+        scale = None if self.loss_scale is None else replace(self.loss_scale)
+        return TrainerState(self.optimizer.state(), self.bad_steps, scale)
+
+    def set_state(self, state: TrainerState) -> None:
+        """Continue from a `state()`, which every process is given in full."""
+        self.optimizer.set_state(state.optimizer)
+        self.bad_steps = state.bad_steps
+        if self.loss_scale is not None and state.loss_scale is not None:
+            self.loss_scale = replace(state.loss_scale)
+
+    def gather_weights(self, full_model: nn.Layer | None) -> None:
+        """Copy the weights of all processes into rank 0's `full_model`, where the model is split.
+
+        A collective call.  Where the model is not split, `full_model` is the layer itself, and nothing is copied.
+        """
+        if self._mesh.splits_model:
+            self.distributed.state.gather_weights(full_model)
 
     def _target_counts(self, batches: Sequence[tuple[str, Packed | None]]) -> list[int]:
         """Return the number of targets of each batch, whichever process has it."""

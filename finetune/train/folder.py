@@ -33,8 +33,8 @@ from ernie.train.lock import run_lock
 from ernie.train.origin import origin
 from finetune.config import FinetuneConfig, decoding_overrides, load
 from finetune.prepare import Prepared
-from finetune.train.checkpoint import FOLDER as CHECKPOINTS
 from finetune.train.trial import SCORES_FILE
+from finetune.train.trial_checkpoint import FOLDER as CHECKPOINTS
 from finetune.train.warm_start import kept_head
 from inference.precision import CONFIG_FILE
 from inference.rows import usable_rows

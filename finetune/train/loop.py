@@ -33,8 +33,15 @@ from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared
-from finetune.train.checkpoint import Evaluation, TrialCheckpoints, TrialState, read_trial_state, set_model, set_trainer
 from finetune.train.model import TrainingModel
+from finetune.train.trial_checkpoint import (
+    Evaluation,
+    TrialCheckpoints,
+    TrialState,
+    read_trial_state,
+    set_model,
+    set_trainer,
+)
 from inference.task_model import TaskModel
 from tasks.downstream.base import Example, FinetuneTask
 from tasks.downstream.saved import read_head
@@ -113,8 +120,7 @@ def finetune(
         if progress is not None:
             progress(number, report, state.tokens / state.seconds)
         if step.scored:
-            if mesh.splits_model:
-                trainer.distributed.state.gather_weights(full_model)
+            trainer.gather_weights(full_model)
             scores = on_rank0(mesh, "scoring", lambda: _score_dev(full_model, task, dev))
             if scores is None or (trainer.bad_steps and not state.losses):
                 problem = (
@@ -130,11 +136,11 @@ def finetune(
             if _evaluations_since_best(task, evaluations) == 0:
                 state.best = arrays(full_model) if mesh.is_first else {}
         if checkpoints is not None and any_rank(mesh, checkpoints.is_due()):
-            if mesh.splits_model and not step.scored:
-                trainer.distributed.state.gather_weights(full_model)
-            optimizer = trainer.optimizer.state()
+            if not step.scored:
+                trainer.gather_weights(full_model)
+            trainer_state = trainer.state()
             try:
-                on_rank0(mesh, "saving", partial(checkpoints.save, state, full_model, optimizer, trainer))
+                on_rank0(mesh, "saving", partial(checkpoints.save, state, full_model, trainer_state))
             except NotFinite as error:
                 raise TrainingFailed(f"after step {state.step}: {error}. {_causes(config, len(steps))}") from None
             checkpoints.saved()

@@ -17,12 +17,11 @@ from support.running import build_corpus
 from ernie import sha256
 from ernie.cli import main
 from ernie.sha256 import file_sha256
-from ernie.train.checkpoint import Checkpoints, read_manifest
+from ernie.train.checkpoint import STATE, Checkpoints, read_manifest
 from ernie.train.lock import LOCK, run_lock
 from ernie.train.log import read_records
 from pretrain import folder
 from pretrain.config import DataConfig, load
-from pretrain.run import STATE
 from pretrain.verify import Certificate
 
 

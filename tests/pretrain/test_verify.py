@@ -14,9 +14,8 @@ from support.pretraining import pretrain
 from ernie.cli import main
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError
-from ernie.train.checkpoint import MANIFEST, read_manifest
+from ernie.train.checkpoint import MANIFEST, STATE, read_manifest
 from pretrain import verify
-from pretrain.run import STATE
 from pretrain.scaling.points import read_run
 from pretrain.verify import _ConsumedSamples
 

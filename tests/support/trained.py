@@ -15,8 +15,8 @@ from ernie.data.labeled.read import Split
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import prepare
-from finetune.train.checkpoint import Evaluation
 from finetune.train.loop import finetune
+from finetune.train.trial_checkpoint import Evaluation
 from inference.task_model import TaskModel
 
 

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
 
-from ernie.json_file import read_json
 from ernie.model.weights import arrays, read_arrays, save_arrays, set_weights
-from ernie.train.checkpoint import Checkpoints, check
-from ernie.train.loss_scale import KIND as LOSS_SCALE
-from ernie.train.loss_scale import LossScale
+from ernie.train.checkpoint import (
+    Checkpoints,
+    TrainerState,
+    check,
+    read_progress,
+    read_trainer_state,
+    write_state,
+)
 from ernie.train.trainer import Trainer
 from inference.task_model import TaskModel
 
 FOLDER = "checkpoints"
-_WEIGHTS, _BEST, _OPTIMIZER, _STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
+_WEIGHTS, _BEST = "model.safetensors", "best.safetensors"
 _EVALUATION = {"step": int, "epoch": float, "scores": {str: float}, "loss": float, "seconds": float}
-_KINDS = {
-    **{"identity": str, "step": int, "failed?": int, "tokens?": int, "seconds?": float, "bad_steps": int},
-    **{"losses": [float], "evaluations": [_EVALUATION], "loss_scale?": (LOSS_SCALE, NoneType)},
+_PROGRESS_KEYS = {
+    **{"identity": str, "step": int, "failed?": int, "tokens?": int, "seconds?": float},
+    **{"losses": [float], "evaluations": [_EVALUATION]},
 }
 _FIELDS = ("step", "failed", "tokens", "seconds", "losses")  # of TrialState, stored in the JSON file as they are
 
@@ -99,22 +101,18 @@ class TrialCheckpoints:
         """Return whether a checkpoint should be written now."""
         return self._interrupted() or bool(self._seconds and time.monotonic() - self._saved_at > self._seconds)
 
-    def save(self, state: TrialState, model: TaskModel, optimizer: dict[str, np.ndarray], trainer: Trainer) -> None:
-        """Write a checkpoint (called in the first process only)."""
-        scale = trainer.loss_scale
-        record = {
+    def save(self, state: TrialState, model: TaskModel, trainer: TrainerState) -> None:
+        """Write a checkpoint.  Only rank 0 does."""
+        progress = {
             "identity": self._identity,
             **{name: getattr(state, name) for name in _FIELDS},
             "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
-            "bad_steps": trainer.bad_steps,
-            "loss_scale": None if scale is None else asdict(scale),
         }
 
         def write(folder: Path) -> None:
             save_arrays(arrays(model), folder / _WEIGHTS)
             save_arrays(state.best, folder / _BEST)
-            save_arrays(optimizer, folder / _OPTIMIZER)
-            (folder / _STATE).write_text(json.dumps(record) + "\n", encoding="utf-8")
+            write_state(folder, trainer, progress)
 
         self._checkpoints.save(state.step, write)
 
@@ -142,12 +140,12 @@ def set_model(model: TaskModel, checkpoint: Path) -> None:
 
 def set_trainer(trainer: Trainer, checkpoint: Path) -> None:
     """Restore the state of a trainer from a checkpoint."""
-    record = _read_record(checkpoint)
-    trainer.optimizer.set_state(read_arrays(checkpoint / _OPTIMIZER))
-    trainer.bad_steps = record["bad_steps"]
-    if trainer.loss_scale and record.get("loss_scale"):
-        trainer.loss_scale = LossScale(**record["loss_scale"])
+    trainer.set_state(read_trainer_state(checkpoint, _remedy(checkpoint)))
 
 
 def _read_record(checkpoint: Path) -> dict[str, Any]:
-    return read_json(checkpoint / _STATE, _KINDS, f"Delete {checkpoint} to start its trial over.")
+    return read_progress(checkpoint, _PROGRESS_KEYS, _remedy(checkpoint))
+
+
+def _remedy(checkpoint: Path) -> str:
+    return f"Delete {checkpoint} to start its trial over."
