@@ -24,7 +24,7 @@ CONFIG = """\
 corpus: {corpus}
 schedule:
   stages: [{{knowledge_masking: {steps}}}]
-objectives: {{knowledge_masking: {{mask_rate: 0.3}}}}
+tasks: {{knowledge_masking: {{mask_rate: 0.3}}}}
 model: {{preset: {preset}, dropout: 0.0, attention_dropout: 0.0}}
 data: {{max_len: 64, micro_batch_tokens: 1024}}
 train: {{lr: {{peak: 1e-3, warmup: 0.05}}}}

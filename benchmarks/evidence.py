@@ -67,7 +67,7 @@ from pretrain.model import build_model
 from pretrain.probe import Probe, first_batches
 from pretrain.schedule import ScheduleConfig
 from tasks.base import ClassifierTask
-from tasks.objectives.knowledge_masking import KnowledgeMasking
+from tasks.pretraining.knowledge_masking import KnowledgeMasking
 
 # A recipe in which an encoder of this size shows what it has learned: after pretraining on 28 million tokens it reaches
 # 79.1 % on 8,000 rows of SST-2, untrained 75.2 %; at 2e-4 without dropout (up to commit 6cf64a2) the former has 71.8 %.
@@ -83,7 +83,7 @@ COMMON: dict[str, Any] = {
     "data": {"max_len": 64, "micro_batch_tokens": 1024},
     "train": {"lr": {"peak": 1e-3, "warmup": 0.05}},
     "probe": {"batches": 32},
-    "objectives": {MASKED: {"mask_rate": 0.25}},
+    "tasks": {MASKED: {"mask_rate": 0.25}},
 }
 HIDDEN_BATCHES = 64  # batches of held-out text with masked words
 BASE = 3_000  # steps of knowledge masking before any other task
@@ -94,8 +94,8 @@ ADDED: dict[str, Any] = {
     **COMMON,
     "train": {"lr": {"peak": 2e-4, "warmup": 0.05}},
     "probe": {"batches": 96},
-    "objectives": {
-        **COMMON["objectives"],
+    "tasks": {
+        **COMMON["tasks"],
         **{task: {"max_len": 128} for task in OTHERS},
         "sentence_reordering": {"max_len": 128, "segments": 2},
     },
@@ -147,9 +147,9 @@ def main() -> None:
             base = pretrain(arguments.corpus, base_tree, arguments.output / "base", 0) / "model"
         model = {**COMMON["model"], "start_from": str(base.resolve())}
         tasks = {"ablation": FOUR, "tasks": (MASKED, arm), "alone": (arm,)}[arguments.experiment]
-        objectives = {task: ADDED["objectives"][task] for task in tasks}
+        settings = {task: ADDED["tasks"][task] for task in tasks}
         train = {**ADDED["train"], "adam": adam, "moments": arguments.moments}
-        tree = {"schedule": chosen[arm], **ADDED, "train": train, "model": model, "objectives": objectives}
+        tree = {"schedule": chosen[arm], **ADDED, "train": train, "model": model, "tasks": settings}
         run = pretrain(arguments.corpus, tree, folder / f"{arm}-{seed}", seed)
         measures = {task: measured(run, task) for task in (MASKED, *OTHERS)}
         added = arguments.experiment != "ablation" and arm != MASKED
@@ -223,14 +223,14 @@ def counting(run: Path, task: str) -> Score:
     It counts over as many training batches as the run was trained on, and predicts those that the run was measured on.
     """
     config, corpus = run_folder.read(run)
-    objective = config.objectives[task]
-    assert isinstance(objective, ClassifierTask)
+    classifier = config.tasks[task]
+    assert isinstance(classifier, ClassifierTask)
     steps = sum(stage.get(task, 0) for stage in config.schedule.table)
     train, held_out = (
         first_batches(next(source for source in sources(config, corpus, held_out=which) if source.name == task), count)
         for which, count in ((False, steps), (True, config.probe.batches))
     )
-    counts = np.ones((objective.class_count(), corpus.tokenizer.vocab_size))
+    counts = np.ones((classifier.class_count(), corpus.tokenizer.vocab_size))
     label_counts = np.zeros(len(counts))
     for batch in train:
         labels, ids, owners = labeled(batch)
@@ -246,7 +246,7 @@ def counting(run: Path, task: str) -> Score:
         targets.append(labels)
         items.append(batch.samples[batch.layout.sequences_of(batch.labels["label"].positions), 1])
     answers, labels = np.concatenate(predictions), np.concatenate(targets)
-    return score(objective.metrics[0], answers, labels, np.zeros(len(labels)), np.concatenate(items))
+    return score(classifier.metrics[0], answers, labels, np.zeros(len(labels)), np.concatenate(items))
 
 
 def labeled(batch: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -267,7 +267,7 @@ def hidden_words(model: Path, corpus: Path) -> dict[str, float]:
     config = PretrainConfig(
         corpus,
         ScheduleConfig(stages=[{MASKED: 1}]),
-        objectives={MASKED: KnowledgeMasking(units=("word",), max_len=length)},
+        tasks={MASKED: KnowledgeMasking(units=("word",), max_len=length)},
         model=ModelConfig(start_from=model),
         data=DataConfig(**COMMON["data"]),
         probe=ProbeConfig(batches=HIDDEN_BATCHES),

@@ -49,9 +49,9 @@ def main() -> None:
     records = (arguments.records or arguments.output / "records") / folder
 
     def record(name: str, seed: int) -> dict[str, Any]:
-        objectives = {MASKED: {**COMMON["objectives"][MASKED], "units": UNITS[name]}}
+        tasks = {MASKED: {**COMMON["tasks"][MASKED], "units": UNITS[name]}}
         schedule = {"stages": [{MASKED: arguments.steps}]}
-        tree = {**COMMON, "schedule": schedule, "objectives": objectives}
+        tree = {**COMMON, "schedule": schedule, "tasks": tasks}
         run = pretrain(arguments.corpus, tree, arguments.output / folder / f"{name}-{seed}", seed)
         return {
             "hidden words": hidden_words(run / "model", arguments.corpus),

@@ -51,7 +51,7 @@ from tasks.base import single
 
 FEW: dict[str, Any] = {**COMMON["data"], "shuffle_buffer_tokens": 0}
 SOME = {**FEW, "shuffle_buffer_tokens": MIXED}
-HIDDEN = {MASKED: {**COMMON["objectives"][MASKED], "mask_replace_prob": 1.0, "random_replace_prob": 0.0}}
+HIDDEN = {MASKED: {**COMMON["tasks"][MASKED], "mask_replace_prob": 1.0, "random_replace_prob": 0.0}}
 BERT_DEVIATION = 0.02  # of BERT's initial weights, for every width
 
 
@@ -83,15 +83,15 @@ def with_adam(**adam: float) -> dict[str, Any]:
 
 ARMS = {
     "as it was": Arm(),
-    "all hidden": Arm(changes={"objectives": HIDDEN}),
+    "all hidden": Arm(changes={"tasks": HIDDEN}),
     "drawn": Arm(random_positions=True),
     "small weights": Arm(deviation=BERT_DEVIATION),
-    "as BERT": Arm(random_positions=True, deviation=BERT_DEVIATION, changes={"objectives": HIDDEN}),
+    "as BERT": Arm(random_positions=True, deviation=BERT_DEVIATION, changes={"tasks": HIDDEN}),
     "mixed": Arm(changes={"data": SOME}),
     "mixed throughout": Arm(changes={"data": {**FEW, "shuffle_buffer_tokens": 2**22}}),
     "neighbours": Arm(heads=NEIGHBOURS, changes={"data": SOME}),
     "neighbours, few documents": Arm(heads=NEIGHBOURS),
-    "neighbours, all hidden": Arm(heads=NEIGHBOURS, changes={"data": SOME, "objectives": HIDDEN}),
+    "neighbours, all hidden": Arm(heads=NEIGHBOURS, changes={"data": SOME, "tasks": HIDDEN}),
     "neighbours and likeness": Arm(heads=AS_NOW, changes={"data": SOME}),
     **{name: Arm(heads=AS_NOW, changes={"data": SOME, "train": with_adam(**adam)}) for name, adam in MOMENTS.items()},
 }

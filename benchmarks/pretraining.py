@@ -184,7 +184,7 @@ def _config(
         PretrainConfig(
             corpus=corpus.folder,
             schedule=ScheduleConfig(stages=[dict.fromkeys(tasks, share)]),
-            objectives={name: pretrain_tasks[name]() for name in tasks},
+            tasks={name: pretrain_tasks[name]() for name in tasks},
             model=ModelConfig(preset=preset),
             data=DataConfig(max_len=max_len, micro_batch_tokens=micro_batch_tokens),
             probe=ProbeConfig(batches=1),

@@ -106,7 +106,7 @@ ARMS: dict[str, Arm | Peer] = {
             {MASKED: 0.05, "ir_relevance": 0.03, "capitalization": 0.03},
             {MASKED: 0.05, "ir_relevance": 0.03, "capitalization": 0.01, "token_document": 0.02},
         ),
-        {"train": _BETA2 | {"moments": "each_task"}, "objectives": {"ir_relevance": {"max_len": 128}}},
+        {"train": _BETA2 | {"moments": "each_task"}, "tasks": {"ir_relevance": {"max_len": 128}}},
     ),
     "masked-beta2": Arm(({MASKED: 1.0},), {"train": _BETA2}),
     "transformers": Peer(1e-4),

@@ -68,7 +68,7 @@ def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
                 yield "  note: its `items` gives the same items held out and not: it is measured on its training data"
             yield from (f"  {line}" for line in _check_samples(source, model))
             _check_process(source, another_process)
-            batch = _small_batch(source, model.objectives[source.name])
+            batch = _small_batch(source, model.tasks[source.name])
             yield f"  {_try_step(config, source.name, batch, step, model, trainer)}"
             measured = probe.measure(model, source.name, most=1)
             yield from (f"  {line}" for line in _check_loss(config, source.name, batch, model))
@@ -117,7 +117,7 @@ def _check_samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
         yield f"note: {unknown:.0%} of their tokens are unknown to the tokenizer; was it trained on such text?"
     if without > _RARE * count:
         yield f"note: {without:,} of these documents give none"
-    task = model.objectives[source.name]
+    task = model.tasks[source.name]
     if isinstance(task, ClassifierTask):
         if task.class_count() < 2:
             raise UserError(
@@ -205,7 +205,7 @@ def _try_step(
     config: PretrainConfig, name: str, batch: Packed, step: int, model: MultiTaskModel, trainer: Trainer
 ) -> str:
     """Train one step of a task on a small batch, and describe it."""
-    task = model.objectives[name]
+    task = model.tasks[name]
     started = time.monotonic()
     with precision(config.train.precision, config.train.amp_level):
         report = trainer.step(step, [(name, batch)], model.loss, config.train.lr.peak)

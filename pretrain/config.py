@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
-import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import Value, build, check_least, check_most, check_seed, read
 from ernie.data.stream import MIXED
 from ernie.errors import UserError, about, nearest
@@ -18,10 +17,11 @@ from ernie.model.published import hub
 from ernie.model.published.folder import detect_format
 from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.registry import import_asked, import_plugins
-from ernie.renames import formerly
+from ernie.renames import formerly, renamed
 from ernie.train.adam_config import AdamConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from pretrain.schedule import ScheduleConfig
+from tasks import pretraining  # noqa: F401 - registers the tasks
 from tasks.base import DEFAULT_MAX_LEN, PretrainTask, pretrain_tasks
 
 MOST_MICRO_BATCHES = 100_000
@@ -174,7 +174,7 @@ class ProbeConfig:
 class PretrainConfig:
     """A pretraining run.
 
-    `corpus` is a folder that `ernie data build` wrote, `output` the folder of the run.  `objectives` sets the fields
+    `corpus` is a folder that `ernie data build` wrote, `output` the folder of the run.  `tasks` sets the fields
     of tasks, and may give one task several names (`task:`).  Scheduled tasks without an entry have their defaults;
     entries that are never scheduled are dropped, unless others share their head.
     """
@@ -184,7 +184,7 @@ class PretrainConfig:
     output: Path | None = None
     seed: int = 0
     plugins: list[str] = field(default_factory=list)
-    objectives: dict[str, PretrainTask] = field(default_factory=dict)
+    tasks: dict[str, PretrainTask] = field(default_factory=dict, metadata=formerly("objectives"))
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -210,20 +210,18 @@ class PretrainConfig:
                 f"data.data_shards: the {self.train.micro_batches} train.micro_batches of a step are no multiple of "
                 f"{self.data.data_shards}"
             )
-        for name, task in self.objectives.items():
+        for name, task in self.tasks.items():
             # Names are parts of weights' names, which "/" separates in checkpoints, and attributes of a layer.
             if "/" in name or name == "training":
-                raise UserError(f"objectives.{name}: expected another name than 'training', without '/'")
+                raise UserError(f"tasks.{name}: expected another name than 'training', without '/'")
             if task.head_of:
                 self._check_head(name, task)
             longest = task.max_len or self.data.max_len
             if longest < SHORTEST_MAX_LEN:
-                raise UserError(
-                    f"objectives.{name}.max_len: expected at least {SHORTEST_MAX_LEN} tokens, found {longest}"
-                )
+                raise UserError(f"tasks.{name}.max_len: expected at least {SHORTEST_MAX_LEN} tokens, found {longest}")
             if longest > self.data.micro_batch_tokens:
                 raise UserError(
-                    f"objectives.{name}.max_len: {longest} tokens do not fit into data.micro_batch_tokens "
+                    f"tasks.{name}.max_len: {longest} tokens do not fit into data.micro_batch_tokens "
                     f"{self.data.micro_batch_tokens}"
                 )
 
@@ -239,11 +237,11 @@ class PretrainConfig:
         return [remark] if remark else []
 
     def _check_head(self, name: str, task: PretrainTask) -> None:
-        key, owner = f"objectives.{name}.head_of", self.objectives.get(task.head_of)
+        key, owner = f"tasks.{name}.head_of", self.tasks.get(task.head_of)
         if owner is None:
-            raise UserError(f"{key}: no objective '{task.head_of}'.{nearest(task.head_of, self.objectives)}")
+            raise UserError(f"{key}: no task '{task.head_of}'.{nearest(task.head_of, self.tasks)}")
         if owner.head_of:
-            raise UserError(f"{key}: '{task.head_of}' has no head of its own; name the objective whose head it is")
+            raise UserError(f"{key}: '{task.head_of}' has no head of its own; name the task whose head it is")
         if type(owner) is not type(task):
             raise UserError(
                 f"{key}: '{task.head_of}' is the task {owner.variant_name}, this one {task.variant_name}: they cannot "
@@ -258,19 +256,20 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
     """
     tree = _read(path, overrides)
     import_plugins(tree.get("plugins"))
-    return complete(build(PretrainConfig, _with_scheduled(tree)))
+    _, renames = renamed(PretrainConfig, tree)  # reported by `build`
+    return complete(build(PretrainConfig, tree if renames else _with_scheduled(tree)))
 
 
 def load_saved(path: Path, code: bool = True) -> PretrainConfig:
     """Read the configuration that a run has saved; its plug-ins are imported only if the user trusts them.
 
-    Without `code` none is needed: `objectives` then lacks the tasks that are unknown without it.
+    Without `code` no plug-in is needed: `tasks` then lacks what only plug-ins know.
     """
     tree = _read(path, ())
     if code:
         import_asked(tree.get("plugins"), f"{path}: plugins")
-        return complete(build(PretrainConfig, _with_scheduled(tree), saved=True))
-    return complete(build(PretrainConfig, _without_unknown(tree), saved=True))
+    tree, _ = renamed(PretrainConfig, tree)
+    return complete(build(PretrainConfig, _with_scheduled(tree) if code else _without_unknown(tree), saved=True))
 
 
 def _read(path: str | Path, overrides: Sequence[str]) -> Value:
@@ -281,31 +280,31 @@ def _read(path: str | Path, overrides: Sequence[str]) -> Value:
 
 
 def complete(config: PretrainConfig) -> PretrainConfig:
-    """Return the configuration with only the objectives that are trained, each with its `max_len` filled in."""
+    """Return the configuration with only the tasks that are trained, each with its `max_len` filled in."""
     scheduled = set(config.schedule.task_names)
-    heads = {config.objectives[name].head_of for name in scheduled if name in config.objectives}
-    objectives = {
+    heads = {config.tasks[name].head_of for name in scheduled if name in config.tasks}
+    tasks = {
         name: task if task.max_len else replace(task, max_len=config.data.max_len)
-        for name, task in config.objectives.items()
+        for name, task in config.tasks.items()
         if name in scheduled | heads
     }
-    return replace(config, objectives=objectives)
+    return replace(config, tasks=tasks)
 
 
 def _without_unknown(tree: Value) -> Value:
-    """Return the tree without the objectives whose task, or whose head's, is not registered."""
+    """Return the tree without the tasks that are not registered, or share the head of one that is not."""
     tree = _with_scheduled(tree)
-    given = tree.data.get("objectives")
+    given = tree.data.get("tasks")
     if given is None or not isinstance(given.data, dict):
         return tree
     fields = {name: value.plain() if isinstance(value.data, dict) else {} for name, value in given.data.items()}
     known = {name for name, own in fields.items() if str(own.get("task", name)) in pretrain_tasks}
     kept = {name: value for name, value in given.data.items() if {name, fields[name].get("head_of") or name} <= known}
-    return Value({**tree.data, "objectives": Value(kept, given.where)}, tree.where)
+    return Value({**tree.data, "tasks": Value(kept, given.where)}, tree.where)
 
 
 def _with_scheduled(tree: Value) -> Value:
-    """Return the tree with an `objectives` entry for every scheduled task, in the schedule's order first."""
+    """Return the tree with an entry in `tasks` for every scheduled task, in the schedule's order first."""
     schedule = tree.data.get("schedule")
     if schedule is None or not isinstance(schedule.data, dict):
         return tree
@@ -317,15 +316,15 @@ def _with_scheduled(tree: Value) -> Value:
             for name in names if not isinstance(entry.data, list) else ():  # reported by `build`
                 where = names[name].where if isinstance(names, dict) else entry.where
                 named.setdefault(str(name), Value(None, where))
-    given = tree.data.get("objectives")
+    given = tree.data.get("tasks")
     written = given.data if given is not None and isinstance(given.data, dict) else {}
-    objectives: dict[str, Value] = {}
+    tasks: dict[str, Value] = {}
     for name, value in named.items():
-        objectives[name] = entry = written.get(name, value)
+        tasks[name] = entry = written.get(name, value)
         # The owner of a shared head may never be scheduled itself: it is inserted here, so that tasks appended to the
         # schedule get later task ids.
         owner = entry.data.get("head_of") if isinstance(entry.data, dict) else None
         if owner is not None and str(owner.data) in written:
-            objectives.setdefault(str(owner.data), written[str(owner.data)])
-    objectives |= {name: entry for name, entry in written.items() if name not in objectives}
-    return Value({**tree.data, "objectives": Value(objectives, given.where if given else schedule.where)}, tree.where)
+            tasks.setdefault(str(owner.data), written[str(owner.data)])
+    tasks |= {name: entry for name, entry in written.items() if name not in tasks}
+    return Value({**tree.data, "tasks": Value(tasks, given.where if given else schedule.where)}, tree.where)

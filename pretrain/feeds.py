@@ -1,4 +1,4 @@
-"""The data streams of a run: one per objective, from the corpus of its configuration."""
+"""The data streams of a run: one per task, from the corpus of its configuration."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LISTED = 5  # classes in an error message, at most
 
 
 def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[Source]:
-    """Return what each scheduled objective trains on, or is measured on.  Raises UserError if one cannot be trained."""
+    """Return what each scheduled task trains on, or is measured on.  Raises UserError if one cannot be trained."""
     split = corpus.held_out if held_out else training_split(config, corpus)
     found = []
     for name in config.schedule.task_names:
-        task = config.objectives[name].measured if held_out else config.objectives[name]
-        with about(f"objectives.{name}"):
+        task = config.tasks[name].measured if held_out else config.tasks[name]
+        with about(f"tasks.{name}"):
             task.check(corpus.tokenizer)
-            _check_classes(task, config.objectives.get(task.head_of), task.head_of)
+            _check_classes(task, config.tasks.get(task.head_of), task.head_of)
         items = task.items(split, held_out=held_out)
         if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")) or isinstance(items, Mapping | str):
             raise UserError(
@@ -57,11 +57,11 @@ def _listed(classes: list[str]) -> str:
 
 
 def label_files(config: PretrainConfig) -> dict[str, str]:
-    """Return the data files of scheduled objectives, each with its checksum.
+    """Return the data files of scheduled tasks, each with its checksum.
 
     Raises UserError for one that cannot be read.
     """
-    paths = [path for name in config.schedule.task_names for path in config.objectives[name].files]
+    paths = [path for name in config.schedule.task_names for path in config.tasks[name].files]
     try:
         return {str(path): file_sha256(path) for path in paths}
     except OSError as error:
@@ -74,7 +74,7 @@ def training_split(config: PretrainConfig, corpus: Corpus) -> Split | Share:
 
 
 def open_streams(config: PretrainConfig, corpus: Corpus, mesh: Mesh | None = None) -> tuple[Feed, dict[str, Stream]]:
-    """Return the feed that makes training batches, and the streams by objective, at their beginning.
+    """Return the feed that makes training batches, and the streams by task, at their beginning.
 
     With several data shards, a process of `mesh` makes those of its own micro-batches.
     """

@@ -242,7 +242,7 @@ def _training_data(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
 
 def _plugin_digests(config: PretrainConfig) -> dict[str, str]:
     """Return the SHA-256 of the source of each plug-in: the listed modules, and those of tasks from entry points."""
-    used = {type(task).__module__ for task in config.objectives.values()}
+    used = {type(task).__module__ for task in config.tasks.values()}
     listed = (*config.plugins, _OWN_PACKAGE)
     more = [name for name in sorted(used) if not any(f"{name}.".startswith(f"{package}.") for package in listed)]
     return plugin_sources([*config.plugins, *more])

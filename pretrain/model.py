@@ -1,4 +1,4 @@
-"""The encoder with one head per objective."""
+"""The encoder with one head per task."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from tasks.base import PretrainTask
 
 
 class MultiTaskModel(nn.Layer):
-    """An encoder and one head per objective; objectives with `head_of` share the head and task id of another."""
+    """An encoder and one head per task; tasks with `head_of` share the head and task id of another."""
 
-    def __init__(self, ernie: ErnieModel, objectives: dict[str, PretrainTask]):
+    def __init__(self, ernie: ErnieModel, tasks: dict[str, PretrainTask]):
         super().__init__()
         self.ernie = ernie
-        self.objectives = objectives
-        owners = [name for name, task in objectives.items() if not task.head_of]
-        self.task_ids = {name: owners.index(task.head_of or name) for name, task in objectives.items()}
-        self.heads = nn.LayerDict({name: _head(name, objectives[name], ernie) for name in owners})
+        self.tasks = tasks
+        owners = [name for name, task in tasks.items() if not task.head_of]
+        self.task_ids = {name: owners.index(task.head_of or name) for name, task in tasks.items()}
+        self.heads = nn.LayerDict({name: _head(name, tasks[name], ernie) for name in owners})
         initialize(self.heads, ernie.config.initializer_range)
 
     def loss(self, name: str, batch: Packed) -> Loss:
-        """Return the loss of one batch of the objective `name`."""
-        needed = self.objectives[name].reads(batch)
+        """Return the loss of one batch of the task `name`."""
+        needed = self.tasks[name].reads(batch)
         with about(f"task '{name}'"):  # its samples may have segments that the encoder lacks
             hidden_TD = self.ernie.encode_packed(batch, self.task_embedding(name), needed)
         return self.head_loss(name, hidden_TD, batch)
 
     def task_embedding(self, name: str) -> int:
-        """Return the task id of an objective, which selects its task embedding."""
+        """Return the id of a task, which selects its task embedding."""
         return self.task_ids[name]
 
     def encoder_input(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
@@ -47,18 +47,18 @@ class MultiTaskModel(nn.Layer):
         return batch, None
 
     def head_loss(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
-        """Return the loss of one batch of the objective `name`, given the encoder's hidden states.
+        """Return the loss of one batch of the task `name`, given the encoder's hidden states.
 
         Raises UserError if it is no Loss, or not the sum over all labels of the batch, by whose number it will be
         divided.
         """
-        task = self.objectives[name]
+        task = self.tasks[name]
         loss = task.loss(self.heads[task.head_of or name], hidden_TD, batch)
         with about(f"task '{name}'"):
             return checked(loss, batch)
 
     def adopt_masked_head(self) -> None:
-        """Make the head of the first masked-token objective the encoder's own masked-token head.
+        """Make the head of the first masked-token task the encoder's own masked-token head.
 
         If the encoder came with such a head, training continues from its weights.
         """
@@ -97,7 +97,7 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:
         ernie = ErnieModel(config.model.shape(tokenizer.vocab_size))
     ernie.tokenizer = tokenizer
     _check_fit(ernie.config, config, tokenizer)
-    return MultiTaskModel(ernie, config.objectives)
+    return MultiTaskModel(ernie, config.tasks)
 
 
 def _check_fit(shape: EncoderConfig, config: PretrainConfig, tokenizer: Tokenizer) -> None:
@@ -106,13 +106,13 @@ def _check_fit(shape: EncoderConfig, config: PretrainConfig, tokenizer: Tokenize
             f"the corpus's vocabulary has {tokenizer.vocab_size} tokens, the model only {shape.vocab_size}: they do "
             "not belong together. Build the corpus with the model's tokenizer."
         )
-    longest = max(task.length for task in config.objectives.values())
+    longest = max(task.length for task in config.tasks.values())
     if shape.max_positions < longest:
         raise UserError(
             f"samples of {longest} tokens (max_len) need as many positions, the model has {shape.max_positions}"
         )
-    owners = sum(not task.head_of for task in config.objectives.values())
+    owners = sum(not task.head_of for task in config.tasks.values())
     if 0 < shape.task_vocab_size < owners:
         raise UserError(
-            f"{owners} objectives need as many task ids, the model has {shape.task_vocab_size} (model.task_vocab_size)"
+            f"{owners} tasks need as many task ids, the model has {shape.task_vocab_size} (model.task_vocab_size)"
         )

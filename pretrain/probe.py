@@ -1,4 +1,4 @@
-"""Evaluation of objectives on held-out documents."""
+"""Evaluation of tasks on held-out documents."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _HOLD_OUT = "Or hold out more when the corpus is built (held_out: 0.05)."
 
 
 class Probe:
-    """A fixed set of held-out batches per objective, the same at every measurement of a run.
+    """A fixed set of held-out batches per task, the same at every measurement of a run.
 
-    Raises UserError if an objective has nothing to be measured on.
+    Raises UserError if a task has nothing to be measured on.
     """
 
     def __init__(self, config: PretrainConfig, corpus: Corpus):
@@ -42,12 +42,12 @@ class Probe:
                     f"by. Take the task out of the schedule. {_HOLD_OUT}"
                 )
             self._batches[source.name] = batches
-            _check_metrics(source.name, config.objectives[source.name])
+            _check_metrics(source.name, config.tasks[source.name])
 
     def measure(self, model: MultiTaskModel, name: str, most: int | None = None) -> dict[str, Score]:
-        """Return the objective's metrics by name, the headline first, on at most `most` batches if given."""
+        """Return the task's metrics by name, the headline first, on at most `most` batches if given."""
         batches = [batch for batch in self._batches[name] if batch.targets][:most]
-        return evaluate(model, partial(_checked_loss, model, name), batches, model.objectives[name].metrics)
+        return evaluate(model, partial(_checked_loss, model, name), batches, model.tasks[name].metrics)
 
 
 def _one_document(corpus: Corpus) -> str:

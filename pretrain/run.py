@@ -204,10 +204,10 @@ class Run:
     def _build(self, tokenizer: Tokenizer, checkpoint: Path | None) -> MultiTaskModel:
         """Build the full model, with its initial weights or those of the checkpoint."""
         model = build_model(self.config, tokenizer)
-        owners = {name: self.config.objectives[name].head_of or name for name in self.streams}
+        owners = {name: self.config.tasks[name].head_of or name for name in self.streams}
         for name, head in model.heads.items():  # its owner may never be scheduled: find a task that trains it
             trained_by = next(task for task, owner in owners.items() if owner == name)
-            self.config.objectives[name].initialize(head, self.streams[trained_by].source.items)
+            self.config.tasks[name].initialize(head, self.streams[trained_by].source.items)
         model.adopt_masked_head()
         if checkpoint is not None:
             self._check_tasks(model, read_state(checkpoint))

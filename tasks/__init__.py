@@ -1,1 +1,1 @@
-"""What models are trained on: pretraining objectives and kinds of fine-tuning task."""
+"""What models are trained on: pretraining tasks and kinds of fine-tuning task."""

@@ -38,7 +38,7 @@ class PretrainTask(ABC):
     """The base class of all pretraining tasks.
 
     `max_len` is the maximum sample length in tokens, special tokens included; by default the run's `data.max_len`.
-    `head_of` names another objective of the run whose head and task id this one trains too: two entries of one task
+    `head_of` names another task of the run whose head and task id this one trains too: two entries of one task
     with different fields make a curriculum.
     """
 

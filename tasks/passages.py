@@ -1,4 +1,4 @@
-"""Passages of documents, shared by several objectives."""
+"""Passages of documents, shared by several tasks."""
 
 from __future__ import annotations
 

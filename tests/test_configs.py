@@ -18,13 +18,8 @@ FILES = sorted(CONFIGS.rglob("*.yaml"))
 def test_a_configuration_loads_and_its_schedule_builds(file: Path) -> None:
     config = load(file)
     schedule = Schedule(config.schedule, config.train.micro_batches)
-    assert {name for slot in (schedule[0], schedule[len(schedule) - 1]) for name in slot.draws} <= set(
-        config.objectives
-    )
-    assert (
-        max(task.length for task in config.objectives.values())
-        <= EncoderConfig.preset(config.model.preset).max_positions
-    )
+    assert {name for slot in (schedule[0], schedule[len(schedule) - 1]) for name in slot.draws} <= set(config.tasks)
+    assert max(task.length for task in config.tasks.values()) <= EncoderConfig.preset(config.model.preset).max_positions
 
 
 def test_the_batch_of_the_paper_has_393216_tokens() -> None:

@@ -91,7 +91,7 @@ def test_old_files_are_refused_until_they_are_migrated(former: Path, capsys: pyt
     assert main(["pretrain", "pretrain.yaml", "--output", "new"]) == 2
     error = capsys.readouterr().err
     assert "data.lanes: was renamed to data.data_shards: `ernie migrate pretrain.yaml` rewrites it" in error
-    assert "objectives.knowledge_masking.mask: was renamed to objectives.knowledge_masking.mask_replace_prob" in error
+    assert "objectives.knowledge_masking.mask: was renamed to tasks.knowledge_masking.mask_replace_prob" in error
     files = ["pretrain.yaml", *(f"{kind}.yaml" for kind in KINDS)]
     assert main(["migrate", "--check", *files]) == 1
     assert main(["migrate", *files]) == 0

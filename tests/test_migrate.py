@@ -61,9 +61,10 @@ def test_keys_are_renamed_and_comments_order_and_layout_stay(folder: Path, capsy
         "spam.yaml:8: train.patience -> train.early_stopping_patience",
         "spam.yaml:9: train.rate -> train.lr",
         "spam.yaml:10: train.micro_tokens -> train.micro_batch_tokens",
-        "run.yaml:4: objectives.knowledge_masking.share -> objectives.knowledge_masking.mask_rate",
-        "run.yaml:5: objectives.phrases.mask -> objectives.phrases.mask_replace_prob",
-        "run.yaml:5: objectives.phrases.random -> objectives.phrases.random_replace_prob",
+        "run.yaml:3: objectives -> tasks",
+        "run.yaml:4: objectives.knowledge_masking.share -> tasks.knowledge_masking.mask_rate",
+        "run.yaml:5: objectives.phrases.mask -> tasks.phrases.mask_replace_prob",
+        "run.yaml:5: objectives.phrases.random -> tasks.phrases.random_replace_prob",
         "run.yaml:6: data.share -> data.fraction",
         "run.yaml:8: train.patience -> train.max_bad_steps",
     ]

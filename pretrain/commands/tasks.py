@@ -6,7 +6,7 @@ The list has one line per task; a description shows the fields, which are keys o
   ernie tasks sentence_distance
   ernie tasks --downstream
   ernie tasks classify
-  ernie tasks --plugin my_lab.my_objective
+  ernie tasks --plugin my_lab.my_task
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    import tasks.downstream
-    import tasks.objectives  # noqa: F401 - they register the tasks
     from ernie.errors import UserError, nearest
     from ernie.registry import Registry
+    from tasks import pretraining  # noqa: F401 - they register the tasks
     from tasks.base import pretrain_tasks
     from tasks.downstream.base import finetune_tasks
 

@@ -51,7 +51,7 @@ from pretrain.model import MultiTaskModel
 from pretrain.planner.cost import MASKED, TENSORS, Work, cost
 from pretrain.planner.machine import Link, Machine, measured_with
 from pretrain.planner.score import peak_memory
-from tasks.objectives.knowledge_masking import KnowledgeMasking
+from tasks.pretraining.knowledge_masking import KnowledgeMasking
 
 SMALL, LARGE = 1 << 12, 1 << 22  # elements of an all-reduced tensor
 FEW, MANY = 1, 3  # layers

@@ -79,7 +79,7 @@ def costs(rungs: Sequence[Rung], configs: Sequence[PretrainConfig]) -> list[Cost
 def _measured_task(config: PretrainConfig) -> str:
     """Return the task whose error counts; see `pretrain.scaling.points.read_run`."""
     for name in config.schedule.task_names:
-        if PERPLEXITY in config.objectives[name].metrics:
+        if PERPLEXITY in config.tasks[name].metrics:
             return name
     raise UserError(
         f"schedule: none of its tasks is measured by {PERPLEXITY}, whose logarithm is the error of a run; add "

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from support.helpers import articles, document, document_from
 
-import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import build, from_dict, to_dict
 from ernie.data.batch import Packed, pack
 from ernie.data.document import IGNORE, Document, Mark, Sample
 from ernie.metrics import METRICS
 from pretrain.config import SHORTEST_MAX_LEN
+from tasks import pretraining  # noqa: F401 - registers the tasks
 from tasks.base import ClassifierTask, PretrainTask, pretrain_tasks
 
 TOKENIZER, DOCUMENTS = articles()
@@ -195,13 +195,13 @@ def test_a_task_can_be_pickled(name: str) -> None:
 @every_task
 def test_a_task_survives_a_round_trip_through_its_configuration(name: str) -> None:
     task = pretrain_tasks[name](max_len=40)
-    serialized = from_dict({"objective": to_dict(task)})
-    assert build(Holder, serialized).objective == task
+    serialized = from_dict({"task": to_dict(task)})
+    assert build(Holder, serialized).task == task
 
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    objective: PretrainTask
+    task: PretrainTask
 
 
 @every_task

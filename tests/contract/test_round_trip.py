@@ -10,7 +10,7 @@ import pytest
 
 import finetune.config
 import pretrain.config
-import tasks.objectives
+import tasks.pretraining
 from ernie.config import dump, load
 from ernie.text.segment.base import Segmenter, segmenters
 from pretrain.corpus.config import CorpusConfig
@@ -25,7 +25,7 @@ FILES = [
     for file in sorted((CONFIGS / kind).rglob("*.yaml"))
     if (kind, file.name) != ("finetune", "base.yaml")
 ]
-assert tasks.objectives and FILES
+assert tasks.pretraining and FILES
 
 
 @pytest.mark.parametrize(("kind", "file"), FILES, ids=[file.relative_to(CONFIGS).as_posix() for _, file in FILES])
@@ -65,7 +65,7 @@ def test_an_unregistered_segmenter_has_no_name() -> None:
 
 @pytest.mark.parametrize("name", list(pretrain_tasks))
 def test_a_run_with_any_task_is_read_back_equal(name: str, tmp_path: Path) -> None:
-    text = f"corpus: c\nschedule: {{stages: [{{mine: 3}}]}}\nobjectives: {{mine: {{task: {name}, max_len: 64}}}}\n"
+    text = f"corpus: c\nschedule: {{stages: [{{mine: 3}}]}}\ntasks: {{mine: {{task: {name}, max_len: 64}}}}\n"
     (tmp_path / "a.yaml").write_text(text)
     config = pretrain.config.load(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text(dump(config), encoding="utf-8")

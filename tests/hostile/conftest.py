@@ -38,7 +38,7 @@ def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_corpus(made_up_text(folder / "text.txt"), folder)
     config = yaml.safe_load(CONFIG.format(corpus="corpus"))
     config["schedule"] = {"tasks": ["knowledge_masking"], "steps_per_task": 4}
-    config.pop("objectives")
+    config.pop("tasks")
     (folder / "run.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     before = Path.cwd()
     os.chdir(folder)

@@ -22,7 +22,7 @@ def test_a_task_from_outside_the_library_trains(
     schedule = ["--set", "schedule={stages: [{knowledge_masking: 2}, {knowledge_masking: 1, shuffled_words: 3}]}"]
     file = tmp_path / "plain.yaml"
     text = config.read_text(encoding="utf-8")
-    file.write_text(re.sub(r"schedule:\n.*\n.*\nobjectives:\n.*\n", "", text), encoding="utf-8")
+    file.write_text(re.sub(r"schedule:\n.*\n.*\ntasks:\n.*\n", "", text), encoding="utf-8")
     assert pretrain(file, tmp_path / "run", *plugin, *schedule) == 0
     assert {record["task"] for record in read_records(tmp_path / "run", "probe")} == {
         "knowledge_masking",
@@ -75,7 +75,7 @@ def test_a_run_with_an_edited_custom_task_resumes_only_if_allowed(
         return process.wait(), process.communicate()[1]
 
     first, both = "{edited_words: 2}", "{edited_words: 2}, {edited_words: 1, knowledge_masking: 1}"
-    appended = ("--allow-change", "schedule", "--allow-change", "objectives")
+    appended = ("--allow-change", "schedule", "--allow-change", "tasks")
     assert run_stages(first) == (0, "")
     assert "```\n\nThe plug-in `edited_words` must be on the Python path" in (run / "README.md").read_text()
     plugin.write_text(text + "# no word of it is the same\n", encoding="utf-8")
@@ -85,5 +85,6 @@ def test_a_run_with_an_edited_custom_task_resumes_only_if_allowed(
     assert "--allow-change plugins" in error
     assert run_stages(both, *appended, "--allow-change", "plugins")[0] == 0
     assert "plugins" in folder.read_origin(run)["resumed"][0]["changed"]
-    assert "resumed with another `objectives.knowledge_masking`, `plugins`" in (run / "README.md").read_text()
+    changed = "resumed with another `plugins`, `schedule.stages`, `tasks.knowledge_masking`"
+    assert changed in (run / "README.md").read_text()
     assert run_stages(both)[0] == 0  # a change needs to be allowed only once

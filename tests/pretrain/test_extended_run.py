@@ -28,12 +28,12 @@ def test_a_changed_label_file_of_an_appended_task_is_detected_on_resume(
     rows = [f"number {n} is here\tit is {n}\t{('cause', 'time')[n % 2]}\n" for n in range(200)]
     pairs.write_text("first\tsecond\tlabel\n" + "".join(rows))
     file = tmp_path / "plain.yaml"
-    file.write_text(re.sub(r"schedule:\n.*\n.*\nobjectives:\n.*\n", "", config.read_text(encoding="utf-8")))
+    file.write_text(re.sub(r"schedule:\n.*\n.*\ntasks:\n.*\n", "", config.read_text(encoding="utf-8")))
     first = ["--set", "schedule={stages: [{knowledge_masking: 2}]}"]
     longer = ["--set", "schedule={stages: [{knowledge_masking: 2}, {discourse_relation: 2}]}"]
-    longer += ["--set", f"objectives.discourse_relation.pairs={pairs}"]
+    longer += ["--set", f"tasks.discourse_relation.pairs={pairs}"]
     assert pretrain(file, run, *first) == 0
-    assert pretrain(file, run, *longer, "--allow-change", "schedule", "--allow-change", "objectives") == 0
+    assert pretrain(file, run, *longer, "--allow-change", "schedule", "--allow-change", "tasks") == 0
     assert pretrain(file, run, *longer) == 0
     pairs.write_text(pairs.read_text().replace("time", "manner"))
     assert pretrain(file, run, *longer) == 2
@@ -44,13 +44,13 @@ def test_tasks_share_a_head_only_if_their_classes_are_equal(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "plain.yaml"
-    file.write_text(re.sub(r"schedule:\n.*\n.*\nobjectives:\n.*\n", "", config.read_text(encoding="utf-8")))
+    file.write_text(re.sub(r"schedule:\n.*\n.*\ntasks:\n.*\n", "", config.read_text(encoding="utf-8")))
     options = ["--set", "schedule={stages: [{sentence_reordering: 2}, {harder: 2}]}"]
     harder = "harder: {task: sentence_reordering, segments: 3, head_of: sentence_reordering}"
-    options += ["--set", f"objectives={{sentence_reordering: {{segments: 2}}, {harder}}}"]
+    options += ["--set", f"tasks={{sentence_reordering: {{segments: 2}}, {harder}}}"]
     assert pretrain(file, tmp_path / "run", *options) == 2
     assert (
-        "objectives.harder: head_of: sentence_reordering has 3 classes (0, 1, 2), this one 9 classes (0, 1, 2, 3, 4, "
+        "tasks.harder: head_of: sentence_reordering has 3 classes (0, 1, 2), this one 9 classes (0, 1, 2, 3, 4, "
         "...)" in capsys.readouterr().err
     )
     for name, label in (("one", "contrast"), ("two", "time")):
@@ -58,7 +58,7 @@ def test_tasks_share_a_head_only_if_their_classes_are_equal(
         (tmp_path / f"{name}.tsv").write_text("first\tsecond\tlabel\n" + "".join(rows))
     options = ["--set", "schedule={stages: [{one: 2}, {two: 2}]}", "--set"]
     files = (f"{name}: {{task: discourse_relation, pairs: {tmp_path / name}.tsv" for name in ("one", "two"))
-    options.append(f"objectives={{{'}, '.join(files)}, head_of: one}}}}")
+    options.append(f"tasks={{{'}, '.join(files)}, head_of: one}}}}")
     assert pretrain(file, tmp_path / "run", *options) == 2
     assert "one has 2 classes (cause, contrast), this one 2 classes (cause, time)" in capsys.readouterr().err
 
@@ -115,7 +115,7 @@ def test_learned_tasks_cannot_be_removed_from_the_schedule(
         ("[knowledge_masking, sentence_reordering]", "the run has learned capitalization, which is not in it any more"),
         ("[knowledge_masking, token_document, capitalization, sentence_reordering]", "has learned with the task id 1"),
     ):
-        changes = ["--set", f"schedule.tasks={tasks}", "--allow-change", "schedule", "--allow-change", "objectives"]
+        changes = ["--set", f"schedule.tasks={tasks}", "--allow-change", "schedule", "--allow-change", "tasks"]
         assert pretrain(config, copy, *changes) == 2
         assert message in capsys.readouterr().err
     assert pretrain(config, copy, "--set", "schedule.steps_per_task=4", "--allow-change", "schedule") == 2
@@ -145,7 +145,7 @@ def test_a_stage_can_be_appended_and_a_changed_past_is_reported(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished
-    allowed = ["--allow-change", "schedule", "--allow-change", "objectives"]
+    allowed = ["--allow-change", "schedule", "--allow-change", "tasks"]
     table = load(config).schedule.table
     done = sum(sum(stage.values()) for stage in table)
     for stages, is_other in (
@@ -167,20 +167,20 @@ def test_a_stage_can_be_appended_and_a_changed_past_is_reported(
             assert sorted(drawn[done:]) == ["knowledge_masking"] * 2 + ["token_document"] * 4
 
 
-def test_an_objective_that_is_never_drawn_is_dropped_unless_others_share_its_head(config: Path, tmp_path: Path) -> None:
+def test_a_task_that_is_never_drawn_is_dropped_unless_others_share_its_head(config: Path, tmp_path: Path) -> None:
     shared = "{knowledge_masking: {}, phrases: {task: knowledge_masking, head_of: knowledge_masking, units: [phrase]}}"
-    for objectives, stages in (
+    for tasks, stages in (
         ("{knowledge_masking: {}, sentence_reordering: {segments: 2}}", "[{knowledge_masking: 2}]"),
         (shared, "[{phrases: 2}]"),
     ):
         text = re.sub(
             r"(?s)schedule:.*?model:",
-            f"schedule: {{stages: {stages}}}\nobjectives: {objectives}\nmodel:",
+            f"schedule: {{stages: {stages}}}\ntasks: {tasks}\nmodel:",
             config.read_text(),
         )
         (tmp_path / "run.yaml").write_text(text)
-        folder = tmp_path / f"run-{len(objectives)}"
+        folder = tmp_path / f"run-{len(tasks)}"
         assert pretrain(tmp_path / "run.yaml", folder) == 0
-        assert sorted(yaml.safe_load((folder / "config.yaml").read_text())["objectives"]) == (
-            ["knowledge_masking", "phrases"] if objectives == shared else ["knowledge_masking"]
+        assert sorted(yaml.safe_load((folder / "config.yaml").read_text())["tasks"]) == (
+            ["knowledge_masking", "phrases"] if tasks == shared else ["knowledge_masking"]
         )

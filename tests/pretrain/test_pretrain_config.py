@@ -1,4 +1,4 @@
-"""The configuration of a pretraining run: objectives for every scheduled task, and errors with file and line."""
+"""The configuration of a pretraining run: an entry for every scheduled task, and errors with file and line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ernie.config import ConfigError, dump
 from ernie.errors import UserError
 from pretrain.config import PretrainConfig, load
 from tasks.base import pretrain_tasks
-from tasks.objectives.knowledge_masking import KnowledgeMasking
-from tasks.objectives.sentence_reordering import SentenceReordering
+from tasks.pretraining.knowledge_masking import KnowledgeMasking
+from tasks.pretraining.sentence_reordering import SentenceReordering
 
 PLAIN = "corpus: c\nschedule: {stages: [{capitalization: 1}]}\n"
 
@@ -25,29 +25,29 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_every_scheduled_task_has_an_objective_in_order_of_arrival(tmp_path: Path) -> None:
+def test_every_scheduled_task_has_an_entry_in_order_of_arrival(tmp_path: Path) -> None:
     text = """
         corpus: c
         schedule: {stages: [{phrases: 2}, {phrases: 1, capitalization: 3}]}
-        objectives:
+        tasks:
           words: {task: knowledge_masking, units: [word]}
           phrases: {task: knowledge_masking, units: [word, phrase], head_of: words}
         data: {max_len: 64}
     """
     config = load(write(tmp_path, text))
-    assert list(config.objectives) == [
+    assert list(config.tasks) == [
         "phrases",
         "words",
         "capitalization",
     ]  # the owner of a head comes after the task that trains it
-    assert config.objectives["phrases"] == KnowledgeMasking(units=("word", "phrase"), head_of="words", max_len=64)
-    assert {task.length for task in config.objectives.values()} == {64}
+    assert config.tasks["phrases"] == KnowledgeMasking(units=("word", "phrase"), head_of="words", max_len=64)
+    assert {task.length for task in config.tasks.values()} == {64}
 
 
 def test_a_task_keeps_its_own_max_len(tmp_path: Path) -> None:
     text = "corpus: c\nschedule: {steps_per_task: 1, tasks: [sentence_reordering]}\n"
-    text += "objectives: {sentence_reordering: {max_len: 40, segments: 4}}"
-    assert load(write(tmp_path, text)).objectives == {"sentence_reordering": SentenceReordering(segments=4, max_len=40)}
+    text += "tasks: {sentence_reordering: {max_len: 40, segments: 4}}"
+    assert load(write(tmp_path, text)).tasks == {"sentence_reordering": SentenceReordering(segments=4, max_len=40)}
 
 
 @settings(max_examples=30)
@@ -90,29 +90,29 @@ def test_a_dumped_configuration_loads_as_the_same_run(
         ("save: {every: 0}", "save: every: expected at least 1, found 0"),
         ("save: {keep_last: 0}", "save: keep_last: expected at least 1, found 0"),
         ("probe: {batches: 0}", "probe: batches: expected at least 1, found 0"),
-        ("objectives: {capitalization: {max_len: 2}}", "objectives.capitalization.max_len: expected at least 8 tokens"),
+        ("tasks: {capitalization: {max_len: 2}}", "tasks.capitalization.max_len: expected at least 8 tokens"),
         (
-            "objectives: {capitalization: {max_len: 9000}}",
-            "objectives.capitalization.max_len: 9000 tokens do not fit into data.micro_batch_tokens 8192",
+            "tasks: {capitalization: {max_len: 9000}}",
+            "tasks.capitalization.max_len: 9000 tokens do not fit into data.micro_batch_tokens 8192",
         ),
         (
-            "objectives: {capitalization: {head_of: capitalisation}}",
-            "objectives.capitalization.head_of: no objective 'capitalisation'. Did you mean 'capitalization'?",
+            "tasks: {capitalization: {head_of: capitalisation}}",
+            "tasks.capitalization.head_of: no task 'capitalisation'. Did you mean 'capitalization'?",
         ),
         (
-            "objectives: {capitalization: {head_of: capitalization}}",
-            "objectives.capitalization.head_of: 'capitalization' has no head of its own",
+            "tasks: {capitalization: {head_of: capitalization}}",
+            "tasks.capitalization.head_of: 'capitalization' has no head of its own",
         ),
         (
-            "objectives: {capitalization: {head_of: token_document}, token_document: }",
-            "objectives.capitalization.head_of: 'token_document' is the task token_document, this one capitalization",
+            "tasks: {capitalization: {head_of: token_document}, token_document: }",
+            "tasks.capitalization.head_of: 'token_document' is the task token_document, this one capitalization",
         ),
-        ("objectives: {capitalization: {task: [a]}}", "objectives.capitalization: no pretraining task is called '['a'"),
-        ("objectives: {capitalization: {task: 5}}", "objectives.capitalization: no pretraining task is called '5'."),
-        ("objectives: {capitalization: {clases: 5}}", "objectives.capitalization.clases: unknown key."),
+        ("tasks: {capitalization: {task: [a]}}", "tasks.capitalization: no pretraining task is called '['a'"),
+        ("tasks: {capitalization: {task: 5}}", "tasks.capitalization: no pretraining task is called '5'."),
+        ("tasks: {capitalization: {clases: 5}}", "tasks.capitalization.clases: unknown key."),
         (
-            "objectives: {capitalization: {}, ir_relevance: {queries: q.tsv}}",
-            "objectives.ir_relevance: queries: belongs to judgements",
+            "tasks: {capitalization: {}, ir_relevance: {queries: q.tsv}}",
+            "tasks.ir_relevance: queries: belongs to judgements",
         ),
         ("train: {moments: each}", "train.moments: expected one of shared, each_task, found 'each'"),
         ("train: {lr: {decay: noam, floor: 0.1}}", "train.lr: floor: a rate with `decay: noam` has no floor"),
@@ -132,7 +132,7 @@ def test_a_task_misspelled_in_the_schedule_is_reported_with_its_line(tmp_path: P
     with pytest.raises(ConfigError) as caught:
         load(write(tmp_path, text))
     assert caught.value.mistakes == [
-        f"{tmp_path}/run.yaml:5: objectives.capitalisation: no pretraining task is called 'capitalisation'. "
+        f"{tmp_path}/run.yaml:5: tasks.capitalisation: no pretraining task is called 'capitalisation'. "
         "Did you mean 'capitalization'? For one of your own, list its module under `plugins`."
     ]
 
@@ -145,9 +145,9 @@ def test_moments_per_task_require_steps_of_one_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["en/words", "training"])
-def test_names_of_objectives_that_cannot_name_weights_are_rejected(tmp_path: Path, name: str) -> None:
-    text = PLAIN + f"objectives:\n  '{name}': {{task: knowledge_masking}}\n"
-    with pytest.raises(ConfigError, match=f"objectives.{name}: expected another name than 'training', without '/'"):
+def test_names_of_tasks_that_cannot_name_weights_are_rejected(tmp_path: Path, name: str) -> None:
+    text = PLAIN + f"tasks:\n  '{name}': {{task: knowledge_masking}}\n"
+    with pytest.raises(ConfigError, match=f"tasks.{name}: expected another name than 'training', without '/'"):
         load(write(tmp_path, text), [f"schedule.stages=[{{'{name}': 3}}]"])
 
 
@@ -177,5 +177,5 @@ def test_the_output_folder_may_have_a_number_as_its_name(
 
 def test_defaults_are_defined_in_the_schema_only(tmp_path: Path) -> None:
     config = load(write(tmp_path, PLAIN))
-    written_out = PretrainConfig(corpus=Path("c"), schedule=config.schedule, objectives=dict(config.objectives))
+    written_out = PretrainConfig(corpus=Path("c"), schedule=config.schedule, tasks=dict(config.tasks))
     assert config == written_out

@@ -289,7 +289,7 @@ def test_a_changed_label_file_is_detected_on_resume(
     rows = [f"what is {n}\tthe number {n} it is\t{n % 2}\n" for n in range(200)]
     clicks.write_text("query\tpassage\tclicked\n" + "".join(rows))
     options = ["--set", "schedule={steps_per_task: 2, tasks: [knowledge_masking, ir_relevance]}"]
-    options += ["--set", f"objectives={{knowledge_masking: {{}}, ir_relevance: {{clicks: {clicks}}}}}"]
+    options += ["--set", f"tasks={{knowledge_masking: {{}}, ir_relevance: {{clicks: {clicks}}}}}"]
     assert pretrain(config, tmp_path / "run", *options) == 0
     with clicks.open("a") as file:
         file.write("what is 7\tanother passage\t1\n")

@@ -26,9 +26,9 @@ from tasks.base import PretrainTask
 class RecordingModel(nn.Layer):
     """A model stand-in that records the batches it is evaluated on."""
 
-    def __init__(self, objectives: Mapping[str, PretrainTask]) -> None:
+    def __init__(self, tasks: Mapping[str, PretrainTask]) -> None:
         super().__init__()
-        self.objectives, self.seen = objectives, list[Packed]()
+        self.tasks, self.seen = tasks, list[Packed]()
 
     def loss(self, name: str, batch: Packed) -> Loss:
         self.seen.append(batch)
@@ -59,7 +59,7 @@ def test_the_mixing_setting_affects_training_but_not_evaluation(finished: tuple[
 
 def test_tasks_are_evaluated_on_the_first_samples_of_held_out_documents(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
-    probe, model = Probe(replace(config, probe=ProbeConfig(batches=2)), corpus), RecordingModel(config.objectives)
+    probe, model = Probe(replace(config, probe=ProbeConfig(batches=2)), corpus), RecordingModel(config.tasks)
     (score, *_) = probe.measure(model, "capitalization").values()  # type: ignore[arg-type]
     assert len(model.seen) == 2
     assert score.count == sum(batch.targets for batch in model.seen)

@@ -34,13 +34,13 @@ PARTS = {
     "dropout": 0.0,
     "attention_dropout": 0.0,
 }
-# A custom objective that fails once, in one process, at its fifth batch.
+# A custom task that fails once, in one process, at its fifth batch.
 STUMBLING = '''
 import os, signal, time
 from dataclasses import dataclass
 from pathlib import Path
 from tasks.base import pretrain_task
-from tasks.objectives.capitalization import Capitalization
+from tasks.pretraining.capitalization import Capitalization
 
 FIFTH = 5
 batches = 0

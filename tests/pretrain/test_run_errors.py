@@ -15,7 +15,7 @@ from support.running import build_corpus, made_up_text
     ("override", "expected"),
     [
         ("corpus=nowhere", "is not a corpus"),
-        ("objectives.sentence_reordering.max_len=40000", "do not fit into data.micro_batch_tokens"),
+        ("tasks.sentence_reordering.max_len=40000", "do not fit into data.micro_batch_tokens"),
         ("data.max_len=600", "cannot hold one sample"),
         ("model.max_positions=16", "need as many positions"),
         ("model.start_from=nowhere", "no such folder"),

@@ -24,7 +24,7 @@ from pretrain import folder
 from pretrain.feeds import sources
 from pretrain.scaling.points import read_run
 from pretrain.schedule import ScheduleConfig
-from tasks.objectives.discourse_relation import DiscourseRelation
+from tasks.pretraining.discourse_relation import DiscourseRelation
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 
@@ -127,7 +127,7 @@ def test_training_and_held_out_rows_of_a_file_are_disjoint(finished: tuple[Path,
     config, corpus = folder.read(finished[1])
     (tmp_path / "pairs.tsv").write_text("first\tsecond\tlabel\n" + "".join(f"a {n}\tb\t{n % 2}\n" for n in range(99)))
     task = DiscourseRelation(pairs=tmp_path / "pairs.tsv")
-    config = replace(config, schedule=ScheduleConfig(stages=[{"pairs": 1}]), objectives={"pairs": task})
+    config = replace(config, schedule=ScheduleConfig(stages=[{"pairs": 1}]), tasks={"pairs": task})
     (train,), (evaluation,) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
     rows = [{row["first"] for row in side.items} for side in (train, evaluation)]
     assert rows[1] and not rows[0] & rows[1]

@@ -121,10 +121,10 @@ def test_a_command_is_shown_without_the_folder_of_the_program() -> None:
 def test_resumes_are_counted_and_those_with_another_configuration_shown() -> None:
     origin: dict[str, Any] = {"command": ["ernie", "pretrain", "a.yaml"], "commit": "c", "versions": {}, "machine": "m"}
     same = {"command": ["ernie", "pretrain", "a.yaml"], "changed": []}
-    other = {"command": ["/opt/ernie", "pretrain", "b.yaml"], "changed": ["objectives", "schedule"]}
+    other = {"command": ["/opt/ernie", "pretrain", "b.yaml"], "changed": ["tasks", "schedule"]}
     text = origin_section({**origin, "resumed": [same, other]})
     assert "2 times" in text
-    assert "resumed with another objectives, schedule" in text
+    assert "resumed with another tasks, schedule" in text
     assert "ernie pretrain b.yaml" in text
 
 

@@ -106,7 +106,7 @@ VERBS = "sees builds crosses finds paints remembers follows describes".split()
 
 
 def articles(number: int = 12, seed: int = 0) -> tuple[WordPiece, list[Document]]:
-    """Articles with a title, headings, names and connectives, enough for every objective to learn from."""
+    """Articles with a title, headings, names and connectives, enough for every task to learn from."""
     rng = np.random.default_rng(seed)
     openings = (*OPENINGS, "Indeed, ")
     tokenizer = vocabulary(" ".join(("The", "a", ".", *openings, *NOUNS, *VERBS)))

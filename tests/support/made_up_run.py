@@ -53,7 +53,7 @@ def made_up_run(
     named = {name: {"task": "knowledge_masking"} for name in tasks if name not in SEVEN}
     schedule_keys = {"steps_per_task": steps_per_task, "tasks": list(tasks), "method": method}
     (folder / "config.yaml").write_text(
-        yaml.safe_dump({"corpus": "corpus", "schedule": schedule_keys, "objectives": named}), encoding="utf-8"
+        yaml.safe_dump({"corpus": "corpus", "schedule": schedule_keys, "tasks": named}), encoding="utf-8"
     )
     config = load(folder / "config.yaml")
     (folder / "config.yaml").write_text(dump(config), encoding="utf-8")

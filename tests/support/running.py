@@ -12,7 +12,7 @@ corpus: {corpus}
 schedule:
   steps_per_task: 8
   tasks: [knowledge_masking, capitalization, sentence_reordering]
-objectives:
+tasks:
   sentence_reordering: {{segments: 2}}
 model: {{preset: tiny, hidden_size: 32, intermediate_size: 64, layers: 1}}
 data: {{max_len: 48, micro_batch_tokens: 512}}

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.helpers import document, numbered
 
-import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.data.document import IGNORE, Sample
 from ernie.data.stream import Source
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
+from tasks import pretraining  # noqa: F401 - registers the tasks
 from tasks.base import PretrainTask, SequenceTask, TokenTask, pair, pretrain_tasks, single
 from tasks.passages import sentence_groups, token_spans
 

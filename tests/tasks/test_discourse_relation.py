@@ -13,7 +13,7 @@ from ernie.data.document import Mark, Sample
 from ernie.errors import UserError
 from ernie.text.wordpiece import WordPiece
 from tasks.connectives import CHINESE, ENGLISH, PREPOSITIONS, RELATIONS
-from tasks.objectives.discourse_relation import DiscourseRelation
+from tasks.pretraining.discourse_relation import DiscourseRelation
 
 TOKENIZER = vocabulary(
     " ".join(("It rained all day . the fields were wet far in", *PREPOSITIONS, *ENGLISH))

@@ -11,7 +11,7 @@ from support.helpers import numbered, vocabulary
 
 from ernie.data.document import Document, Mark, Sample
 from ernie.errors import UserError
-from tasks.objectives.ir_relevance import RANDOM, STRONG, WEAK, IRRelevance, Judged, Judgements, Pairs
+from tasks.pretraining.ir_relevance import RANDOM, STRONG, WEAK, IRRelevance, Judged, Judgements, Pairs
 
 TOKENIZER = numbered(20_000)
 T, H = Mark.TITLE, Mark.HEADING

@@ -12,7 +12,7 @@ from support.helpers import document, numbered
 
 from ernie.data.document import IGNORE, Document, Flag, Sample
 from ernie.errors import UserError
-from tasks.objectives.knowledge_masking import KnowledgeMasking
+from tasks.pretraining.knowledge_masking import KnowledgeMasking
 
 TOKENIZER = numbered()
 UNITS = [("token",), ("word",), ("phrase",), ("entity",), ("word", "phrase", "entity"), ("token", "entity")]

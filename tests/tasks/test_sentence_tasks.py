@@ -12,9 +12,9 @@ from support.helpers import document, numbered
 from ernie.data.document import Document, Mark, Sample
 from ernie.errors import UserError
 from tasks.base import PretrainTask
-from tasks.objectives.next_sentence import FOLLOWS, OTHER_DOCUMENT, NextSentence
-from tasks.objectives.sentence_distance import ADJACENT, SAME_DOCUMENT, TWO_DOCUMENTS, SentenceDistance
-from tasks.objectives.sentence_reordering import SentenceReordering, arrangements
+from tasks.pretraining.next_sentence import FOLLOWS, OTHER_DOCUMENT, NextSentence
+from tasks.pretraining.sentence_distance import ADJACENT, SAME_DOCUMENT, TWO_DOCUMENTS, SentenceDistance
+from tasks.pretraining.sentence_reordering import SentenceReordering, arrangements
 
 TOKENIZER = numbered(20_000)
 

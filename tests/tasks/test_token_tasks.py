@@ -11,8 +11,8 @@ from support.helpers import document, document_from, numbered, vocabulary
 from ernie.data.document import IGNORE, Document
 from ernie.errors import UserError
 from tasks.base import PretrainTask
-from tasks.objectives.capitalization import Capitalization
-from tasks.objectives.token_document import TokenDocument
+from tasks.pretraining.capitalization import Capitalization
+from tasks.pretraining.token_document import TokenDocument
 
 RNG = np.random.default_rng(0)
 lengths = st.lists(st.integers(min_value=1, max_value=12), min_size=1, max_size=12)

@@ -1,6 +1,6 @@
 """Pretraining tasks, one file each.  Importing this package registers them all."""
 
-from tasks.objectives import (
+from tasks.pretraining import (
     capitalization,
     discourse_relation,
     ir_relevance,
