@@ -16,11 +16,10 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,8 +28,8 @@ from ernie.data import seeded_rng
 from ernie.data.batch import Packed, pack, plan
 from ernie.data.document import Sample
 from ernie.data.shards import Share, Split
+from ernie.data.workers import Workers, reporting_killed
 from ernie.errors import UserError
-from ernie.runtime import initialize_worker
 from ernie.text.tokenizer import Tokenizer
 
 BATCHES_PER_BLOCK = 16  # minimum
@@ -38,6 +37,10 @@ MIXED = 2**18  # tokens per block, minimum
 _MIXED_ITEMS = 1024  # items per block at which MIXED no longer applies, where an item gives less than a sample
 _PROBE = 48  # items sampled to estimate the number of tokens per item
 _AHEAD = 2  # blocks to prefetch
+_ADVICE = (  # after a worker process was killed
+    "Run the same command again to resume from the last checkpoint, with fewer workers: with --set data.workers=0 a "
+    "thread makes the batches."
+)
 
 
 class SampleTask(Protocol):
@@ -209,38 +212,28 @@ class Feed:
 
     def __init__(self, sources: Sequence[Source], processes: int = 0):
         self._sources = {source.name: source for source in sources}
-        self._executor: Executor
-        if processes:
-            # Spawned, not forked: the parent has Paddle's threads, which do not survive a fork.
-            self._executor = ProcessPoolExecutor(
-                processes, get_context("spawn"), initializer=_init_worker, initargs=(self._sources,)
-            )
-            self._make = _make_in_worker
-        else:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="feed")
-            self._make = self._make_in_thread
+        self._workers = Workers(processes, _ADVICE, partial(_keep_sources, self._sources))
 
     def stream(self, name: str, lanes: int = 1, own: Sequence[int] | None = None) -> Stream:
         """Return a stream of one source, positioned at its start; `own` lists the lanes to make, by default all."""
+        source = self._sources[name]
+        # A process has the sources already; a thread is given this one.
+        make = partial(_make_in_worker, name) if self._workers.processes else source.batches
 
         def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
-            return self._executor.submit(self._make, name, epoch, first, last)
+            return self._workers.submit(make, epoch, first, last)
 
-        return Stream(self._sources[name], submit, lanes, own)
+        return Stream(source, submit, lanes, own)
 
     def close(self) -> None:
         """Stop the workers; blocks in progress are dropped."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
-
-    def _make_in_thread(self, name: str, epoch: int, first: int, last: int) -> list[Packed]:
-        return self._sources[name].batches(epoch, first, last)
+        self._workers.close()
 
 
 _worker_sources: dict[str, Source] = {}  # a worker process's copy of the sources
 
 
-def _init_worker(sources: dict[str, Source]) -> None:
-    initialize_worker()
+def _keep_sources(sources: dict[str, Source]) -> None:
     _worker_sources.update(sources)
 
 
@@ -350,15 +343,9 @@ class _Lane:
         block = (self.position.epoch, self.position.block)
         if self._ahead and self._ahead[0][0] != block:
             self._cancel()
-        try:
+        with reporting_killed(_ADVICE):
             self._prefetch(block)
             return self._ahead[0][1].result()
-        except BrokenProcessPool:
-            raise UserError(
-                "a worker process that makes batches was killed, perhaps because memory ran out. Run the same command "
-                "again to resume from the last checkpoint, with fewer of them (--set data.workers=0 makes batches in "
-                "a thread)."
-            ) from None
 
     def _prefetch(self, current: tuple[int, int]) -> None:
         upcoming = current if not self._ahead else self._next_block(self._ahead[-1][0])

@@ -22,12 +22,12 @@ from ernie.errors import UserError
 from ernie.text.load import load_tokenizer
 from ernie.text.segment import default_segmenters
 from ernie.text.tokenizer import Tokenizer
+from pretrain.corpus.broadcast import Broadcast, CorpusWorkers
 from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules, text_hash
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.language import LANGUAGES
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
-from pretrain.corpus.workers import Shared, Workers
 
 _CHUNK = 1 << 20  # total size at which a chunk of documents is complete
 
@@ -58,14 +58,14 @@ def build_corpus(
     tokenizer = load_tokenizer(config.tokenizer)
     with (
         streams_copied(find_inputs(config.input), Path(output)) as inputs,
-        Workers(processes, Path(output)) as workers,
+        CorpusWorkers(processes, Path(output)) as workers,
     ):
         encoder, language = prepare(config, inputs, tokenizer, workers)
-        shared = workers.share(encoder)
+        broadcast = workers.broadcast(encoder)
 
         def write(hold_out_below: int) -> CorpusReport:
             batches = _batches(inputs, config.read, config.drop_repeated)
-            chunks = workers.map(partial(_encode, shared, hold_out_below), batches)
+            chunks = workers.map(partial(_encode, broadcast, hold_out_below), batches)
             with CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer:
                 counts, hashes = _fill(writer, chunks, progress, _size(inputs))
                 _check_splits(counts, hashes, hold_out=hold_out_below > 0)
@@ -103,7 +103,7 @@ def _size(inputs: Sequence[Input]) -> int:
 
 
 def prepare(
-    config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer, workers: Workers
+    config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer, workers: CorpusWorkers
 ) -> tuple[Encoder, str]:
     """Return the encoder for the documents of `inputs`, its segmenters fitted, and the language of most of the text.
 
@@ -115,18 +115,18 @@ def prepare(
     sampled: dict[str, list[RawDocument]] = {name: [] for name in (LANGUAGES if detect else [language])}
     for document in sample(inputs, config.read, int(config.sample_mb * 1e6)):
         sampled[rules.language_of(document)].append(document)
-    shared, fitted = workers.share(tokenizer), {}
+    broadcast, fitted = workers.broadcast(tokenizer), {}
     for name in sorted(sampled, key=lambda name: name != language):
         if config.segmenters is None:
-            fitted[name] = fit(default_segmenters(name), sampled[name], name, shared, workers)
+            fitted[name] = fit(default_segmenters(name), sampled[name], name, broadcast, workers)
         elif sampled[name] or name == language:
-            fitted[name] = fit(config.segmenters, sampled[name], name, shared, workers)
+            fitted[name] = fit(config.segmenters, sampled[name], name, broadcast, workers)
         else:  # those of one's own need not know what to learn from nothing
             fitted[name] = fitted[language]
     return Encoder(tokenizer, fitted, rules), language
 
 
-def _encode(encoder: Shared[Encoder], hold_out_below: int, batch: _Batch) -> tuple[int, Chunk]:
+def _encode(encoder: Broadcast[Encoder], hold_out_below: int, batch: _Batch) -> tuple[int, Chunk]:
     return batch.bytes_read, encoder.value(batch.items, hold_out_below)
 
 

@@ -11,11 +11,12 @@ import numpy as np
 from ernie.data import seeded_rng
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read import Input, check_unchanged, read_input
+from ernie.data.workers import Workers
 from ernie.text.segment.base import Segmenter, Words
 from ernie.text.sentences import detect_language
 from ernie.text.tokenizer import Tokenizer
+from pretrain.corpus.broadcast import Broadcast
 from pretrain.corpus.chunk import Sentences, cut_sentences
-from pretrain.corpus.workers import Shared, Workers
 
 _LEAST_SHARE = 50_000  # bytes read at least from an input that is opened
 _BATCH = 1 << 20  # total size of the documents passed to a segmenter at a time
@@ -97,7 +98,7 @@ def fit(
     segmenters: Sequence[Segmenter],
     documents: Iterable[RawDocument],
     language: str,
-    tokenizer: Shared[Tokenizer],
+    tokenizer: Broadcast[Tokenizer],
     workers: Workers,
 ) -> list[Segmenter]:
     """Return the segmenters, those that need it fitted on `documents`, which are of this language."""
@@ -122,7 +123,7 @@ def _batches(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]:
         yield batch
 
 
-def _cut(tokenizer: Shared[Tokenizer], language: str, documents: list[RawDocument]) -> tuple[Words, np.ndarray]:
+def _cut(tokenizer: Broadcast[Tokenizer], language: str, documents: list[RawDocument]) -> tuple[Words, np.ndarray]:
     """Return the words of documents, and where each sentence starts."""
     sentences = Sentences([cut_sentences(document, language) for document in documents], tokenizer.value)
     return Words.of(sentences.words), sentences.starts

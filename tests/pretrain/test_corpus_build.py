@@ -27,12 +27,12 @@ from ernie.text.sentences import split_sentences
 from ernie.text.train import train_sentencepiece, train_wordpiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from pretrain.corpus import build
+from pretrain.corpus.broadcast import CorpusWorkers
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
 from pretrain.corpus.units import UnitTable
-from pretrain.corpus.workers import Workers
 
 WORDS = [
     *("the", "river", "runs", "past", "an", "old", "stone", "mill", "where", "Anna", "Weber", "grinds", "wheat", "for"),
@@ -289,7 +289,7 @@ class TestDeterminism:
 
     def test_a_crashed_worker_is_reported_and_leaves_no_files(self, config):
         crashing = CorpusConfig(config.input, config.tokenizer, segmenters=[Crashing()])
-        with pytest.raises(UserError, match=r"a worker process ended abruptly.*fewer --processes"):
+        with pytest.raises(UserError, match=r"a worker process was killed.*fewer --processes"):
             build_corpus(crashing, "c", processes=1)
         assert sorted(path.name for path in Path().iterdir()) == ["in"]
 
@@ -502,10 +502,10 @@ class TestSample:
 
     def test_segmenters_learn_the_language_of_the_corpus_not_of_the_first_words(self, tmp_path):
         documents = [RawDocument(Place("a", 1), "今天天气很好。" * 50), RawDocument(Place("b", 1), story(1))]
-        with Workers(0, tmp_path) as workers:
-            shared = workers.share(WordPiece([*SPECIAL_TOKENS, "it"], lowercase=True))
-            fitted = {language: fit([Mined()], documents, language, shared, workers)[0] for language in ("en", "zh")}
-            (chosen,) = fit([Mined("zh")], documents, "en", shared, workers)
+        with CorpusWorkers(0, tmp_path) as workers:
+            broadcast = workers.broadcast(WordPiece([*SPECIAL_TOKENS, "it"], lowercase=True))
+            fitted = {language: fit([Mined()], documents, language, broadcast, workers)[0] for language in ("en", "zh")}
+            (chosen,) = fit([Mined("zh")], documents, "en", broadcast, workers)
         assert isinstance(fitted["en"], EnglishPhrases)
         assert isinstance(fitted["zh"], ChineseWords)
         assert isinstance(chosen, ChineseWords)

@@ -1,0 +1,78 @@
+"""Worker processes that build a corpus, and the large objects that all of them need."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from ernie.atomic import partial_folder
+from ernie.data.workers import Workers
+from ernie.errors import UserError
+
+T = TypeVar("T")
+
+
+class CorpusWorkers(Workers):
+    """Worker processes to which objects are broadcast through files.
+
+    The files lie beside `output`.  The next CorpusWorkers with the same output removes those that a killed process has
+    left.
+    """
+
+    def __init__(self, processes: int, output: Path):
+        if processes < 0:
+            raise UserError(f"--processes: expected at least 0, found {processes}")
+        place = output.absolute()
+        folder = partial_folder(place.with_name(f"{place.name}.shared"))  # removes what was left
+        if processes:
+            try:
+                folder.mkdir(parents=True)
+            except OSError as error:
+                raise UserError(f"{place.parent}: may not be written: {error.strerror}") from None
+        self._folder, self._numbers = folder, count()
+        super().__init__(processes, "Run the same command again with fewer --processes.")
+
+    def __enter__(self) -> CorpusWorkers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def broadcast(self, value: T) -> Broadcast[T]:
+        """Pass a large object to all workers: through a file, which each reads once."""
+        if not self.processes:
+            return Broadcast(value, None)
+        path = self._folder / f"shared-{next(self._numbers)}.pickle"
+        path.write_bytes(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+        return Broadcast(value, path)
+
+
+class Broadcast(Generic[T]):
+    """A value that all workers have a copy of.  It is pickled as no more than a file name."""
+
+    def __init__(self, value: T | None, path: Path | None):
+        self._value = value
+        self._path = path
+
+    @property
+    def value(self) -> T:
+        """The value itself, loaded when it is first needed."""
+        if self._value is None:
+            self._value = _load(self._path)
+        return self._value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Broadcast, (None, self._path)
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path) -> Any:
+    return pickle.loads(path.read_bytes())
