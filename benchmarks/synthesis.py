@@ -55,7 +55,9 @@ from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 from inference.task_model import TaskModel
 from tasks.downstream.metrics import wer
-from tasks.downstream.synthesize import Synthesize
+from tasks.downstream.synthesize import (
+    Synthesize,
+)
 
 SPEAKER = "jackson"
 TESTED = range(5)  # numbers of the test recordings
@@ -235,6 +237,7 @@ def gradient_spikes(run: Path, strings: Path, seed: int) -> float:
     """The largest gradient norm over the first steps of training a new head on a run's encoder, in medians."""
     trained = TaskModel.load(run)
     task, ernie = trained.task, trained.ernie
+    assert isinstance(task, Synthesize)
     paddle.seed(seed)
     model = TaskModel(ernie, task)
     task.initialize(ernie, model.head)

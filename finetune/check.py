@@ -55,7 +55,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     check_kind(task, few, tokenizer)
     yield from _label_lines(task, splits["train"])
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
-    yield from _show_example(splits["train"], tokenizer, spoken=task.answer_field == "audio")
+    yield from _show_example(splits["train"], tokenizer, spoken=task.answer_fields == ("audio",))
     yield from (f"note: {remark}" for remark in _rate_remarks(config, splits["train"]))
     yield from _try_step(config, ernie, task, few)
 

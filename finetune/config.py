@@ -22,6 +22,7 @@ from ernie.renames import formerly
 from ernie.train.adam_config import AdamConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.hooks import EncoderConditions
 from tasks.downstream.saved import completed
 
 SPLITS = ("train", "dev", "test")
@@ -186,8 +187,9 @@ class FinetuneConfig:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def __post_init__(self) -> None:
-        with about("parallel"):
-            self.task.check_layout(self.parallel)
+        if isinstance(self.task, EncoderConditions):
+            with about("parallel"):
+                self.task.check_layout(self.parallel)
         if self.save_minutes < 0:
             raise UserError(f"save_minutes: expected at least 0, found {self.save_minutes:g}")
         if self.seeds < 1:

@@ -11,7 +11,10 @@ import numpy as np
 
 from ernie.data.labeled.row import Row, as_list
 from ernie.formatting import percent, plural
-from tasks.downstream.base import FinetuneTask
+from tasks.downstream.base import (
+    FinetuneTask,
+    answer_columns,
+)
 from tasks.downstream.classify import Classify
 from tasks.downstream.labels import is_placeholder
 from tasks.downstream.multilabel import MultiLabel
@@ -92,7 +95,7 @@ def _lists(counts: Counter[str]) -> Iterator[str]:
 
 def _too_many(task: FinetuneTask, counts: Counter[str], rows: int) -> Iterator[str]:
     if len(counts) > _MANY and counts.total() < _FEW_ROWS * len(counts):
-        column = "', '".join(task.answer_columns)
+        column = "', '".join(answer_columns(task))
         yield (
             f"{len(counts):,} different labels in {plural(rows, 'row')}, most of them in few: does the column "
             f"'{column}' hold the labels?"

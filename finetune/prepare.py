@@ -21,8 +21,17 @@ from ernie.text.coverage import MANY_STRIPPED, count_stripped
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
 from finetune.label_remarks import label_remarks, labels_of
-from tasks.downstream.base import MOST_COUNTED, Example, FinetuneTask, LogitsTask
+from tasks.downstream.base import (
+    MOST_COUNTED,
+    Example,
+    FinetuneTask,
+    LogitsTask,
+    answer_columns,
+    is_labeled,
+    truncation_note,
+)
 from tasks.downstream.calling import calling
+from tasks.downstream.hooks import DerivesFromExamples, DerivesFromRows, EvaluationExamples, SplitRemarks
 from tasks.downstream.labels import UnknownLabel
 
 T = TypeVar("T")
@@ -69,7 +78,7 @@ def prepare_all(
         _check_labeled(task, splits[name])
     labels_from_train = not getattr(task, "labels", True)
     with calling(task, "adapted_to"):
-        task = task.adapted_to(splits["train"].rows)
+        task = task.adapted_to(splits["train"].rows) if isinstance(task, DerivesFromRows) else task
     prepared = _map_splits(
         splits,
         lambda name, split: prepare(
@@ -82,7 +91,8 @@ def prepare_all(
         ),
     )
     with calling(task, "having_read"):
-        task = task.having_read(prepared["train"].examples, tokenizer)
+        if isinstance(task, DerivesFromExamples):
+            task = task.having_read(prepared["train"].examples, tokenizer)
     if labels_from_train:
         prepared["train"].remarks.extend(label_remarks(task, prepared["train"].rows))
     if data.options("train").columns and labels_from_train:
@@ -157,10 +167,10 @@ def _map_splits(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str
 
 
 def _check_labeled(task: FinetuneTask, split: Split) -> None:
-    if task.is_labeled(split.rows):
+    if is_labeled(task, split.rows):
         return
-    column, verb = "', '".join(task.answer_columns), "learn from" if split.name == "train" else "judge by"
-    if any(name in row for row in split.rows for name in task.answer_columns):
+    column, verb = "', '".join(answer_columns(task)), "learn from" if split.name == "train" else "judge by"
+    if any(name in row for row in split.rows for name in answer_columns(task)):
         raise UserError(f"data.{split.name}: no row has anything in the column '{column}' to {verb}")
     if split.rows[0].keys() == {"text"}:
         raise UserError(
@@ -169,7 +179,7 @@ def _check_labeled(task: FinetuneTask, split: Split) -> None:
         )
     raise UserError(
         f"data.{split.name}: there is no column '{column}' to {verb}; the columns are {', '.join(split.rows[0])}. "
-        f"Name it with task.{task.answer_field}, or with data.columns where no line of the file names them"
+        f"Name it with task.{task.answer_fields[0]}, or with data.columns where no line of the file names them"
     )
 
 
@@ -186,10 +196,14 @@ def prepare(
 
     With `skip` unusable rows are left out and reported in the remarks, as long as some rows are usable.  Otherwise
     raises UserError that lists them; also raises it when the rows as a whole are implausible
-    (`FinetuneTask.check_examples`).  With `labels_from_train` its message says how to declare labels that train lacks.
+    (`SplitRemarks.check_examples`).  With `labels_from_train` its message says how to declare labels that train lacks.
     """
-    labeled = task.is_labeled(split.rows)
-    make = task.example if not labeled else task.training_example if split.name == "train" else task.evaluation_example
+    labeled = is_labeled(task, split.rows)
+    make = task.example
+    if labeled and split.name == "train":
+        make = task.training_example
+    elif labeled and isinstance(task, EvaluationExamples):
+        make = task.evaluation_example
     examples: list[Example] = []
     usable: list[Row] = []
     faults: list[Fault] = []
@@ -216,11 +230,13 @@ def prepare(
         except UserError as error:
             raise UserError(f"{error}{hint}") from None
     split = replace(split, rows=usable)
-    with about(f"data.{split.name}"):
-        task.check_examples(examples, tokenizer)
+    unusual: list[str] = []
+    if isinstance(task, SplitRemarks):
+        with about(f"data.{split.name}"):
+            task.check_examples(examples, tokenizer)
+        unusual = [*task.remarks_on(usable), *task.remarks_on_texts(usable, tokenizer)] if labeled else []
     remarks = [*_fault_remarks(split, faults), *_split_remarks(task, split, examples, tokenizer)]
     if labeled:
-        unusual = [*task.remarks_on(usable), *task.remarks_on_texts(usable, tokenizer)]
         remarks += [f"{split.name}: {remark}" for remark in unusual] + _contradictions(task, split)
     return Prepared(split.name, usable, examples, labeled, remarks)
 
@@ -248,7 +264,7 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
         least = "at least " if any(len(part) > MOST_COUNTED for cell in cells for part in _strings(cell)) else ""
         rows_cut = "every row" if len(cut) == len(examples) else f"{len(cut):,} of {plural(len(examples), 'row')}"
         remarks.append(
-            f"{split.name}: {rows_cut} cut to {task.truncation_note}, the first at {split.rows[cut[0]].place}; "
+            f"{split.name}: {rows_cut} cut to {truncation_note(task)}, the first at {split.rows[cut[0]].place}; "
             f"{least}{plural(sum(examples[i].cut for i in cut), 'token')} not seen"
         )
     empty = [i for i, example in enumerate(examples) if example.empty]
@@ -271,7 +287,7 @@ def _contradictions(task: FinetuneTask, split: Split) -> list[str]:
     labels: dict[tuple[object, ...], tuple[Row, object]] = {}  # the first row of each text, and its label
     differ: list[tuple[Row, Row]] = []
     for row in split.rows:
-        cells = (row.get(column) for column in task.read_columns)
+        cells = (row.get(column) for column in task.texts)
         text = tuple(cell if isinstance(cell, str) else repr(cell) for cell in cells)
         label = np.asarray(task.target(row)).tolist()
         first, expected = labels.setdefault(text, (row, label))
@@ -315,7 +331,7 @@ def _texts(task: LogitsTask, split: Prepared, unknown: int) -> Iterator[tuple[ob
     """
     for row, example in zip(split.rows, split.examples, strict=True):
         ids = [sample.ids for sample in example.samples]
-        cells = [repr(row.get(column)) for column in task.read_columns] if any(unknown in part for part in ids) else []
+        cells = [repr(row.get(column)) for column in task.texts] if any(unknown in part for part in ids) else []
         yield b"|".join(part.tobytes() for part in ids), *cells
 
 
@@ -355,7 +371,7 @@ def _many(split: Split, counts: Iterable[tuple[int, int]], most: float, what: st
 
 def _columns(task: FinetuneTask, row: Row) -> Iterable[str]:
     """Return the columns of a row that a task reads, or all if that is not known."""
-    return task.read_columns if isinstance(task, LogitsTask) else row
+    return task.texts if isinstance(task, LogitsTask) else row
 
 
 def _strings(cell: object) -> list[str]:

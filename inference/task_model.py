@@ -33,8 +33,15 @@ from ernie.outcome import Note, Outcome
 from ernie.text.tokenizer import Tokenizer
 from inference.precision import check_precision, precision_of
 from inference.rows import FaultyRow, in_groups, read_column
-from tasks.downstream.base import Answer, Example, FinetuneTask
+from tasks.downstream.base import (
+    Answer,
+    Example,
+    FinetuneTask,
+    truncation_note,
+)
 from tasks.downstream.calling import calling, named
+from tasks.downstream.changes import decoding_with
+from tasks.downstream.hooks import SizedHead
 from tasks.downstream.saved import HEAD_FILE, head_file, model_of, read_head, read_task, write_task
 
 BATCH_TOKENS = 2048  # per prediction batch: suits the caches of a CPU
@@ -120,7 +127,7 @@ class TaskModel(nn.Layer):
         """Return notes on what is unusual about the row at a place."""
         texts = [f"has {what}" for what in example.warnings]
         if example.cut:
-            texts.append(f"is longer than {self.task.truncation_note} and was truncated")
+            texts.append(f"is longer than {truncation_note(self.task)} and was truncated")
         where: dict[str, Any] = {"file": place.file, "line": place.line} if place.file else {"row": place.line}
         return tuple(Note(text, **where) for text in texts)
 
@@ -163,7 +170,7 @@ class TaskModel(nn.Layer):
         Raises UserError for other fields, and for values that do not fit.
         """
         values = build_fields(type(self.task), from_dict(to_dict(given), "a change of decoding"), "task")
-        self.task = self.task.decoding_with(values, self.tokenizer)
+        self.task = decoding_with(self.task, values, self.tokenizer)
 
     def save(self, folder: Path) -> None:
         """Write encoder, tokenizer, head and task to a folder that `load` reads.
@@ -230,7 +237,8 @@ def _located(place: Place, error: UserError) -> UserError:
 
 def _check_size(task: FinetuneTask, width: int, found: int, file: Path) -> None:
     """Raise UserError if a task's head would be far larger than the weights in its file, before it is made."""
-    if (least := task.least_weights(width)) > GROWTH * found + (1 << 20):
+    least = task.least_weights(width) if isinstance(task, SizedHead) else 0
+    if least > GROWTH * found + (1 << 20):
         raise UserError(f"{file}: has {found:,} weights, and the sizes in {TASK_FILE} are for {least:,} or more")
 
 

@@ -56,25 +56,27 @@ def main(arguments: argparse.Namespace) -> int:
 
     from finetune.prepare import describe, prepare
     from inference.answer_writer import as_json
-    from tasks.downstream.base import FinetuneTask
+    from tasks.downstream.base import answer_columns
+    from tasks.downstream.hooks import ScoresByLabel
+    from tasks.downstream.scoring import score_answers, signatures
 
     model = load_model(arguments.run, arguments.set, arguments.precision)
-    if arguments.by_label and type(model.task).scores_by_label is FinetuneTask.scores_by_label:
+    if arguments.by_label and not isinstance(model.task, ScoresByLabel):
         raise UserError(f"--by-label: a model of the kind {model.task.variant_name} has no labels to score one by one")
     # Not the split's own name: the rows of `train` are evaluated here, not trained on.
     name = "the rows" if arguments.input else f"split {arguments.split}"
     rows = read_split(name, sources, options)
     split = prepare(model.task, rows, model.tokenizer, skip=options.faulty == "skip")
     if not split.labeled:
-        column = "', '".join(model.task.answer_columns)
+        column = "', '".join(answer_columns(model.task))
         raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to score against")
     if not arguments.quiet:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
     answers = model.answers(split.examples)
-    scores: dict[str, Any] = {"rows": len(split), **model.task.scores(split.rows, answers)}
-    if signatures := model.task.signatures(split.rows):
-        scores["signatures"] = signatures
-    if arguments.by_label:
+    scores: dict[str, Any] = {"rows": len(split), **score_answers(model.task, split.rows, answers)}
+    if found := signatures(model.task, split.rows):
+        scores["signatures"] = found
+    if arguments.by_label and isinstance(model.task, ScoresByLabel):
         scores["by_label"] = model.task.scores_by_label(split.rows, answers)
     print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
     if arguments.answers is not None:

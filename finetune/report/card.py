@@ -15,6 +15,7 @@ from ernie.terminal import shown
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
 from finetune.train.trial import Result
+from tasks.downstream.base import answer_columns
 
 CARD_FILE = "README.md"
 _COMMANDS = {  # of kinds with a command of their own, besides `ernie predict`
@@ -94,7 +95,7 @@ def _example_row(config: FinetuneConfig, split: Prepared) -> dict[str, object]:
     task = config.task
     values = {field.name: getattr(task, field.name) for field in fields(task)}
     columns = {name for value in values.values() for name in ((value,) if isinstance(value, str) else _names(value))}
-    columns.difference_update(task.answer_columns)
+    columns.difference_update(answer_columns(task))
     cells = {column: cell for column, cell in split.rows[0].items() if column in columns}
     return {column: ["...", "..."] if isinstance(cell, list) else "..." for column, cell in cells.items()}
 

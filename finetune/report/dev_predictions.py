@@ -18,7 +18,11 @@ from ernie.data.labeled.row import Row, as_value, spelled
 from ernie.json_file import check_kind, parsing
 from finetune.prepare import Prepared
 from inference.answer_writer import as_json
-from tasks.downstream.base import Answer, FinetuneTask
+from tasks.downstream.base import (
+    Answer,
+    FinetuneTask,
+    answer_columns,
+)
 
 ANSWERS_FILE = "dev.jsonl"
 _REMEDY = "Remove the folder of this trial, and it is run again."
@@ -29,7 +33,7 @@ def write_dev_answers(folder: Path, task: FinetuneTask, split: Prepared, answers
     """Write the answers to a split beside its labels."""
     with replacing(folder / ANSWERS_FILE) as partial, partial.open("w", encoding="utf-8") as file:
         for row, answer in zip(split.rows, answers, strict=True):
-            record = {"row": str(row.place), "right": _right(row, task.answer_columns), **answer}
+            record = {"row": str(row.place), "right": _right(row, answer_columns(task)), **answer}
             file.write(as_json(record) + "\n")
 
 

@@ -24,6 +24,7 @@ from finetune.prepare import Prepared
 from inference.commands.translate_lines import END, read_words
 from inference.task_model import BATCH_TOKENS, TaskModel
 from inference.translator import TextTranslator
+from tasks.downstream.scoring import score_answers
 from tasks.downstream.translate import Translate
 
 LATENCY_FILE = "latency.json"
@@ -88,7 +89,7 @@ def _point(model: TaskModel, task: Translate, rows: Sequence[Row], left_out: int
             words.append(Latency.of(live.delays, live.words, max(1, len(words_in(reference)))))
             length = len(model.tokenizer.encode(reference).ids)
             tokens.append(Latency.of(live.progress.source_delays, live.progress.source, max(1, length)))
-    scores = task.scores(rows, [{"translation": live.text} for live in translations])
+    scores = score_answers(task, rows, [{"translation": live.text} for live in translations])
     written = sum(len(live.progress.written) for live in translations)
     nothing = [Latency(0.0, 0.0, 0.0, 0.0, 0.0)]
     return Point(

@@ -43,6 +43,7 @@ from finetune.report.dev_predictions import confusion, read_dev_answers, surest_
 from finetune.report.latency import Point
 from finetune.train.trial import Result, Trial, best_point, spreads
 from tasks.downstream.classify import Classify
+from tasks.downstream.hooks import ScoresByLabel
 from tasks.downstream.saved import TRIALS_FOLDER
 
 PAGE, FOLDER = "report.html", "report"
@@ -200,7 +201,8 @@ def _grid(result: Result) -> list[str]:
 
 def _labels(records: Sequence[dict[str, Any]], result: Result, dev: Prepared) -> list[str]:
     """Return the table of scores of each label, tag or type of entity, for tasks that have any."""
-    by_label = result.task.scores_by_label(dev.rows, records)
+    task = result.task
+    by_label = task.scores_by_label(dev.rows, records) if isinstance(task, ScoresByLabel) else {}
     if not 1 < len(by_label) <= _MOST_SCORED_LABELS:
         return []
     rows = [["", "precision", "recall", "F1", "targets"]]

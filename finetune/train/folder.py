@@ -40,6 +40,7 @@ from inference.precision import CONFIG_FILE
 from inference.rows import usable_rows
 from inference.task_model import TaskModel
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.hooks import FilesInRows, TrainingFiles
 from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model
 
 ORIGIN_FILE, MODEL_FOLDER = "origin.json", "model"
@@ -137,10 +138,16 @@ def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], config: Fine
     """
     task = config.task
     rows = {f"data.{name}": _rows_fingerprint(split.rows, task) for name, split in splits.items()}
-    files = {f"task.{field}": file_sha256(file) for field, file in task.learns_from.items()}
+    files = {f"task.{field}": file_sha256(file) for field, file in _learned_files(task).items()}
     code = {f"plugins.{name}": digest for name, digest in plugin_sources(config.plugins).items()}
     head = kept_head(config)
     return {"model": encoder, **({"head": file_sha256(head)} if head else {}), **rows, **files, **code}
+
+
+def _learned_files(task: FinetuneTask) -> dict[str, Path]:
+    """Return the files besides the rows that training depends on, by the field that names them."""
+    files = {field: file for field in task.files if (file := getattr(task, field)) is not None}
+    return {**files, **task.learns_from} if isinstance(task, TrainingFiles) else files
 
 
 def encoder_fingerprint(ernie: ErnieModel) -> str:
@@ -155,7 +162,8 @@ def encoder_fingerprint(ernie: ErnieModel) -> str:
 def _rows_fingerprint(rows: Sequence[Row], task: FinetuneTask) -> str:
     digest = hashlib.sha256()
     for row in rows:
-        digest.update(json.dumps(row, default=_encode_cell).encode() + task.file_fingerprint(row) + b"\n")
+        files = task.file_fingerprint(row) if isinstance(task, FilesInRows) else b""
+        digest.update(json.dumps(row, default=_encode_cell).encode() + files + b"\n")
     return digest.hexdigest()
 
 

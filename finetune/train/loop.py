@@ -44,7 +44,9 @@ from finetune.train.trial_checkpoint import (
 )
 from inference.task_model import TaskModel
 from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.hooks import OwnBatches, PartialTraining
 from tasks.downstream.saved import read_head
+from tasks.downstream.scoring import score_answers
 
 _MOST_VISITS = 4_000_000_000  # rows times epochs: their numbers are planned before training
 _ERROR_RATES = ("wer", "cer")
@@ -90,14 +92,16 @@ def finetune(
         max_bad_steps=20,
         seed=seed,
         rate_factors=factors,
-        separate_clip_groups=[f"head.{part}." for part in task.separate_clip_groups],
+        separate_clip_groups=[f"head.{part}." for part in task.separate_clip_groups]
+        if isinstance(task, PartialTraining)
+        else [],
         loss_scale=scale,
         mesh=mesh,
     )
     if checkpoint is not None:
         set_trainer(trainer, checkpoint)
     steps, evaluations = planned_steps(train.examples, config, seed), state.evaluations
-    sizes = [task.computed_tokens(example) for example in train.examples]
+    sizes = [task.computed_tokens(e) if isinstance(task, OwnBatches) else e.tokens for e in train.examples]
     if mesh.is_first and (remark := config.lr.remark(len(steps))):
         warnings.warn(remark, Remark, 2)
     finished = _is_out_of_patience(task, evaluations, config.early_stopping_patience)  # when resumed after its end
@@ -159,7 +163,7 @@ def finetune(
 def _score_dev(model: TaskModel, task: FinetuneTask, dev: Prepared) -> dict[str, float] | None:
     """Return the scores on the dev split, or None if the model's outputs or weights are not finite."""
     try:
-        scores = task.scores(dev.rows, model.answers(dev.examples))
+        scores = score_answers(task, dev.rows, model.answers(dev.examples))
         check_finite(arrays(model))  # also of tokens that dev lacks
         return scores
     except NotFinite:
@@ -192,7 +196,8 @@ def _build_model(
     paddle.seed(seeded_rng.key(seed, "head") % 2**31)
     ernie.masked_head = None  # fine-tuning changes the encoder, so its pretraining head no longer fits
     model = TrainingModel(ernie, task, config.task_id)
-    task.initialize(ernie, model.head)
+    if isinstance(task, PartialTraining):
+        task.initialize(ernie, model.head)
     if head is not None:
         set_weights(model.head, read_head(head), str(head))
     if config.dropout is not None:
@@ -287,7 +292,7 @@ def micro_batches(
 ) -> Iterator[Packed]:
     """Yield the rows of a step as packed micro-batches of at most `budget` tokens, grouped by length.
 
-    `sizes` are the `FinetuneTask.computed_tokens` of the examples.  There is at least one micro-batch for each of the
+    `sizes` are the `OwnBatches.computed_tokens` of the examples.  There is at least one micro-batch for each of the
     `replicas` that share them, if there are enough rows.
     """
     lengths = [sizes[i] for i in step.rows]

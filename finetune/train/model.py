@@ -12,6 +12,7 @@ from ernie.errors import about
 from ernie.kernels.mask import Mask
 from ernie.model.losses import Loss, checked
 from inference.task_model import TaskModel
+from tasks.downstream.hooks import OwnBatches
 
 
 class TrainingModel(TaskModel):
@@ -19,7 +20,8 @@ class TrainingModel(TaskModel):
 
     def loss(self, batch: Packed) -> Loss:
         """Return the loss of one batch."""
-        batch = self.task.augmented(batch, self.training)
+        if isinstance(self.task, OwnBatches):
+            batch = self.task.augmented(batch, self.training)
         return self.head_loss("", self.task.encode(self.ernie, self.head, batch, self.task_id), batch)
 
     def task_embedding(self, _: str) -> int:
@@ -28,7 +30,7 @@ class TrainingModel(TaskModel):
 
     def encoder_input(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
         """Return the batch that the encoder gets, and its attention mask (None: full attention)."""
-        return self.task.encoder_input(batch)
+        return self.task.encoder_input(batch) if isinstance(self.task, OwnBatches) else (batch, None)
 
     def head_loss(self, _: str, hidden_TD: paddle.Tensor, batch: Packed) -> Loss:
         """Return the loss of one batch, given the encoder's hidden states.  Raises UserError if it is no such loss."""

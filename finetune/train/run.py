@@ -45,7 +45,9 @@ from finetune.train.trial_checkpoint import Evaluation, TrialCheckpoints
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
 from inference.task_model import TaskModel
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.hooks import PartialTraining
 from tasks.downstream.saved import TRIALS_FOLDER
+from tasks.downstream.scoring import score_answers, signatures
 from tasks.downstream.translate import Translate
 
 _PROBED = 1000  # training rows whose segments are checked
@@ -69,7 +71,8 @@ def run(
     say(f"model: {config.model}")
     if remark := remark_on_head(config):
         say(f"note: {remark}")
-    if config.train.dropout is None and not ernie.config.dropout and not config.task.freezes_encoder:
+    is_frozen = isinstance(config.task, PartialTraining) and config.task.freezes_encoder
+    if config.train.dropout is None and not ernie.config.dropout and not is_frozen:
         say("note: this encoder was pretrained without dropout; with few rows `train.dropout: 0.1` is usually better")
     task, splits = prepare_all(starting_task(config), config.data, tokenizer_of(ernie), say)
     check_segments(splits["train"], ernie, config.model)
@@ -184,7 +187,9 @@ class _Runner:
     def _score_splits(self, model: TaskModel, trial_folder: Path) -> dict[str, dict[str, float]]:
         answers = {name: model.answers(split.examples) for name, split in self.splits.items() if _is_scored(split)}
         write_dev_answers(trial_folder, self.task, self.splits["dev"], answers["dev"])
-        return {name: self.task.scores(self.splits[name].rows, predicted) for name, predicted in answers.items()}
+        return {
+            name: score_answers(self.task, self.splits[name].rows, predicted) for name, predicted in answers.items()
+        }
 
     def _run_training(
         self, ernie: ErnieModel, settings: TrainConfig, seed: int, trial_folder: Path
@@ -256,7 +261,7 @@ class _Runner:
     def with_signatures(self, result: Result) -> Result:
         """Return the result with the signatures of its metrics on every split that is scored."""
         scored = {name: split for name, split in self.splits.items() if _is_scored(split)}
-        return replace(result, signatures={name: self.task.signatures(split.rows) for name, split in scored.items()})
+        return replace(result, signatures={name: signatures(self.task, split.rows) for name, split in scored.items()})
 
 
 def _open_trial(trial_folder: Path, checkpoints: TrialCheckpoints) -> tuple[int, bool]:

@@ -12,7 +12,12 @@ from ernie.data import seeded_rng
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from finetune.config import FinetuneConfig
-from tasks.downstream.base import FinetuneTask
+from tasks.downstream.base import (
+    FinetuneTask,
+    check_max_len,
+)
+from tasks.downstream.changes import keeping_head_of
+from tasks.downstream.hooks import EncoderConditions, OwnPositions
 from tasks.downstream.saved import find_model, head_file, kind_of, read_task
 
 
@@ -32,8 +37,13 @@ def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
     ernie = read_encoder(config.model, seed)
     if ernie.tokenizer is None:
         raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
-    config.task.check_fits(ernie.config.max_positions, config.model)
-    config.task.check_tokenizer(ernie.tokenizer)
+    task = config.task
+    if isinstance(task, OwnPositions):
+        task.check_positions(ernie.config.max_positions, config.model)
+    else:
+        check_max_len(task, ernie.config.max_positions, config.model)
+    if isinstance(task, EncoderConditions):
+        task.check_tokenizer(ernie.tokenizer)
     task_ids = ernie.config.task_vocab_size
     if config.train.task_id >= max(1, task_ids):
         many = f"a number below {task_ids}, which is how many task embeddings {config.model} has"
@@ -41,7 +51,8 @@ def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
             f"train.task_id: expected {many if task_ids else f'0, as {config.model} has no task embeddings'}, "
             f"found {config.train.task_id}"
         )
-    config.task.check_encoder(ernie, config.train.task_id, config.model)
+    if isinstance(task, EncoderConditions):
+        task.check_encoder(ernie, config.train.task_id, config.model)
     return ernie
 
 
@@ -78,7 +89,7 @@ def starting_task(config: FinetuneConfig) -> FinetuneTask:
     if head is None:
         return config.task
     before, _ = read_task(head.parent)
-    return config.task.keeping_head_of(before, f"the head of {config.model}")
+    return keeping_head_of(config.task, before, f"the head of {config.model}")
 
 
 def remark_on_head(config: FinetuneConfig) -> str:

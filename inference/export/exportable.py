@@ -22,7 +22,11 @@ from ernie.model.published.fold import check_task
 from ernie.text.frame import frame
 from inference.rows import file_rows, input_rows
 from inference.task_model import TaskModel
-from tasks.downstream.base import LogitsTask
+from tasks.downstream.base import (
+    LogitsTask,
+    float_logits,
+)
+from tasks.downstream.hooks import ExportNotes
 from tasks.downstream.saved import find_model
 
 _ROWS = 32
@@ -72,12 +76,14 @@ class ExportableTask(Exportable):
         self._task = task
         self.padded = PaddedModel(self._model.ernie, head.out, isinstance(head, TokenHead), self._model.task_id)
         self.longest, self.labels, self.texts = task.max_len, tuple(getattr(task, "labels", ())), task.texts
-        self.reading, self.reading_code = task.reading, task.reading_code
+        if isinstance(task, ExportNotes):
+            self.texts = task.text_names or task.texts
+            self.reading, self.reading_code = task.reading, task.reading_code
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
         with evaluating(self._model):
             hidden_TD = self._task.encode(self._model.ernie, self._model.head, batch, self._model.task_id)
-            return [self._task.float_logits(self._model.head, hidden_TD, batch.layout).numpy()]
+            return [float_logits(self._task, self._model.head, hidden_TD, batch.layout).numpy()]
 
     def read(self, file: str) -> Iterator[Row]:
         return input_rows(file, RowOptions(), self._task)

@@ -26,6 +26,7 @@ from tasks.downstream.base import (
     softmax,
     text_example,
 )
+from tasks.downstream.hooks import ExportNotes, SplitRemarks
 from tasks.downstream.labels import is_number, label_in
 from tasks.downstream.metrics import accuracy
 
@@ -41,7 +42,7 @@ _ENOUGH_ROWS = 10  # in which the first choice is right at times
 
 @finetune_task("choose")
 @dataclass(frozen=True, kw_only=True)
-class Choose(LogitsTask):
+class Choose(LogitsTask, SplitRemarks, ExportNotes):
     """The right one of a row's choices: each is paired with the text, and their scores are compared.
 
     `text` names the column of the text and `question`, if there is one, a column to put before each choice.  `choices`
@@ -121,11 +122,11 @@ class Choose(LogitsTask):
         return Example(samples, choices, sum(part.cut for part in parts), any(part.empty for part in parts))
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def text_names(self) -> tuple[str, ...]:
         return self.text, f"{self.question} and choice" if self.question else "choice"
 
     @property
-    def read_columns(self) -> tuple[str, ...]:
+    def texts(self) -> tuple[str, ...]:
         return self.text, *filter(None, [self.question]), *self.choices
 
     @property

@@ -11,13 +11,14 @@ import numpy as np
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded, softmax
+from tasks.downstream.hooks import DerivesFromRows, ExportNotes, GivesAllLabels, ScoresByLabel, SplitRemarks
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, label_in
 from tasks.downstream.metrics import accuracy, f1, label_scores, macro_f1, matthews
 
 
 @finetune_task("classify")
 @dataclass(frozen=True, kw_only=True)
-class Classify(TextTask):
+class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, GivesAllLabels, ExportNotes):
     """One of `labels` for each row; by default those of the training rows.
 
     The metric f1 is that of the second of two labels, macro_f1 the mean over the labels among the targets or answers.

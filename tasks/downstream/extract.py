@@ -19,6 +19,7 @@ from ernie.errors import UserError, about
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair
 from tasks.downstream.base import Answer, Example, LogitsTask, encode_start, finetune_task, rounded
+from tasks.downstream.hooks import EvaluationExamples, ExportNotes
 from tasks.downstream.reading import cmrc_exact, cmrc_f1, squad_exact, squad_f1
 from tasks.downstream.windows import Window, has_most_context, touched, window_starts
 
@@ -34,7 +35,7 @@ _CANDIDATES = 20  # start positions tried in a window, each with its best end
 
 @finetune_task("extract")
 @dataclass(frozen=True, kw_only=True)
-class Extract(LogitsTask):
+class Extract(LogitsTask, EvaluationExamples, ExportNotes):
     """The answer to `question`, as a span of `context`.
 
     `answers` is a column {text: [...], answer_start: [...]}, or a list of texts or, as in SQuAD's files, of
@@ -65,7 +66,8 @@ class Extract(LogitsTask):
     default_metrics: ClassVar = 2
     decoding_fields: ClassVar = ("max_answer", "threshold")
     per_token: ClassVar = True
-    answer_field: ClassVar = "answers"
+    answer_fields: ClassVar = ("answers",)
+    truncating_field: ClassVar = "max_question"  # the context is never cut, but divided into windows
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,10 +78,6 @@ class Extract(LogitsTask):
             )
         if self.max_answer < 1 or self.stride < 0:
             raise UserError("max_answer and stride: expected at least 1 and 0")
-
-    @property
-    def truncation_note(self) -> str:
-        return f"max_question {self.max_question}"  # the context is never cut, but divided into windows
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -17,7 +17,17 @@ from ernie.data.labeled.literal import OPENING
 from ernie.data.labeled.row import Row, as_list, as_value, is_empty, spelled
 from ernie.errors import UserError, about
 from ernie.formatting import plural
-from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded
+from tasks.downstream.base import (
+    Answer,
+    Example,
+    LabelScores,
+    TextTask,
+    answer_columns,
+    by_label,
+    finetune_task,
+    rounded,
+)
+from tasks.downstream.hooks import DerivesFromRows, ExportNotes, GivesAllLabels, ScoresByLabel
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.metrics import exact_sets, label_scores, set_macro_f1, set_micro_f1
 from tasks.downstream.multi_hot import (
@@ -38,7 +48,7 @@ _QUOTED_ITEM = re.compile(r"""[\[({]\s*[uUbB]?['"]""")
 
 @finetune_task("multilabel")
 @dataclass(frozen=True, kw_only=True)
-class MultiLabel(TextTask):
+class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, GivesAllLabels, ExportNotes):
     """Any number of `labels` for each row: those whose probability is at least `threshold`.
 
     The cell of a row is a list of labels, or text with `separator` between them; empty for none.  With `multi_hot` it
@@ -69,7 +79,7 @@ class MultiLabel(TextTask):
         self._check_columns()
 
     def _check_columns(self) -> None:
-        columns = self.answer_columns
+        columns = answer_columns(self)
         if not isinstance(self.label, str) and len({*columns}) < max(2, len(columns)):
             raise UserError("label: expected one column, or several different ones with a 0 or 1 each")
         if len(columns) > 1 and len(self.labels) not in (0, len(columns)):
@@ -78,8 +88,8 @@ class MultiLabel(TextTask):
             raise UserError("multi_hot: several columns have one 0 or 1 each; leave it out")
 
     def adapted_to(self, rows: Sequence[Row]) -> MultiLabel:
-        if len(self.answer_columns) > 1:
-            return replace(self, labels=self.labels or self.answer_columns, multi_hot=True)
+        if len(answer_columns(self)) > 1:
+            return replace(self, labels=self.labels or answer_columns(self), multi_hot=True)
         lists = self._lists(rows)
         task = self
         if self.multi_hot is None and are_multi_hot(lists, self.labels):
@@ -105,7 +115,7 @@ class MultiLabel(TextTask):
 
     def _items(self, row: Row) -> list[Any]:
         """Return the items of a row's cell: labels, or one 0 or 1 for each."""
-        (column,) = self.answer_columns
+        (column,) = answer_columns(self)
         cell = row.cell(column)
         if is_empty(cell):
             return []
@@ -138,14 +148,14 @@ class MultiLabel(TextTask):
 
     def _hot_values(self, row: Row) -> list[int]:
         """Return one 0 or 1 for each label; none if the row's only cell is empty."""
-        if len(self.answer_columns) == 1:
+        if len(answer_columns(self)) == 1:
             items = self._items(row)
             values = hot_values(items)
             if values is None:
                 found = shortened(items)
                 raise UserError(f"column '{self.label}': expected one 0 or 1 for each label, found {found}")
             return values
-        columns = [(column, row.cell(column)) for column in self.answer_columns]
+        columns = [(column, row.cell(column)) for column in answer_columns(self)]
         for column, cell in columns:
             if hot_values([cell]) is None:
                 found = "nothing" if is_empty(cell) else shortened(cell)

@@ -11,6 +11,7 @@ import numpy as np
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
+from tasks.downstream.hooks import ExportNotes, SplitRemarks
 from tasks.downstream.labels import label_in
 from tasks.downstream.metrics import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
 from tasks.downstream.multi_hot import hot_values
@@ -18,7 +19,7 @@ from tasks.downstream.multi_hot import hot_values
 
 @finetune_task("rank")
 @dataclass(frozen=True, kw_only=True)
-class Rank(TextTask):
+class Rank(TextTask, SplitRemarks, ExportNotes):
     """The relevance of each row's text to its query, from 0 to 1; pointwise.
 
     `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0 for

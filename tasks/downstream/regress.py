@@ -15,6 +15,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.formatting import plural
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task
+from tasks.downstream.hooks import DerivesFromRows, ExportNotes, SplitRemarks
 from tasks.downstream.labels import label_in
 from tasks.downstream.metrics import mean_squared_error, pearson, spearman
 
@@ -28,7 +29,7 @@ _LARGEST = 1e15  # its square, as in a squared error, is far from what float32 c
 
 @finetune_task("regress")
 @dataclass(frozen=True, kw_only=True)
-class Regress(TextTask):
+class Regress(TextTask, DerivesFromRows, SplitRemarks, ExportNotes):
     """A number for each row, trained with squared error.  With `limits`, answers are clipped between two numbers.
 
     The model predicts how many standard deviations a number is from the mean; `scale` is that mean and deviation, by

@@ -20,6 +20,7 @@ from ernie.model.published.task_head import foreign_head, published_task, read_t
 from ernie.registry import import_asked
 from ernie.terminal import one_line
 from tasks.downstream.base import FinetuneTask, finetune_tasks
+from tasks.downstream.hooks import CompletesSaved
 
 TRIALS_FOLDER = "trials"  # in the folder of a run, from its start
 _SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
@@ -96,9 +97,10 @@ def write_task(folder: Path, task: FinetuneTask, task_id: int) -> list[str]:
 
 
 def completed(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return a saved task with the fields that are newer than it (see `FinetuneTask.completed`)."""
+    """Return a saved task with the fields that are newer than it (see `CompletesSaved`)."""
     kind = saved.get("kind")
-    return finetune_tasks[kind].completed(saved) if isinstance(kind, str) and kind in finetune_tasks else saved
+    task = finetune_tasks[kind] if isinstance(kind, str) and kind in finetune_tasks else None
+    return task.completed(saved) if task is not None and issubclass(task, CompletesSaved) else saved
 
 
 def kind_of(folder: Path) -> str | None:

@@ -22,6 +22,14 @@ from ernie.data.labeled.row import Fault, Row, is_empty
 from ernie.errors import UserError
 from ernie.text.blank import is_blank
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.hooks import (
+    CompletesSaved,
+    DerivesFromRows,
+    EncoderConditions,
+    FilesInRows,
+    OwnBatches,
+    SplitRemarks,
+)
 
 if TYPE_CHECKING:
     from ernie.parallel.layout import ParallelConfig
@@ -37,7 +45,9 @@ _DIGITS = 6  # of the feature statistics, which would otherwise depend on the or
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoundTask(FinetuneTask):
+class SoundTask(
+    FinetuneTask, DerivesFromRows, SplitRemarks, FilesInRows, EncoderConditions, OwnBatches, CompletesSaved
+):
     """A kind whose rows have a sound in the column `audio`.
 
     Its cells hold the name of a file, a file's bytes as the `datasets` library keeps them, {bytes: ..., path: ...}, or

@@ -31,6 +31,15 @@ from ernie.text.spoken_form import SpokenLanguage, has_digits, is_unspoken, spok
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
 from tasks.downstream.base import MOST_COUNTED, Answer, Example, FinetuneTask, encode_start, finetune_task
+from tasks.downstream.changes import with_values_of
+from tasks.downstream.hooks import (
+    DerivesFromExamples,
+    EvaluationExamples,
+    HeadConditions,
+    PartialTraining,
+    SizedHead,
+    TrainingFiles,
+)
 from tasks.downstream.metrics import mcd
 from tasks.downstream.saved import HEAD_FILE, model_of, read_task
 from tasks.downstream.sound import SoundTask
@@ -51,7 +60,9 @@ _DIGITS = 4  # of the means over all rows, and of the samples in answers
 
 @finetune_task("synthesize")
 @dataclass(frozen=True, kw_only=True)
-class Synthesize(SoundTask):
+class Synthesize(
+    SoundTask, DerivesFromExamples, EvaluationExamples, TrainingFiles, PartialTraining, HeadConditions, SizedHead
+):
     """The text of the column `text`, spoken as in the sounds of the column `audio`.
 
     Words are transcribed with `dictionary`, a file in the format of the CMU dictionary; without one, and for words that
@@ -90,7 +101,7 @@ class Synthesize(SoundTask):
 
     face: ClassVar = "speak"
     known_metrics: ClassVar = {"mcd": mcd}
-    answer_field: ClassVar[str] = "audio"
+    answer_fields: ClassVar = ("audio",)
     files: ClassVar = ("dictionary",)
     head_fields: ClassVar = (*SoundTask.head_fields, "voice", "pace", "loudness")
     decoding_fields: ClassVar = ("text_normalization",)
@@ -163,8 +174,7 @@ class Synthesize(SoundTask):
 
     @property
     def learns_from(self) -> Mapping[str, Path]:
-        own = super().learns_from
-        return own if self.teacher is None else {**own, "teacher": model_of(self.teacher) / HEAD_FILE}
+        return {} if self.teacher is None else {"teacher": model_of(self.teacher) / HEAD_FILE}
 
     def check_encoder(self, ernie: ErnieModel, task_id: int, encoder: str) -> None:
         """Raise UserError if the encoder would give the teacher's voice other vectors than those it was trained on."""
@@ -216,7 +226,7 @@ class Synthesize(SoundTask):
                 "tokens at most; set it so"
             )
         derived, whose = ("mean", "deviation", "pace", "loudness", "learned"), f"the teacher, {self.teacher},"
-        task = replace(self, features=features).with_values_of(teacher, derived, whose)
+        task = with_values_of(replace(self, features=features), teacher, derived, whose)
         return task._with_dictionary_of(teacher, whose)
 
     def keeping_head_of(self, before: FinetuneTask, whose: str) -> Synthesize:
@@ -228,7 +238,7 @@ class Synthesize(SoundTask):
                 else "leave head: keep out, for a flow begins with its teacher's voice"
             )
             raise UserError(f"task.vocoder: is {self.vocoder}, and {whose} has learned with {before.vocoder}; {advice}")
-        return super().keeping_head_of(before, whose)._with_dictionary_of(before, whose)
+        return with_values_of(self, before, self.head_fields, whose)._with_dictionary_of(before, whose)
 
     def _with_dictionary_of(self, before: Synthesize, whose: str) -> Synthesize:
         words = [read_dictionary(file) if file else {} for file in (self.dictionary, before.dictionary)]

@@ -27,6 +27,7 @@ from tasks.downstream.base import (
     rounded,
     softmax,
 )
+from tasks.downstream.hooks import DerivesFromRows, EvaluationExamples, ExportNotes, ScoresByLabel
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, is_number
 from tasks.downstream.metrics import (
     entity_f1,
@@ -80,7 +81,7 @@ class Words:
 
 @finetune_task("tag")
 @dataclass(frozen=True, kw_only=True)
-class Tag(LogitsTask):
+class Tag(LogitsTask, DerivesFromRows, EvaluationExamples, ScoresByLabel, ExportNotes):
     """A tag for each word of a row, predicted at the word's first token.
 
     `tokens` names a column with a list of words (or characters), or with text, which is split as the training rows were
@@ -108,7 +109,7 @@ class Tag(LogitsTask):
     }
     default_metrics: ClassVar = 3
     per_token: ClassVar = True
-    answer_field: ClassVar = "tags"
+    answer_fields: ClassVar = ("tags",)
     labels_belong_to: ClassVar = "word"
     head_fields: ClassVar = ("labels", "splitting", "attached")
 

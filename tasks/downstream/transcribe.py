@@ -34,7 +34,17 @@ from ernie.renames import formerly
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import Answer, Example, Metric, encode_start, finetune_task, rounded
+from tasks.downstream.base import (
+    Answer,
+    Example,
+    Metric,
+    check_max_len,
+    encode_start,
+    finetune_task,
+    rounded,
+)
+from tasks.downstream.changes import with_decoding
+from tasks.downstream.hooks import DecodingConditions, EvaluationExamples, MetricSettings, OwnPositions, SizedHead
 from tasks.downstream.metrics import cer, wer
 from tasks.downstream.sound import SoundTask
 
@@ -58,7 +68,9 @@ class ScoringConfig:
 
 @finetune_task("transcribe")
 @dataclass(frozen=True, kw_only=True)
-class Transcribe(SoundTask, RankedDecoding):
+class Transcribe(
+    SoundTask, RankedDecoding, EvaluationExamples, OwnPositions, SizedHead, DecodingConditions, MetricSettings
+):
     """The transcript, in the column `label`, of the audio in the column `audio`.
 
     The encoder reads at most `max_len` vectors, one per four feature frames.  `augment` configures the augmentation of
@@ -148,7 +160,7 @@ class Transcribe(SoundTask, RankedDecoding):
     def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> Transcribe:
         if given.get("beam") == 1 and "language_model" not in given:
             given = {"hot_words": None, "n_best": 1, **given, "language_model": None}  # which rank several hypotheses
-        changed = super().decoding_with(given, tokenizer)
+        changed = with_decoding(self, given, tokenizer)
         if changed.beam == 1 and given.keys() & {"alpha", "beta"}:
             raise UserError("alpha and beta rank hypotheses; keep several, such as beam: 16")
         if changed.language_model is None and "alpha" in given:
@@ -178,9 +190,9 @@ class Transcribe(SoundTask, RankedDecoding):
         """The number of preceding tokens that the decoder sees: `history` for segments, None for all."""
         return self.history if self.decoder == "attention" else None
 
-    def check_fits(self, positions: int, encoder: str) -> None:
+    def check_positions(self, positions: int, encoder: str) -> None:
         if self.period is None:
-            super().check_fits(positions, encoder)
+            check_max_len(self, positions, encoder)
         elif self.period > positions:
             raise UserError(
                 f"task.chunk_size: chunks of {self.chunk_size} vectors and {self.left_chunks} before them take "
@@ -271,7 +283,7 @@ class Transcribe(SoundTask, RankedDecoding):
         return "" if is_blank(text) else text
 
     def metric(self, name: str) -> Metric:
-        measure: Callable[..., float] = super().metric(name)
+        measure: Callable[..., float] = self.known_metrics[name]
         return partial(measure, case=self.scoring.case, punctuation=self.scoring.punctuation)
 
     def prediction(self, answer: Answer) -> str:

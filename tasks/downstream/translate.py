@@ -24,8 +24,19 @@ from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import MOST_COUNTED, Answer, Example, FinetuneTask, Metric, encode_start, finetune_task
+from tasks.downstream.base import (
+    MOST_COUNTED,
+    Answer,
+    Example,
+    FinetuneTask,
+    Metric,
+    answer_columns,
+    encode_start,
+    finetune_task,
+)
 from tasks.downstream.bleu import BleuTokenizer, bleu, chrf, require_tokenizer, signature
+from tasks.downstream.changes import with_decoding
+from tasks.downstream.hooks import DecodingConditions, MetricSettings, OwnBatches, SizedHead, SplitRemarks
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -40,7 +51,7 @@ if TYPE_CHECKING:
 
 @finetune_task("translate")
 @dataclass(frozen=True, kw_only=True)
-class Translate(FinetuneTask):
+class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingConditions, MetricSettings):
     """The text of the column `text`, translated into the language of the column `label`.
 
     Without `wait_k` whole sentences are read; a number stays that many tokens behind the source; of several, one is
@@ -69,6 +80,7 @@ class Translate(FinetuneTask):
     face: ClassVar = "translate"
     known_metrics: ClassVar = {"bleu": bleu, "chrf": chrf}
     default_metrics: ClassVar = 2
+    answer_fields: ClassVar = ("label", "references")
     head_fields: ClassVar = ("layers",)
     decoding_fields: ClassVar = ("wait_k", "catch_up", "beam", "bleu_tokenizer")
     column_fields: ClassVar = ("text", "label", "references")
@@ -97,7 +109,7 @@ class Translate(FinetuneTask):
         if given.get("wait_k") is not None and self.paths == (None,):
             task = replace(self, wait_k=given["wait_k"], encoder="prefixes")  # as it was trained: in both directions
         require_tokenizer(given.get("bleu_tokenizer", "auto"))
-        return super(Translate, task).decoding_with(given, tokenizer)
+        return with_decoding(task, given, tokenizer)
 
     @property
     def paths(self) -> tuple[int | None, ...]:
@@ -157,13 +169,9 @@ class Translate(FinetuneTask):
                     f"{unknown:,}: it was made for another language; train a tokenizer, and an encoder, on text of both"
                 )
 
-    @property
-    def answer_columns(self) -> tuple[str, ...]:
-        return (self.label, *self.references)
-
     def target(self, row: Row) -> str | tuple[str, ...]:
         """Return the reference translation of a row, or all of them if it has several."""
-        texts = [text for column in self.answer_columns for text in _texts(row, column)]
+        texts = [text for column in answer_columns(self) for text in _texts(row, column)]
         if not texts:
             raise UserError(f"column '{self.label}': the translation is empty")
         return tuple(texts) if len(texts) > 1 else texts[0]
@@ -175,7 +183,7 @@ class Translate(FinetuneTask):
         return texts[0]
 
     def metric(self, name: str) -> Metric:
-        return partial(bleu, tokenizer=self.bleu_tokenizer) if name == "bleu" else super().metric(name)
+        return partial(bleu, tokenizer=self.bleu_tokenizer) if name == "bleu" else self.known_metrics[name]
 
     def signatures(self, rows: Sequence[Row]) -> dict[str, str]:
         targets = [self.target(row) for row in rows]

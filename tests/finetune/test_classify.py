@@ -24,6 +24,7 @@ from finetune.train.loop import best_of, finetune, planned_steps, unlearned
 from finetune.train.trial_checkpoint import Evaluation
 from inference.task_model import TaskModel
 from tasks.downstream.classify import Classify
+from tasks.downstream.scoring import score_answers
 from tasks.downstream.transcribe import Transcribe
 
 TOKENIZER = vocabulary("good fine bad poor it was very the film")
@@ -89,7 +90,7 @@ def test_finetune_returns_the_model_of_the_best_evaluation() -> None:
     degrading = TrainConfig(epochs=8, batch=12, lr=LRScheduleConfig(peak=3e-2, decay="constant", warmup=0))
     dev = split("dev", 60, 1)
     model, evaluations = finetune(encoder(), TASK, split("train", 60, 0), dev, degrading)
-    scores = TASK.scores(dev.rows, model.answers(dev.examples))
+    scores = score_answers(TASK, dev.rows, model.answers(dev.examples))
     assert scores == evaluations[best_of(TASK, evaluations)].scores
 
 

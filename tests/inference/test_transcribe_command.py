@@ -44,6 +44,7 @@ from inference.recognizer import SpeechRecognizer, SpeechRecognizerState
 from inference.task_model import TaskModel
 from tasks.downstream import sound
 from tasks.downstream.metrics import wer
+from tasks.downstream.scoring import score_answers
 
 soundfile = pytest.importorskip("soundfile")
 pytest.importorskip("jiwer")
@@ -531,17 +532,17 @@ def test_silent_rows_with_an_empty_transcript_count_as_what_is_written_there() -
     words = sum(len(text.split()) for text in said)
     for last, errors in (("", 0), ("blue red", 2)):
         answers = [{"transcript": text} for text in (*said, last)]
-        assert task.scores(split.rows, answers)["wer"] == pytest.approx(errors / words)
-    assert task.scores(split.rows, [{"transcript": ""}] * 4) == {"wer": 1, "cer": 1}
+        assert score_answers(task, split.rows, answers)["wer"] == pytest.approx(errors / words)
+    assert score_answers(task, split.rows, [{"transcript": ""}] * 4) == {"wer": 1, "cer": 1}
 
 
 def test_rates_can_ignore_punctuation_and_count_case() -> None:
     task, row = TOYS["transcribe"].task, Row({"text": "Well, 'so'"})
-    assert task.scores([row], [{"transcript": "well so"}])["wer"] == pytest.approx(2 / 3)
+    assert score_answers(task, [row], [{"transcript": "well so"}])["wer"] == pytest.approx(2 / 3)
     changed = task.decoding_with({"scoring": replace(task.scoring, punctuation=False)}, TOKENIZER)
-    assert changed.scores([row], [{"transcript": "well so"}])["wer"] == 0
+    assert score_answers(changed, [row], [{"transcript": "well so"}])["wer"] == 0
     changed = replace(task, scoring=replace(task.scoring, punctuation=False, case=True))
-    assert changed.scores([row], [{"transcript": "well so"}])["wer"] == pytest.approx(1 / 2)
+    assert score_answers(changed, [row], [{"transcript": "well so"}])["wer"] == pytest.approx(1 / 2)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -744,19 +745,19 @@ def test_a_language_model_without_a_beam_is_refused() -> None:
 def test_in_chunks_only_the_attention_context_must_fit_the_encoders_positions() -> None:
     whole = replace(TOYS["transcribe"].task, max_len=400, features=FeatureConfig())
     with pytest.raises(UserError, match=r"^task\.max_len: 400 tokens, but mine has 80 positions$"):
-        whole.check_fits(80, "mine")
+        whole.check_positions(80, "mine")
     chunks = replace(whole, encoder="chunks", chunk_size=8, left_chunks=4)
-    chunks.check_fits(80, "mine")
+    chunks.check_positions(80, "mine")
     with pytest.raises(
         UserError, match=r"^task\.chunk_size: chunks of 8 vectors and 4 before them take 80 positions, .* 79$"
     ):
-        chunks.check_fits(79, "mine")
+        chunks.check_positions(79, "mine")
     with pytest.raises(UserError, match=r"^task\.history: 41 tokens take 82 positions, .* mine has 80$"):
-        replace(chunks, decoder="attention", history=41).check_fits(80, "mine")
+        replace(chunks, decoder="attention", history=41).check_positions(80, "mine")
     for task in (whole, chunks):  # as many tokens as vectors, and the start token
-        replace(task, decoder="global", max_len=79).check_fits(80, "mine")
+        replace(task, decoder="global", max_len=79).check_positions(80, "mine")
         with pytest.raises(UserError, match=r"^task\.max_len: with decoder: global .* at most 79 are possible$"):
-            replace(task, decoder="global", max_len=80).check_fits(80, "mine")
+            replace(task, decoder="global", max_len=80).check_positions(80, "mine")
 
 
 @pytest.mark.parametrize("decoder", ["ctc", pytest.param("attention", marks=SLOW)])

@@ -66,7 +66,7 @@ class Toy:
     @property
     def answer_column(self) -> str:
         """The column with the correct answer."""
-        return getattr(self.task, self.task.answer_field)
+        return getattr(self.task, self.task.answer_fields[0])
 
     def rows(self, count: int, seed: int = 0) -> list[Row]:
         rng = np.random.default_rng(seed)

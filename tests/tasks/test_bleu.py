@@ -13,6 +13,7 @@ from support.toys import TOKENIZER
 from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError
 from tasks.downstream.bleu import bleu, chrf, signature, tokenizer_for
+from tasks.downstream.scoring import score_answers
 from tasks.downstream.translate import Translate
 
 # A sentence of each script, and the tokenizer that counts its words, or its characters where it has no spaces.
@@ -113,8 +114,8 @@ class TestReferencesOfRows:
         row = Row({"source": "x", "target": "a cat", "other": "one cat", "third": None})
         assert task.target(row) == ("a cat", "one cat")
         assert (
-            task.scores([row], [{"translation": "one cat"}])["bleu"]
-            == task.scores([row], [{"translation": "a cat"}])["bleu"]
+            score_answers(task, [row], [{"translation": "one cat"}])["bleu"]
+            == score_answers(task, [row], [{"translation": "a cat"}])["bleu"]
         )
 
     def test_a_cell_may_hold_a_list_of_references(self) -> None:

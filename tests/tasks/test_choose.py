@@ -10,6 +10,7 @@ from ernie.data.batch import pack
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.choose import Choose
+from tasks.downstream.scoring import score_answers
 
 TOKENIZER = vocabulary("what is it ? a cat dog house the #idiom# sat on mat")
 CELLS = {"text": "the cat sat", "choices": ["house", "cat", "dog"]}
@@ -35,7 +36,7 @@ def decoded_samples(task: Choose, **cells: object) -> list[str]:
 def test_a_label_may_be_the_choices_number_letter_or_text(task: Choose, label: object) -> None:
     row = Row(CELLS | {"label": label})
     assert task.target(row) == 1
-    assert task.scores([row], [{"choice": 1 + task.first}]) == {"accuracy": 1}
+    assert score_answers(task, [row], [{"choice": 1 + task.first}]) == {"accuracy": 1}
 
 
 @pytest.mark.parametrize(("first", "label"), [(0, 3), (0, -1), (1, 0), (0, "D"), (0, "owl"), (0, "²"), (0, "1.0")])

@@ -15,8 +15,13 @@ from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
 from finetune.prepare import prepare
-from tasks.downstream.base import Answer, Example
+from tasks.downstream.base import (
+    Answer,
+    Example,
+    truncation_note,
+)
 from tasks.downstream.extract import Extract
+from tasks.downstream.scoring import score_answers
 from tasks.downstream.windows import has_most_context, window_starts
 
 ENGLISH = [
@@ -114,7 +119,7 @@ class TestWindows:
     def test_a_long_question_is_truncated_and_counted(self) -> None:
         asked = row("Paris is the capital") | {"question": "where was it what is"}
         example = TASK.example(Row(asked), TOKENIZER)
-        assert (example.cut, TASK.truncation_note) == (2, "max_question 3")
+        assert (example.cut, truncation_note(TASK)) == (2, "max_question 3")
         assert example.notes[1][0].begins == 3 + 2
 
     @pytest.mark.parametrize(
@@ -180,7 +185,7 @@ class TestTargets:
     def test_the_first_answer_is_the_target_and_all_count_as_correct(self) -> None:
         asked = row("Paris of France", ("France", 9), ("Paris of France", 0))
         assert decode_targets(TASK, TASK.training_example(asked, TOKENIZER))["answer"] == "France"
-        assert TASK.scores([asked], [{"answer": "paris of france"}]) == {"squad_f1": 1, "squad_exact": 1}
+        assert score_answers(TASK, [asked], [{"answer": "paris of france"}]) == {"squad_f1": 1, "squad_exact": 1}
 
     @pytest.mark.parametrize("off", [-3, -2, -1, 1, 2, 3])
     def test_an_answer_slightly_off_its_offset_is_found_and_counted(self, off: int) -> None:

@@ -16,7 +16,12 @@ from support.helpers import vocabulary
 from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
-from tasks.downstream.base import Example, FinetuneTask, encode_start
+from tasks.downstream.base import (
+    Example,
+    FinetuneTask,
+    encode_start,
+    is_labeled,
+)
 from tasks.downstream.choose import Choose
 from tasks.downstream.classify import Classify
 from tasks.downstream.labels import check_labels, collected, index_of
@@ -99,8 +104,6 @@ class TestClassify:
         task = Classify(labels=("a", "b", "c")).with_all_labels()
         answer = task.answer(NOTHING, [np.log(np.float32([1, 5, 2]))])
         assert answer["all_labels"] == {label: pytest.approx(n / 8) for label, n in (("a", 1), ("b", 5), ("c", 2))}
-        with pytest.raises(UserError, match="kind regress gives no probability of each label"):
-            Regress().with_all_labels()
 
     def test_labels_are_scored_one_by_one(self) -> None:
         task = Classify(labels=("a", "b", "c"))
@@ -388,8 +391,8 @@ class TestColumnsOfLabels:
         assert [task.target(row).tolist() for row in given] == [[1, 0], [0, 1]]
         named = MultiLabel(label=("toxic", "obscene"), labels=("t", "o")).adapted_to(given)
         assert (named.labels, named.target(given[0]).tolist()) == (("t", "o"), [1, 0])
-        assert self.task.is_labeled(given)
-        assert not self.task.is_labeled([Row({"text": "a"}), Row({"toxic": "", "obscene": None})])
+        assert is_labeled(self.task, given)
+        assert not is_labeled(self.task, [Row({"text": "a"}), Row({"toxic": "", "obscene": None})])
 
     @pytest.mark.parametrize(("cell", "found"), [(None, "nothing"), ("-1", "'-1'"), (0.3, "0.3"), ("yes", "'yes'")])
     def test_other_cells_are_refused_with_their_column(self, cell: Any, found: str) -> None:
@@ -440,10 +443,10 @@ def test_labels_in_a_list_may_be_text_numbers_or_booleans_only() -> None:
 
 def test_rows_with_an_empty_label_column_are_not_labeled() -> None:
     for empty in ("", " ", None, float("nan")):
-        assert not Classify().is_labeled(rows(empty, empty))
-        assert Classify().is_labeled(rows(empty, "a"))
-        assert Regress().is_labeled(rows(empty, 0.0))
-        assert not MultiLabel().is_labeled(rows(empty, empty))
+        assert not is_labeled(Classify(), rows(empty, empty))
+        assert is_labeled(Classify(), rows(empty, "a"))
+        assert is_labeled(Regress(), rows(empty, 0.0))
+        assert not is_labeled(MultiLabel(), rows(empty, empty))
 
 
 def test_of_a_very_long_text_of_which_the_beginning_is_used_only_that_is_tokenized() -> None:

@@ -21,6 +21,7 @@ from ernie.data.labeled.row import Row, RowOptions
 from ernie.data.raw import Place
 from ernie.errors import UserError
 from finetune.prepare import prepare
+from tasks.downstream.changes import keeping_head_of
 from tasks.downstream.saved import read_task, write_task
 from tasks.downstream.sound import SoundTask
 
@@ -247,10 +248,10 @@ def test_models_that_were_saved_before_keep_their_features(tmp_path: Path) -> No
     assert before.features == replace(task.features, normalize_seconds=0.0, remove_dc_offset=False)
     assert before.adapted_to(TOYS["transcribe"].rows(3)) == before  # it needs no statistics
     # A run that goes on from it with the same settings takes them from there.
-    assert replace(task, max_len=99).keeping_head_of(before, "the head").features == before.features
+    assert keeping_head_of(replace(task, max_len=99), before, "the head").features == before.features
     own = replace(task, features=replace(task.features, bins=30))
     with pytest.raises(UserError, match=r"^task\.features\.bins: is 30, and the head has learned with 20"):
-        own.keeping_head_of(before, "the head")
+        keeping_head_of(own, before, "the head")
 
 
 def test_saved_configurations_keep_their_features_too(tmp_path: Path) -> None:

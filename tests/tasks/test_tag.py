@@ -17,6 +17,7 @@ from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
 from tasks.downstream.base import Example
+from tasks.downstream.scoring import score_answers
 from tasks.downstream.tag import Tag, as_bio, entities, joined
 from tasks.downstream.words import split_words
 
@@ -117,7 +118,7 @@ class TestLabels:
         task = Tag(entities=False).adapted_to([Row({"token": ["a", "b"], "tag": ["NN", "VB"]})])
         assert task.labels == ("NN", "VB")
         assert task.scored_by == ("accuracy",)
-        assert task.scores([Row({"tag": ["NN", "VB"]})], [{"tags": ["NN", "NN"]}]) == {"accuracy": 0.5}
+        assert score_answers(task, [Row({"tag": ["NN", "VB"]})], [{"tags": ["NN", "NN"]}]) == {"accuracy": 0.5}
 
     def test_tags_in_another_format_are_reported(self) -> None:
         rows = [Row({"token": ["a"], "tag": [tag]}, Place("train.txt", i)) for i, tag in enumerate(["O", "x", "B-A"])]

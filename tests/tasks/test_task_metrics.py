@@ -43,6 +43,7 @@ from tasks.downstream.metrics import (
     tag_scores,
     wer,
 )
+from tasks.downstream.scoring import score_answers
 from tasks.downstream.tag import Tag
 
 RIGHT, GIVEN = [1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0, 0, 0]
@@ -178,7 +179,7 @@ class TestEntities:
         bio = "B-PER I-PER O B-LOC B-LOC I-LOC B-PER".split()
         iob1 = "I-PER I-PER O I-LOC B-LOC I-LOC I-PER".split()
         answer = {"tags": "B-PER O O B-LOC B-LOC I-LOC B-PER".split()}
-        scores = [task.scores([Row({"tag": tags})], [answer]) for tags in (bio, iob1)]
+        scores = [score_answers(task, [Row({"tag": tags})], [answer]) for tags in (bio, iob1)]
         assert scores[0] == scores[1]
         assert scores[0]["f1"] == pytest.approx(3 / 4)  # the first person is truncated, the other three are right
 
