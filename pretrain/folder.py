@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,22 +10,33 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ernie.atomic import PARTIAL, check_within, make_folder, put_text
-from ernie.config import differences, dump, to_dict
+from ernie.atomic import PARTIAL
 from ernie.config import read as read_tree
+from ernie.config import to_dict
 from ernie.data.shards import Corpus
 from ernie.errors import UserError, check_exists, nearest
 from ernie.json_file import read_json
 from ernie.registry import plugin_sources
 from ernie.renames import key_path, renamed
 from ernie.train.checkpoint import Checkpoints
-from ernie.train.lock import LOCK, run_lock
 from ernie.train.origin import origin
+from ernie.train.run_folder import (
+    CARD,
+    CHECKPOINTS,
+    CONFIG,
+    LOCK,
+    MODEL,
+    ORIGIN,
+    another_configuration,
+    changed_keys,
+    locked_folder,
+    write_config,
+    write_origin,
+)
 from pretrain.config import PretrainConfig, load_saved
 from pretrain.feeds import label_files, training_split
 from pretrain.schedule import Schedule
 
-CONFIG, ORIGIN, CHECKPOINTS, MODEL, CARD = "config.yaml", "origin.json", "checkpoints", "model", "README.md"
 _ORIGIN_KEYS = {
     "corpus": (str,),
     "command": (list,),
@@ -57,10 +67,7 @@ def open_run(
             f"is the folder of a run, but damaged: it has no {ORIGIN}" if damaged else "is not empty and holds no run"
         )
         raise UserError(f"{folder}: {what}; choose another --output")
-    make_folder(folder)
-    for name in (CHECKPOINTS, MODEL):
-        check_within(folder, folder / name)
-    with run_lock(folder):
+    with locked_folder(folder, (CHECKPOINTS, MODEL)):
         _prepare(config, corpus, folder, may_change, layout)
         yield
 
@@ -96,8 +103,8 @@ def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: S
         "layout": layout,
     }
     # The origin first: it marks the folder as that of a run, whenever this process is killed.
-    put_text(folder / ORIGIN, json.dumps({**record, **origin(), "resumed": []}, indent=2) + "\n")
-    put_text(folder / CONFIG, dump(config))
+    write_origin(folder, {**record, **origin(), "resumed": []})
+    write_config(folder, config)
 
 
 def _keys(tree: Any, path: str = "") -> Iterator[str]:
@@ -122,9 +129,9 @@ def record_resume(config: PretrainConfig, corpus: Corpus, folder: Path, layout: 
     files = record.get("files", {})
     record |= _training_data(config, corpus)
     record["files"] |= files  # including those of tasks that were dropped
-    put_text(folder / CONFIG, dump(config))
+    write_config(folder, config)
     record["resumed"] = [*record.get("resumed", []), {**origin(), "changed": changed, "layout": layout}]
-    put_text(folder / ORIGIN, json.dumps(record, indent=2) + "\n")
+    write_origin(folder, record)
     return aside
 
 
@@ -263,11 +270,7 @@ def _counts(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
 
 def _changed_keys(config: PretrainConfig, folder: Path, may_change: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """Return the keys that differ from the configuration of a run, each with its old and new value."""
-    return {
-        key: values
-        for key, values in differences(to_dict(read_config(folder)), to_dict(config)).items()
-        if not any(key == free or key.startswith(f"{free}.") for free in (*_FREE, *may_change))
-    }
+    return changed_keys(read_config(folder), config, (*_FREE, *may_change))
 
 
 def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str] | None = ()) -> None:
@@ -279,10 +282,9 @@ def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change:
     offered = may_change is not None
     may_change = may_change or ()
     if changed := _changed_keys(config, folder, may_change):
-        lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
         flags = " ".join(f"--allow-change {key}" for key in changed if key not in _NEVER)
         raise UserError(
-            f"{folder}: holds a run of another configuration:\n{lines}\nChoose another --output"
+            f"{another_configuration(folder, changed)}Choose another --output"
             + (f", or name the keys that may differ: {flags}" if offered and flags else "")
         )
     if _PLUGINS not in may_change and (others := _changed_plugins(config, read_origin(folder))):

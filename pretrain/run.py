@@ -32,10 +32,10 @@ from ernie.train.checkpoint import (
 )
 from ernie.train.log import Log
 from ernie.train.loss_scale import LossScale
+from ernie.train.run_folder import CHECKPOINTS, MODEL
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from pretrain.config import PretrainConfig
 from pretrain.feeds import open_streams
-from pretrain.folder import CHECKPOINTS, MODEL
 from pretrain.model import MultiTaskModel, build_model
 from pretrain.planner.score import Meter
 from pretrain.probe import Probe

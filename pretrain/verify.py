@@ -12,6 +12,7 @@ from ernie.data.stream import Stream
 from ernie.errors import UserError
 from ernie.formatting import plural
 from ernie.train.checkpoint import Checkpoints, check
+from ernie.train.run_folder import CHECKPOINTS, CONFIG
 from pretrain import folder as run_folder
 from pretrain.feeds import open_streams
 from pretrain.history import read_checked
@@ -68,8 +69,7 @@ def verify(folder: Path, quiet: bool = False, corpus_folder: Path | None = None)
     schedule = Schedule(config.schedule, config.train.micro_batches)
     if end > len(schedule):
         certificate.differences.append(
-            f"step {len(schedule):,}: the schedule in {run_folder.CONFIG} ends here, but the run has come to step "
-            f"{end:,}"
+            f"step {len(schedule):,}: the schedule in {CONFIG} ends here, but the run has come to step {end:,}"
         )
     feed, streams = open_streams(config, corpus)
     consumed = {name: _ConsumedSamples() for name in streams}
@@ -140,7 +140,7 @@ class _ConsumedSamples:
 
 def _saved_positions(certificate: Certificate, folder: Path) -> dict[int, dict]:
     """Return the stream positions in each checkpoint that matches its checksums; others are differences."""
-    checkpoints = Checkpoints(folder / run_folder.CHECKPOINTS)
+    checkpoints = Checkpoints(folder / CHECKPOINTS)
     positions = {}
     for step in checkpoints.steps():
         try:

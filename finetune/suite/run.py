@@ -13,9 +13,10 @@ from ernie.data.labeled.read import is_there, read_rows
 from ernie.errors import UserError, nearest
 from ernie.json_file import read_json
 from ernie.kernels.precision import precision
+from ernie.train.run_folder import CONFIG
 from finetune.config import DataConfig, FinetuneConfig, load
 from finetune.prepare import NEEDED, read_splits
-from finetune.train.folder import CONFIG_FILE, encoder_fingerprint, inputs_of, read_inputs
+from finetune.train.folder import encoder_fingerprint, inputs_of, read_inputs
 from finetune.train.run import run
 from finetune.train.trial import SCORES_FILE
 from finetune.train.warm_start import read_encoder
@@ -165,7 +166,7 @@ def _why_missing(data: DataConfig, split: str) -> str:
 
 def _finished_scores(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, Any] | None:
     """Return the scores of a complete run with exactly this encoder, these rows and this configuration, or None."""
-    config_file, file = folder / CONFIG_FILE, folder / SCORES_FILE
+    config_file, file = folder / CONFIG, folder / SCORES_FILE
     if not file.is_file() or not config_file.is_file():
         return None
     try:

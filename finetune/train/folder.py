@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ernie.atomic import check_within, inner_folder, make_folder, partial_folder, put, put_text
-from ernie.config import differences, dump, from_dict, read, to_dict
+from ernie.atomic import inner_folder, make_folder, partial_folder, put
+from ernie.config import differences, from_dict, read, to_dict
 from ernie.data.labeled.read import Split, read_rows
 from ernie.data.labeled.row import Row, RowOptions
 from ernie.errors import UserError, about, check_exists
@@ -29,21 +29,28 @@ from ernie.registry import plugin_sources
 from ernie.renames import key_path, renamed
 from ernie.sha256 import file_sha256
 from ernie.train.checkpoint import Checkpoints
-from ernie.train.lock import run_lock
 from ernie.train.origin import origin
+from ernie.train.run_folder import (
+    CHECKPOINTS,
+    CONFIG,
+    MODEL,
+    ORIGIN,
+    another_configuration,
+    changed_keys,
+    locked_folder,
+    write_config,
+    write_origin,
+)
 from finetune.config import FinetuneConfig, decoding_overrides, load
 from finetune.prepare import Prepared
 from finetune.train.trial import SCORES_FILE
-from finetune.train.trial_checkpoint import FOLDER as CHECKPOINTS
 from finetune.train.warm_start import kept_head
-from inference.precision import CONFIG_FILE
 from inference.rows import usable_rows
 from inference.task_model import TaskModel
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.hooks import FilesInRows, TrainingFiles
 from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model
 
-ORIGIN_FILE, MODEL_FOLDER = "origin.json", "model"
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
 _WAYS_OUT = "Choose another --output, or delete the folder to start over."
 # Keys that do not affect a single fine-tuning: finished trials remain valid when they change.
@@ -67,11 +74,9 @@ def claim_folder(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path
         identity = _saved_identity(folder)
     check_folder(folder)
     inner_folder(make_folder(folder), TRIALS_FOLDER)
-    check_within(folder, folder / MODEL_FOLDER)
-    with run_lock(folder):
-        put_text(folder / CONFIG_FILE, dump(config))
-        record = {"inputs": inputs, "identity": identity, **origin()}
-        put_text(folder / ORIGIN_FILE, json.dumps(record, indent=2) + "\n")
+    with locked_folder(folder, (MODEL,)):
+        write_config(folder, config)
+        write_origin(folder, {"inputs": inputs, "identity": identity, **origin()})
         yield identity
 
 
@@ -94,19 +99,13 @@ def _saved_identity(folder: Path) -> str:
     It is the one that the run began with, whatever keys were renamed or added since.  A run from before it was recorded
     has that of the configuration as it was written.
     """
-    record = read_json(folder / ORIGIN_FILE, {"inputs": {str: str}, "identity?": str}, "Choose another --output.")
-    return record.get("identity") or _identity(read(folder / CONFIG_FILE).plain(), record["inputs"])
+    record = read_json(folder / ORIGIN, {"inputs": {str: str}, "identity?": str}, "Choose another --output.")
+    return record.get("identity") or _identity(read(folder / CONFIG).plain(), record["inputs"])
 
 
 def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:
-    changed = {
-        key: values
-        for key, values in differences(to_dict(load(folder / CONFIG_FILE, saved=True)), to_dict(config)).items()
-        if not any(key == unrelated or key.startswith(f"{unrelated}.") for unrelated in _UNRELATED_KEYS)
-    }
-    if changed:
-        lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
-        raise UserError(f"{folder}: holds a run of another configuration:\n{lines}\n{_WAYS_OUT}")
+    if changed := changed_keys(load(folder / CONFIG, saved=True), config, _UNRELATED_KEYS):
+        raise UserError(another_configuration(folder, changed) + _WAYS_OUT)
     changed_inputs = differences(read_inputs(folder), dict(inputs))
     if changed_inputs:
         raise UserError(
@@ -120,11 +119,11 @@ def read_inputs(folder: Path) -> dict[str, str]:
 
     Raises UserError when they cannot be read.
     """
-    inputs = read_json(folder / ORIGIN_FILE, {"inputs": {str: str}}, "Choose another --output.")["inputs"]
+    inputs = read_json(folder / ORIGIN, {"inputs": {str: str}}, "Choose another --output.")["inputs"]
     fields = {name.removeprefix("task."): digest for name, digest in inputs.items() if name.startswith("task.")}
     if not fields:
         return inputs
-    kind = type(load(folder / CONFIG_FILE, saved=True).task)
+    kind = type(load(folder / CONFIG, saved=True).task)
     renames = renamed(kind, from_dict(fields), exact=True)[1]
     names = {f"task.{key_path(rename.path)}": f"task.{key_path(rename.new)}" for rename in renames}
     return {names.get(name, name): digest for name, digest in inputs.items()}
@@ -176,7 +175,7 @@ def _encode_cell(cell: object) -> str:
 
 def keep_model(model: TaskModel, trial: str, folder: Path) -> None:
     """Save the model of a trial as the run's model, atomically."""
-    place = folder / MODEL_FOLDER
+    place = folder / MODEL
     partial = partial_folder(place)
     model.save(partial)
     (partial / _TRIAL_FILE).write_text(f"{trial}\n", encoding="utf-8")
@@ -186,7 +185,7 @@ def keep_model(model: TaskModel, trial: str, folder: Path) -> None:
 
 def kept_trial(folder: Path) -> str:
     """Return the name of the trial whose model the folder keeps, "" if it keeps none."""
-    file = folder / MODEL_FOLDER / _TRIAL_FILE
+    file = folder / MODEL / _TRIAL_FILE
     return read_limited(file).decode(errors="replace").strip() if file.is_file() else ""
 
 
@@ -203,10 +202,10 @@ def read_run(folder: Path) -> FinetuneConfig:
     """Return the configuration of a finished run.  Raises UserError when the folder is not one."""
     check_exists(folder)
     check_finished(folder)
-    if not (folder / CONFIG_FILE).is_file() or not (folder / MODEL_FOLDER / TASK_FILE).is_file():
+    if not (folder / CONFIG).is_file() or not (folder / MODEL / TASK_FILE).is_file():
         hint = "; --input gives a model without a run its rows" if find_model(folder) else ""
         raise UserError(f"{folder}: is not the folder of a finished fine-tuning run{hint}")
-    return replace(load(folder / CONFIG_FILE, saved=True), output=folder)
+    return replace(load(folder / CONFIG, saved=True), output=folder)
 
 
 def split_rows(config: FinetuneConfig, split: str, validate: Callable[[Row], object] | None = None) -> Iterator[Row]:
@@ -225,7 +224,7 @@ def rows_to_score(folder: Path, split: str, files: Sequence[str]) -> tuple[tuple
 
     Files are read as the split is; those for a model without a run, such as a converted one, as their names say.
     """
-    if files and not (folder / CONFIG_FILE).is_file() and find_model(folder) == folder:
+    if files and not (folder / CONFIG).is_file() and find_model(folder) == folder:
         return tuple(files), RowOptions()
     data = read_run(folder).data
     with about("--split"):

@@ -31,6 +31,7 @@ from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.parallel.mesh import Mesh
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
+from ernie.train.run_folder import CHECKPOINTS
 from ernie.train.trainer import StepReport
 from finetune.config import FinetuneConfig, TrainConfig
 from finetune.prepare import Prepared, describe, prepare_all
@@ -40,7 +41,6 @@ from finetune.report.latency import measure_latency, write_latency
 from finetune.train.folder import claim_folder, encoder_fingerprint, inputs_of, keep_model, kept_trial
 from finetune.train.loop import best_of, finetune, planned_steps, unlearned
 from finetune.train.trial import SCORES_FILE, Result, Trial, best_trial, check_alike, trial_name
-from finetune.train.trial_checkpoint import FOLDER as CHECKPOINTS
 from finetune.train.trial_checkpoint import Evaluation, TrialCheckpoints
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
 from inference.task_model import TaskModel

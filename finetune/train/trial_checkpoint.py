@@ -20,10 +20,10 @@ from ernie.train.checkpoint import (
     read_trainer_state,
     write_state,
 )
+from ernie.train.run_folder import CHECKPOINTS
 from ernie.train.trainer import Trainer
 from inference.task_model import TaskModel
 
-FOLDER = "checkpoints"
 _WEIGHTS, _BEST = "model.safetensors", "best.safetensors"
 _EVALUATION = {"step": int, "epoch": float, "scores": {str: float}, "loss": float, "seconds": float}
 _PROGRESS_KEYS = {
@@ -79,7 +79,7 @@ class TrialCheckpoints:
     def __init__(
         self, folder: Path, identity: str, minutes: float, interrupted: Callable[[], bool], stop: Callable[[], None]
     ):
-        self._checkpoints = Checkpoints(folder / FOLDER, keep_last=1)
+        self._checkpoints = Checkpoints(folder / CHECKPOINTS, keep_last=1)
         self._identity, self._seconds, self._interrupted, self._stop = identity, 60 * minutes, interrupted, stop
         self._saved_at = time.monotonic()
 

@@ -104,6 +104,7 @@ def _train(
     from ernie.parallel.mesh import Mesh
     from ernie.train.checkpoint import Checkpoints, check, read_manifest
     from ernie.train.log import Log
+    from ernie.train.run_folder import CHECKPOINTS
     from ernie.train.trainer import TrainingStopped
     from pretrain import folder
     from pretrain.agreement import check_agreement
@@ -120,7 +121,7 @@ def _train(
         try:
             opened = folder.open_run(config, corpus, output, arguments.allow_change, layout.described())
             on_rank0(mesh, "opening the run", lambda: stack.enter_context(opened))
-            checkpoint = Checkpoints(output / folder.CHECKPOINTS).latest()
+            checkpoint = Checkpoints(output / CHECKPOINTS).latest()
             if checkpoint is not None:
                 on_rank0(mesh, "checking the checkpoint", partial(check, checkpoint))
             step = read_manifest(checkpoint)["step"] if checkpoint else 0

@@ -141,7 +141,8 @@ class _Overridden:
         Raises UserError if the run was started before with another configuration.
         """
         from ernie.data.shards import Corpus
-        from pretrain.folder import CONFIG, MODEL, check_same
+        from ernie.train.run_folder import CONFIG, MODEL
+        from pretrain.folder import check_same
 
         if (rung.folder / CONFIG).is_file():
             config = self.config(rung)

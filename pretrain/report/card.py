@@ -17,7 +17,7 @@ from ernie.model.config import EncoderConfig
 from ernie.registry import plugins_needed
 from ernie.report.markdown import cell, code, fenced, prose
 from ernie.terminal import shown
-from pretrain.folder import CARD, MODEL
+from ernie.train.run_folder import CARD, MODEL
 from pretrain.ledger import markdown
 from pretrain.report.downstream import Downstream, downstream_rows
 from pretrain.report.evidence import Evidence

@@ -13,6 +13,7 @@ from pathlib import Path
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.train.log import METRICS_FILE
+from ernie.train.run_folder import MODEL
 from pretrain import folder
 from pretrain.feeds import training_split
 from pretrain.history import read_checked, reading_records
@@ -52,10 +53,9 @@ def read_run(run: Path, corpus_folder: Path | None = None) -> Point:
     or no task was measured by perplexity.
     """
     config, corpus = folder.read(run, corpus_folder)
-    if not (run / folder.MODEL).is_dir():
+    if not (run / MODEL).is_dir():
         raise UserError(
-            f"{run}: is not finished, it holds no {folder.MODEL}/; finish it with the command that started it, or "
-            "leave it out"
+            f"{run}: is not finished, it holds no {MODEL}/; finish it with the command that started it, or leave it out"
         )
     seconds, read, course = 0.0, 0.0, []
     schedule = Schedule(config.schedule, config.train.micro_batches)
@@ -67,7 +67,7 @@ def read_run(run: Path, corpus_folder: Path | None = None) -> Point:
             read += step["tokens"] * draws.count(task) / len(draws)
             if step["step"] in measured:
                 course.append((step["step"] + 1, seconds, measured[step["step"]]))
-    shape = EncoderConfig.read(run / folder.MODEL / "config.json")
+    shape = EncoderConfig.read(run / MODEL / "config.json")
     weights = Work(shape, 1, 1, 1.0).weights
     tokens = training_split(config, corpus).tokens
     least = min(measured.values())

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from ernie.cli import main
 from ernie.train.checkpoint import Checkpoints
-from ernie.train.lock import run_lock
+from ernie.train.run_folder import run_lock
 
 SAVE_EACH_STEP = ["--set", "save_minutes=1e-9"]
 OPTIONS = ["--set", "train.epochs=3", "--set", "train.evaluations=2", "--set", "train.dropout=0.1"]

@@ -16,6 +16,7 @@ from ernie import ErnieModel
 from ernie.cli import main
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
+from ernie.train import run_folder
 from ernie.train.log import read_records
 from pretrain import folder
 from pretrain.config import load
@@ -97,7 +98,7 @@ def test_the_encoder_set_aside_keeps_its_step_when_the_start_of_the_extension_is
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(folder, "put_text", killed)
+        patch.setattr(run_folder, "put_text", killed)
         folder.record_resume(
             load(config, ["schedule.steps_per_task=9"]), Corpus.open(load(config).corpus), run, "one process"
         )

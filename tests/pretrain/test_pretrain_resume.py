@@ -18,8 +18,8 @@ from ernie import sha256
 from ernie.cli import main
 from ernie.sha256 import file_sha256
 from ernie.train.checkpoint import STATE, Checkpoints, read_manifest
-from ernie.train.lock import LOCK, run_lock
 from ernie.train.log import read_records
+from ernie.train.run_folder import LOCK, run_lock
 from pretrain import folder
 from pretrain.config import DataConfig, load
 from pretrain.verify import Certificate

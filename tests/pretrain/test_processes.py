@@ -23,8 +23,8 @@ from ernie.cli import main
 from ernie.errors import UserError
 from ernie.kernels import build
 from ernie.train.checkpoint import Checkpoints
-from ernie.train.lock import run_lock
 from ernie.train.log import read_records
+from ernie.train.run_folder import run_lock
 from pretrain.planner.machine import Machine
 from pretrain.run import read_state
 

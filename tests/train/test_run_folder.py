@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from ernie.errors import UserError
-from ernie.train.lock import run_lock
+from ernie.train.run_folder import run_lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from ernie.train.lock import run_lock
+from ernie.train.run_folder import run_lock
 with run_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
