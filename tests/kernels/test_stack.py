@@ -20,7 +20,7 @@ from ernie.kernels.choose import runs_in_cpp
 from ernie.kernels.cpu.call import byref, loaded, product
 from ernie.kernels.cpu.library import library
 from ernie.kernels.mask import Mask
-from ernie.kernels.precision import precision
+from ernie.kernels.precision import batch_invariant, precision
 from ernie.model.cache import KeyValueCache
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
@@ -98,6 +98,23 @@ def test_a_sequence_has_the_same_vectors_alone_and_among_others(name: str) -> No
         for first, last in zip(layout.offsets, layout.offsets[1:], strict=False):
             alone = for_inference(encoder, x[first:last], Layout.of_lengths([last - first]))
             np.testing.assert_allclose(alone, together[first:last], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16", "int8"])
+@settings(max_examples=10, deadline=None)
+@given(lengths=st.lists(st.integers(1, 150), min_size=2, max_size=8), width=st.sampled_from([48, 30]))
+def test_within_batch_invariant_a_sequence_has_the_same_bits_in_any_company(
+    name: str, lengths: list[int], width: int
+) -> None:
+    if name == "bf16" and not cpu.library().has_bf16:  # type: ignore[union-attr]
+        pytest.skip("this processor has no bfloat16")
+    encoder, layout = make(width, 3), Layout.of_lengths(lengths)
+    x = inputs(layout, width)
+    with precision(name), batch_invariant():
+        together = np.split(for_inference(encoder, x, layout), layout.offsets[1:-1])
+        for own, vectors in zip(np.split(x.numpy(), layout.offsets[1:-1]), together, strict=True):
+            alone = for_inference(encoder, paddle.to_tensor(own), Layout.of_lengths([len(own)]))
+            np.testing.assert_array_equal(alone, vectors)
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "attention_out", "inner", "outer", "attention_norm", "output_norm"])

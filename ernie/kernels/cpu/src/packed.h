@@ -24,9 +24,10 @@ class PackedWeight {
 public:
     virtual ~PackedWeight() = default;
     // y (M, N) = f(x W + bias), vectors of float for f32 and of Low otherwise.  Several threads may call it at once.
-    virtual void multiply(long M, const void* x, const float* bias, Activation, void* y) = 0;
+    // With a `block` above 0 the bits of a row of y do not depend on M (product.h).
+    virtual void multiply(long M, const void* x, const float* bias, Activation, void* y, long block) = 0;
     // The rows that x and y must have to multiply M of them; those beyond M are zero in x and arbitrary in y.
-    virtual long rows(long M) const = 0;
+    virtual long rows(long M, long block) const = 0;
 };
 
 // An unpacked weight: float matrices (K, N_i), side by side.

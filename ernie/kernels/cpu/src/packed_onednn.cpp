@@ -35,14 +35,15 @@ public:
     }
 
     // Rounded up so that few shapes occur, but not by much if there are few rows.
-    long rows(long M) const override { return round_up(M, M <= 64 ? 8 : 32); }
+    long rows(long M, long block) const override { return round_up(M, block ? block : M <= 64 ? 8 : 32); }
 
-    void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
-        const long P = rows(M);
+    void multiply(long M, const void* x, const float* bias, Activation activation, void* y, long block) override {
+        const long P = rows(M, block);
         Pool<Products>::Loan products(products_);
 #ifndef __AVX512F__
-        if (kind_ == Kind::f32) return multiply_in_tiles(*products, P, static_cast<const float*>(x), bias, activation, static_cast<float*>(y));
+        if (kind_ == Kind::f32) return multiply_in_tiles(*products, P, static_cast<const float*>(x), bias, activation, static_cast<float*>(y), block);
 #endif
+        // Integers are summed exactly, whatever the number of rows; floats come here only without strips.
         const GrantedThreads threads;
         if (kind_ != Kind::int8) return product(*products, threads, 0, P, bias, activation).run(threads, x, memory_, bias, y);
         uint8_t* bytes = products->scratch[0].get<uint8_t>(P * K_);
@@ -79,8 +80,8 @@ private:
 #ifndef __AVX512F__
     // With AVX2 oneDNN splits K between its threads if there are few rows, so that sums would depend on their number.  Here
     // the rows are split instead, into tiles that are the same for any number of threads, each of which one thread computes.
-    void multiply_in_tiles(Products& products, long P, const float* x, const float* bias, Activation activation, float* y) {
-        const long tile = P <= 64 ? round_up((P + 1) / 2, 8) : P <= 512 ? 64 : 128, tiles = (P + tile - 1) / tile;
+    void multiply_in_tiles(Products& products, long P, const float* x, const float* bias, Activation activation, float* y, long block) {
+        const long tile = block ? block : P <= 64 ? round_up((P + 1) / 2, 8) : P <= 512 ? 64 : 128, tiles = (P + tile - 1) / tile;
 #pragma omp parallel if (tiles > 1)
         {
             const int threads = omp_get_max_threads();

@@ -23,9 +23,9 @@ public:
         strips_ = strips;
     }
 
-    long rows(long M) const override { return M; }
+    long rows(long M, long) const override { return M; }
 
-    void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
+    void multiply(long M, const void* x, const float* bias, Activation activation, void* y, long) override {
         const E* rows = static_cast<const E*>(x);
         E* out = static_cast<E*>(y);
         auto left = [&](long row, long count, uint32_t* strip) { pack_transposed(rows + row * K_, K_, count, K_, words_of<E>(strip), STRIP); };
@@ -55,9 +55,9 @@ public:
         scale_ = std::move(quantized.scale), shift_ = std::move(quantized.shift);
     }
 
-    long rows(long M) const override { return M; }
+    long rows(long M, long) const override { return M; }
 
-    void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
+    void multiply(long M, const void* x, const float* bias, Activation activation, void* y, long) override {
         static thread_local Scratch scale_memory;
         const Low* rows = static_cast<const Low*>(x);
         Low* out = static_cast<Low*>(y);
