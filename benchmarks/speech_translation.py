@@ -34,7 +34,7 @@ from recognition import RATE, WORDS, concatenated, recordings_by
 from record_files import Records, cached_record
 
 from ernie.decode.chain import Chain
-from ernie.decode.stream import PushDecoder, Stream
+from ernie.decode.stream import Stream, StreamDecoder
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from inference.recognizer import SpeechRecognizer
 from inference.translator import TextTranslator
@@ -75,7 +75,7 @@ def main() -> None:
     )
 
     def record(k: int) -> dict[str, float]:
-        decoder: PushDecoder[Any, Any, Any] = SpeechRecognizer.load(arguments.recognizer)
+        decoder: StreamDecoder[Any, Any, Any] = SpeechRecognizer.load(arguments.recognizer)
         if k:
             task = {"kind": "translate", "text": "english", "label": "german", "max_len": 16, "wait_k": k}
             run = arguments.output / name / f"wait-{k}"
@@ -116,7 +116,7 @@ def write_pairs(folder: Path) -> dict[str, str]:
     return files
 
 
-def measured(decoder: PushDecoder[Any, Any, Any], spoken: Sequence[Spoken], names: Sequence[str]) -> dict[str, float]:
+def measured(decoder: StreamDecoder[Any, Any, Any], spoken: Sequence[Spoken], names: Sequence[str]) -> dict[str, float]:
     """The word error rate of what a decoder writes, and the median lag of a word, without and with computing time."""
     expected, written = [], []
     lags: list[float] = []
@@ -142,7 +142,7 @@ def measured(decoder: PushDecoder[Any, Any, Any], spoken: Sequence[Spoken], name
     }
 
 
-def decoded(decoder: PushDecoder[Any, Any, Any], samples: np.ndarray) -> tuple[list[str], list[tuple[float, float]]]:
+def decoded(decoder: StreamDecoder[Any, Any, Any], samples: np.ndarray) -> tuple[list[str], list[tuple[float, float]]]:
     """The words that come out, and for each the seconds of sound heard by then and the time at which it came."""
     stream: Stream[Any, Any, Any] = Stream(decoder)
     size = round(PIECE * RATE)

@@ -15,7 +15,8 @@ class Note:
     """Something unusual that needs no fix, and where it was found; its string is the sentence that commands print.
 
     The fields are those of a UserError: a `file` and its `line`, counted from 1, the `key` of a setting or a column,
-    the `row` of a table and the `stream` of a batch, from 0.  The sentence names all but the stream.
+    the `row` of a table and the `stream` of a batch, from 0.  The sentence names all but the stream.  Notes that say
+    the same about different texts have the same `topic`: commands print the first of them only.
     """
 
     text: str
@@ -24,6 +25,7 @@ class Note:
     key: str | None = None
     row: int | None = None
     stream: int | None = None
+    topic: str | None = None
 
     def __str__(self) -> str:
         place = None if self.file is None else self.file if self.line is None else f"{self.file}:{self.line}"

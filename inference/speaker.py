@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from ernie.data.labeled.row import Row
 from ernie.decode.states import BatchState, common_model
 from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_streams, check_text, flags
 from ernie.decode.synthesis import Synthesizer, Utterance
-from ernie.errors import Remark, UserError
+from ernie.errors import UserError
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.inference import identity
 from ernie.outcome import Note, Outcome
@@ -71,7 +70,6 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
         self.rate = task.features.sample_rate
         self._task, self._seed = task, seed
         self._vocoder = vocoder or task.vocoder
-        self._noted: set[str] = set()  # what has been said about texts
 
     @classmethod
     def load(
@@ -201,16 +199,16 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
         """Begin the next utterance of each stream that speaks none; also return the notes of each stream."""
         queues, notes, ids = list(state.queues), list[tuple[Note, ...]](), dict[int, np.ndarray]()
         for n, own in enumerate(state.utterances):
-            remarks = list[str]()
+            own_notes = list[Note]()
             while own is None and queues[n] and n not in ids:
                 text, *rest = queues[n]
                 queues[n] = tuple(rest)
                 try:
-                    ids[n], noted = self._tokenize(text)
-                    remarks += noted
+                    ids[n], found = self._tokenize(text)
+                    own_notes += [replace(note, stream=n) for note in found]
                 except UserError as error:
-                    remarks.append(f"left out: {error}")
-            notes.append(tuple(Note(remark, stream=n) for remark in remarks))
+                    own_notes.append(Note(f"left out: {error}", stream=n))
+            notes.append(tuple(own_notes))
         begun = dict(zip(ids, self._synthesizer.begin(list(ids.values())) if ids else (), strict=True))
         every = tuple(begun.get(n, own) for n, own in enumerate(state.utterances))
         return replace(state, queues=tuple(queues), utterances=every, vocoder=self._sampling), notes
@@ -229,21 +227,21 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
             found, rest = [*found, *utterances(rest, self._fits)], ""
         return [text for text in found if not is_blank(text)], rest
 
-    def _tokenize(self, text: str) -> tuple[np.ndarray, list[str]]:
-        """Return the tokens of a text, and remarks on it.  Raises UserError for a text that cannot be spoken."""
+    def _tokenize(self, text: str) -> tuple[np.ndarray, list[Note]]:
+        """Return the tokens of a text, and notes about it.  Raises UserError for a text that cannot be spoken."""
         task, tokenizer = self._task, self.model.tokenizer
         row = Row({task.text: text})
         example = task.text_example(row, tokenizer)
         (sample,) = example.samples
         if example.empty:
             raise UserError("there is nothing in the text that could be said")
-        remarks = [f"'{text:.60}' has {remark}" for remark in task.check_sayable(text, example, tokenizer)]
+        remarks = task.check_sayable(text, example, tokenizer)
         if example.cut:
             raise UserError(
                 f"'{text:.60}' has {task.token_count(row, example)} tokens, and the voice was trained on at most "
                 f"{task.max_len}"
             )
-        return sample.ids, remarks
+        return sample.ids, [Note(f"'{text:.60}' has {remark}", topic=remark) for remark in remarks]
 
     def _fits(self, text: str) -> bool:
         """Whether a text has no more tokens than the voice was trained on."""
@@ -251,14 +249,6 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
             return not self._task.text_example(Row({self._task.text: text}), self.model.tokenizer).cut
         except UserError:  # its characters cannot be spoken, whatever its length
             return True
-
-    def _show(self, notes: Sequence[Note], level: int = 4) -> None:
-        for note in notes:
-            # The first text with a remark stands for those with the same one.
-            remark = note.text.partition("' has ")[2] if not note.text.startswith("left out") else ""
-            if not remark or remark not in self._noted:
-                self._noted |= {remark}
-                warnings.warn(str(note), Remark, stacklevel=level)
 
     def _check(self, state: TextSpeakerState) -> None:
         """Raise UserError for a state that another voice has begun, or one with another vocoder or seed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from ernie.data.batch import plan_by_length
 from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_text, flags
 from ernie.decode.translator import Progress, TranslationState
 from ernie.decode.wait_k import WaitK
-from ernie.errors import Remark, UserError, about, check_iterable
+from ernie.errors import UserError, about, check_iterable
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.outcome import Note, Outcome
 from ernie.text.blank import is_blank
@@ -60,7 +59,7 @@ class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
             raise UserError(
                 f"this model is of the kind {task.variant_name}; only those of the kind translate can translate"
             )
-        self._tokenizer, self._noted_unknown = model.tokenizer, False
+        self._tokenizer = model.tokenizer
         self._computing = model.computing
         self._tokens = task.translator(model.ernie, model.head, model.task_id, policy, beam)
 
@@ -171,7 +170,7 @@ class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
         for i, (text, text_ids) in enumerate(zip(texts, ids, strict=True)):
             if self._tokenizer.unk_id in text_ids:
                 note = _unknown(text)
-                self._show([Note(f"{names[i]}: {note}") if names else note], level=3)
+                self._show([replace(note, text=f"{names[i]}: {note.text}") if names else note], level=3)
         translations: dict[int, tuple[str, Progress]] = {}
         for chosen in plan_by_length([len(text_ids) + 2 for text_ids in ids], BATCH_TOKENS):
             longest = max(chosen, key=lambda i: len(ids[i]))
@@ -184,12 +183,6 @@ class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
     def problem(self, text: str) -> str:
         """Return why a whole text cannot be translated, "" if it can."""
         return self._tokens.problem(len(self._ids(text)))
-
-    def _show(self, notes: Sequence[Note], level: int = 4) -> None:
-        # Of characters that the vocabulary lacks the first text is noted: it stands for later ones.
-        if notes and not self._noted_unknown:
-            self._noted_unknown = True
-            warnings.warn(str(notes[0]), Remark, stacklevel=level)
 
     def _notes(self, state: TextTranslatorState, n: int, piece: str, ids: Sequence[int]) -> tuple[Note, ...]:
         """Return a note about the first piece of a stream with characters that the vocabulary lacks."""
@@ -234,5 +227,6 @@ class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
 def _unknown(text: str) -> Note:
     words = " ".join(text.split())
     return Note(
-        f"'{words:.40}' has characters that the vocabulary lacks: here and in later texts they are read as unknown"
+        f"'{words:.40}' has characters that the vocabulary lacks: here and in later texts they are read as unknown",
+        topic="characters that the vocabulary lacks",
     )

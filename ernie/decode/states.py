@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 VERSION = 1  # of saved states; those without one are of versions of the library that wrote none
-_VERSION, _FIELDS = "state.version", "state.fields"  # keys of the version, and of all that is no array, as JSON
+_VERSION, FIELDS = "state.version", "state.fields"  # keys of the version, and of all that is no array, as JSON
 T = TypeVar("T")
 _PLAIN = {bool: bool, int: int, float: (int, float), str: str}
 
@@ -30,8 +30,8 @@ class BatchState:
 
     Its tuples have an entry for each stream, which may be a dataclass itself.  Its other parts, such as a key-value
     cache or the state of another decoder, are split and concatenated by themselves, as are those in a tuple of states.
-    A string identifies the model that the state belongs to.  Saved are all fields under their names: arrays by
-    themselves, the rest together as JSON.
+    A string is something that all streams share: the field `model` identifies the model that the state belongs to.
+    All fields are saved under their names: arrays by themselves, the rest together as JSON.
     """
 
     @property
@@ -46,10 +46,10 @@ class BatchState:
     def concat(self, others: Sequence[Self]) -> Self:
         """Concatenate the streams of this state and of others, in order.
 
-        Raises UserError for states of different models.
+        Raises UserError for states of different models or settings.
         """
         every = [_fields(state) for state in (self, *others)]
-        return replace(self, **{name: _concatenated([own[name] for own in every]) for name in every[0]})  # type: ignore[type-var]
+        return replace(self, **{name: _concatenated([own[name] for own in every], name) for name in every[0]})  # type: ignore[type-var]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as arrays by name."""
@@ -65,7 +65,7 @@ def arrays_of(state: Any) -> dict[str, np.ndarray]:
     """Return a dataclass, a state or a part of one, as arrays by name."""
     arrays: dict[str, np.ndarray] = {}
     plain = {name: _flattened(value, name, arrays) for name, value in _fields(state).items()}
-    return {_VERSION: np.array(VERSION), _FIELDS: np.array(json.dumps(plain)), **arrays}
+    return {_VERSION: np.array(VERSION), FIELDS: np.array(json.dumps(plain)), **arrays}
 
 
 def restore(kind: type[T], arrays: Mapping[str, np.ndarray], **known: Any) -> T:
@@ -81,7 +81,7 @@ def restore(kind: type[T], arrays: Mapping[str, np.ndarray], **known: Any) -> T:
             "those without a version"
         )
     else:
-        plain = json.loads(str(arrays[_FIELDS]))
+        plain = json.loads(str(arrays[FIELDS]))
     state: T = _restored(kind, plain, "", arrays, known)
     return state
 
@@ -92,6 +92,13 @@ def common_model(models: Iterable[str]) -> str:
     if len(identities) > 1:
         raise UserError("this state is of another model: only the model that began a stream can continue it")
     return "".join(identities)
+
+
+def _common(settings: Iterable[str], name: str) -> str:
+    found = sorted({*settings} - {""})
+    if len(found) > 1:
+        raise UserError(f"these states differ in their {name} ({'; '.join(found)}): their streams cannot be joined")
+    return "".join(found)
 
 
 def with_prefix(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -121,14 +128,16 @@ def _selected(value: Any, streams: Sequence[int]) -> Any:
     return value if isinstance(value, str) else value.select(streams)
 
 
-def _concatenated(values: Sequence[Any]) -> Any:
+def _concatenated(values: Sequence[Any], name: str) -> Any:
     first, *others = values
     if _are_states(first):
-        return tuple(map(_concatenated, zip(*values, strict=True)))
+        if len({len(value) for value in values}) > 1:
+            raise UserError("these states are of chains of different lengths")
+        return tuple(_concatenated(parts, name) for parts in zip(*values, strict=True))
     if isinstance(first, tuple):
         return tuple(item for value in values for item in value)
     if isinstance(first, str):
-        return common_model(values)
+        return common_model(values) if name == "model" else _common(values, name)
     return first.concat(others) if hasattr(first, "concat") else type(first).joined(values)
 
 

@@ -68,7 +68,6 @@ S = TypeVar("S", bound=State)
 T_co = TypeVar("T_co", covariant=True)
 In = TypeVar("In")
 Out = TypeVar("Out")
-In_contra = TypeVar("In_contra", contravariant=True)
 
 
 class StreamDecoder(ABC, Generic[S, In, Out]):
@@ -141,9 +140,15 @@ class StreamDecoder(ABC, Generic[S, In, Out]):
         return self._run(self.end(state))
 
     def _show(self, notes: Sequence[Note], level: int = 4) -> None:
-        """Show notes as warnings (Remark) of the caller's caller's caller, who called push or finish."""
+        """Show notes as warnings (Remark) of the caller's caller's caller, who called push or finish.
+
+        Of the notes with the same topic only the first is shown.
+        """
+        shown: set[str] = vars(self).setdefault("_shown_topics", set())
         for note in notes:
-            warnings.warn(str(note), Remark, stacklevel=level)
+            if note.topic is None or note.topic not in shown:
+                warnings.warn(str(note), Remark, stacklevel=level)
+                shown.update([note.topic] if note.topic else [])
 
     def _run(self, state: S) -> tuple[S, list[Out]]:
         outputs: list[list[Out]] = [[] for _ in range(state.streams)]
@@ -158,26 +163,13 @@ class StreamDecoder(ABC, Generic[S, In, Out]):
         return state, [self.joined(own) for own in outputs]
 
 
-class PushDecoder(Protocol[S, In_contra, Out]):
-    """What a `Stream` needs of a decoder."""
-
-    def begin(self, streams: int = 1) -> S:
-        """Return the state of streams before any input."""
-
-    def push(self, state: S, pieces: Sequence[In_contra]) -> tuple[S, list[Out]]:
-        """Take more input, one piece for each stream; return the output of each that is committed by now."""
-
-    def finish(self, state: S) -> tuple[S, list[Out]]:
-        """End all streams; return the rest of their output."""
-
-
 class Stream(Generic[S, In, Out]):
     """A single stream: `push` returns what is committed by now, `finish` the rest.
 
     `state` may be kept and set again at any time.
     """
 
-    def __init__(self, decoder: PushDecoder[S, In, Out]):
+    def __init__(self, decoder: StreamDecoder[S, In, Out]):
         check_decoder(decoder)
         self._decoder = decoder
         self.state = decoder.begin()

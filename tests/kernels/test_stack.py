@@ -106,7 +106,7 @@ def test_a_sequence_has_the_same_vectors_alone_and_among_others(name: str) -> No
 def test_within_batch_invariant_a_sequence_has_the_same_bits_in_any_company(
     name: str, lengths: list[int], width: int
 ) -> None:
-    if name == "bf16" and not cpu.library().has_bf16:  # type: ignore[union-attr]
+    if name == "bf16" and not library().has_bf16:  # type: ignore[union-attr]
         pytest.skip("this processor has no bfloat16")
     encoder, layout = make(width, 3), Layout.of_lengths(lengths)
     x = inputs(layout, width)

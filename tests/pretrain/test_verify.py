@@ -12,8 +12,8 @@ import pytest
 from support.pretraining import pretrain
 
 from ernie.cli import main
-from ernie.data.shards import file_sha256
 from ernie.errors import UserError
+from ernie.sha256 import file_sha256
 from ernie.train.checkpoint import MANIFEST, STATE, read_manifest
 from pretrain import verify
 from pretrain.scaling.points import read_run
