@@ -75,7 +75,9 @@ MORE_WITHOUT_PADDLE = (
     "ernie.parallel.layout",
     "ernie.train.adam_config",
     "ernie.train.lr_schedule",
+    "ernie.train.checkpoint",
     "ernie.train.log",
+    "ernie.train.run_folder",
     "pretrain.config",
     "pretrain.schedule",
 )

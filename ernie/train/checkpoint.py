@@ -29,7 +29,6 @@ import numpy as np
 from ernie.atomic import PARTIAL, disk_guard
 from ernie.errors import Remark, UserError
 from ernie.json_file import read_json
-from ernie.model.weights import read_arrays, save_arrays
 from ernie.sha256 import check_checksums, checksums_of
 from ernie.train.loss_scale import KIND as LOSS_SCALE
 from ernie.train.loss_scale import LossScale
@@ -136,6 +135,8 @@ class Checkpoints:
 
 def write_state(folder: Path, trainer: TrainerState, progress: Mapping[str, Any]) -> None:
     """Write the state of a trainer, and the run's own progress as plain data, to a checkpoint's folder."""
+    from ernie.model.weights import save_arrays  # local, as it needs Paddle, which reports of a run do without
+
     record = {**progress, "bad_steps": trainer.bad_steps}
     if trainer.loss_scale is not None:
         record["loss_scale"] = asdict(trainer.loss_scale)
@@ -153,6 +154,8 @@ def read_progress(checkpoint: Path, keys: Mapping[str, Any], remedy: str) -> dic
 
 def read_trainer_state(checkpoint: Path, remedy: str) -> TrainerState:
     """Read the state of a trainer from a checkpoint.  Raises UserError with the `remedy` if it cannot be used."""
+    from ernie.model.weights import read_arrays  # local, as in `write_state`
+
     record = read_progress(checkpoint, {}, remedy)
     scale = record.get("loss_scale")  # null in checkpoints of earlier versions
     return TrainerState(
