@@ -22,10 +22,10 @@ from support.made_up_run import SEVEN, made_up_run
 
 from ernie.cli import main
 from ernie.report.panels import style
-from pretrain.report.chapters import chapters
 from pretrain.report.evidence import read_evidence
-from pretrain.report.learning import draw_losses
+from pretrain.report.step_figures import draw_losses
 from pretrain.report.summary import sentences, state, task_rows, verdict
+from pretrain.report.write import chapters
 
 SHAPES: dict[str, dict[str, Any]] = {
     "one task": {"tasks": SEVEN[:1], "steps_per_task": 30},

@@ -15,9 +15,9 @@ from PIL import Image
 
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
-from ernie.report.origin import origin_section
 from ernie.report.panels import Label, count_axis, grid, margin_labels, panels, style
 from ernie.report.table import Cell, facts, heat_table, table
+from pretrain.report.write import origin_section
 
 VOID = {"img", "meta", "wbr"}
 

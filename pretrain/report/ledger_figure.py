@@ -1,4 +1,4 @@
-"""The forgetting ledger as a heat map: the stronger a cell's color, the further the task was below its own best."""
+"""The forgetting ledger as a heat map and as a table: the stronger a cell's color, the further below its own best."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ernie.formatting import percent
+from ernie.formatting import percent, plural
 from ernie.metrics import Score
 from ernie.report.panels import DPI, FAINT, INK, MUTED, NORMAL, SMALL, WIDTH, shortened, text_width
+from ernie.report.table import Cell, heat_table
 from pretrain.ledger import Ledger
 from pretrain.schedule import Schedule
 
@@ -111,3 +112,33 @@ def _draw_foot(axes: Axes, bottom: float, scale: float) -> None:
     axes.text(-0.12, top + 0.055, "at its best", ha="right", **note)
     text = f"{percent(scale)} below its own best so far      * below it in 97.5 % of the draws"
     axes.text(1.32, top + 0.055, text, **note)
+
+
+def ledger_table(ledger: Ledger, schedule: Schedule) -> str:
+    """A row for each finished stage, a column for each task, and a last row with what each has forgotten so far."""
+    scale = color_scale(ledger)
+    columns = [_table_column(ledger, task, scale) for task in ledger.tasks]
+    names = [Cell("after"), *(_stage_cell(schedule, stage) for stage in ledger.stages), Cell("forgotten")]
+    return heat_table("Forgetting ledger", list(zip(names, *columns, strict=True)))
+
+
+def _table_column(ledger: Ledger, task: str, scale: float) -> list[Cell]:
+    scores = ledger.column(task)
+    metric = next((score.name for score in scores if score is not None), "")
+    cells = [
+        _score_cell(score, None if short is None else short / scale)
+        for score, short in zip(scores, ledger.shortfalls(task), strict=True)
+    ]
+    forgotten = ledger.forgetting(task)
+    text = "" if forgotten is None else percent(forgotten) + (" *" if ledger.has_forgotten(task) else "")
+    return [Cell(task, metric), *cells, Cell(text)]
+
+
+def _score_cell(score: Score | None, shade: float | None) -> Cell:
+    return Cell("") if score is None else Cell(f"{score.value:.3f}", f"[{score.low:.3f}, {score.high:.3f}]", shade)
+
+
+def _stage_cell(schedule: Schedule, stage: int) -> Cell:
+    """The heading of a row; without the steps for a stage that a changed schedule no longer has."""
+    known = stage < len(schedule.table)
+    return Cell(f"stage {stage + 1}", plural(int(schedule.stage_ends[stage]), "step") if known else "")
