@@ -164,9 +164,9 @@ def _plain_warnings() -> Iterator[None]:
 
 
 def _dispatch(words: list[str]) -> int:
-    commands = _commands()
+    found = commands()
     if not words or words[0] in ("-h", "--help"):
-        print(_help(commands))
+        print(_help(found))
         return 0
     if words[0] == "--version":
         print(f"ernie {__version__}")
@@ -174,24 +174,19 @@ def _dispatch(words: list[str]) -> int:
     _check_own_packages()
     for length in (2, 1):
         name = " ".join(words[:length])
-        if len(words) >= length and name in commands:
-            return _run(name, commands[name], words[length:])
-    group = {name: point for name, point in commands.items() if name.split()[0] == words[0]}
+        if len(words) >= length and name in found:
+            return _run(name, found[name], words[length:])
+    group = {name: point for name, point in found.items() if name.split()[0] == words[0]}
     if group and words[1:] in ([], ["-h"], ["--help"]):
         print(_help(group))
         return 0
     name = " ".join(words[:2]) if group else words[0]
-    raise UserError(f"there is no command '{name}'.{nearest(name, group or commands)} See 'ernie --help'.")
+    raise UserError(f"there is no command '{name}'.{nearest(name, group or found)} See 'ernie --help'.")
 
 
 def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
     module: ModuleType = import_module(point.value)
-    description = module.__doc__ or module.SUMMARY
-    parser = argparse.ArgumentParser(
-        prog=f"ernie {name}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    module.add_arguments(parser)
-    arguments = parser.parse_args(words)
+    arguments = command_parser(name, module).parse_args(words)
     arguments.words = [*name.split(), *words]  # for commands that launch themselves on several processes
     if getattr(module, "WRITES_DATA", False):
         pass_data()
@@ -200,7 +195,18 @@ def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
         return module.main(arguments) or 0
 
 
-def _commands() -> dict[str, metadata.EntryPoint]:
+def command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+    """Return the parser of a command's arguments."""
+    description = module.__doc__ or module.SUMMARY
+    parser = argparse.ArgumentParser(
+        prog=f"ernie {name}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.add_arguments(parser)
+    return parser
+
+
+def commands() -> dict[str, metadata.EntryPoint]:
+    """Return the entry point of every command, in the order of the help."""
     found: dict[str, metadata.EntryPoint] = {}
     for point in metadata.entry_points(group=GROUP):
         name = point.name.replace("-", " ")

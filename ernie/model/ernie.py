@@ -110,7 +110,7 @@ class ErnieModel(BaseEncoder):
         `pooling` selects the mean of the last layer's vectors, special tokens included ("mean", the default), their
         maximum ("max"), their sum over the root of their number ("mean_sqrt_len"), their mean weighted by position
         ("weightedmean"), the vector of [CLS] ("cls") or of the last token ("lasttoken"), or the pooler's output
-        ("pooler"); several are put side by side.  A text without tokens is encoded as [CLS] [SEP].  Texts of more
+        ("pooler"); several are put side by side.  A text without tokens is encoded as `[CLS] [SEP]`.  Texts of more
         than `max_len` tokens (default: the model's positions) are truncated, with one warning that says how many.
         `normalize` scales all vectors to length 1.  `prompt` is put before each text; `prompt_name` names one of the
         model's.  Batches hold about `batch_tokens` tokens.  Runs without dropout and gradients, whatever mode the

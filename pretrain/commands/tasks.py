@@ -63,8 +63,7 @@ def _describe(name: str, listed: Any) -> str:
 
     task = listed[name]
     hints = typing.get_type_hints(task)
-    text = "\n\n".join([inspect.getdoc(task) or "", *_on_inherited_fields(task)])
-    lines = [name, *(f"  {line}".rstrip() for line in text.splitlines()), ""]
+    lines = [name, *(f"  {line}".rstrip() for line in documentation(task).splitlines()), ""]
     for item in dataclasses.fields(task):
         hint = hints[item.name]
         plain = isinstance(hint, type) and typing.get_origin(hint) is None
@@ -75,6 +74,11 @@ def _describe(name: str, listed: Any) -> str:
         lines.append(f"    {item.name}: {kind}" + (", required" if required else f" = {shown}"))
     lines += [*_metrics(task), f"    defined in {listed.place(name)}"]
     return "\n".join(lines)
+
+
+def documentation(task: Any) -> str:
+    """Return what a dataclass says of itself, and what the classes that it inherits fields from say of these."""
+    return "\n\n".join([inspect.getdoc(task) or "", *_on_inherited_fields(task)])
 
 
 def _on_inherited_fields(task: Any) -> Iterator[str]:
