@@ -1,6 +1,9 @@
 """Real, human-written text that every Python installation has: its documentation and that of its packages.
 
-The packages are only parsed, not imported: none of their code runs.
+    python examples/docstrings.py FOLDER [PACKAGE ...]
+
+writes a text file for each package, with a blank line between the documentation of two objects.  The packages are only
+parsed, not imported: none of their code runs.
 """
 
 from __future__ import annotations
@@ -8,9 +11,11 @@ from __future__ import annotations
 import ast
 import pydoc_data.topics
 import re
+import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -20,7 +25,7 @@ _MARKUP = re.compile(r":[\w:]+:`~?([^`<]+)(?:<[^`]*>)?`|``([^`]*)``|`([^`<]+)(?:
 _HEADING = re.compile(r"^[-=~^\"'#*+]{3,}$")
 _NOT_PROSE = re.compile(r"^\s*(?:>>>|\.\.\.|\.\. |:\w|@|[-*+] ?$|[|+]|[\w.]+\(|\w+\s*[:=]\s|\d+$)")
 _SKIPPED_FOLDERS = ("tests", "test", "idlelib", "lib2to3", "_vendor", "site-packages", "__pycache__", "turtledemo")
-_OURS = ("ernie", "tasks", "pretrain", "finetune")
+_OURS = ("ernie", "tasks", "pretrain", "inference", "finetune")
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -34,10 +39,25 @@ class Entry:
     paragraphs: list[str]
 
 
-def entries() -> Iterator[Entry]:
-    """Yield all documentation with a summary and at least 120 more characters of prose, each text once."""
+def main() -> None:
+    """Write the text files."""
+    folder, packages = Path(sys.argv[1]), sys.argv[2:]
+    texts = defaultdict(list)
+    for entry in entries(packages):
+        texts[entry.package].append("\n".join([entry.summary, *entry.paragraphs]) + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    for package, found in texts.items():
+        (folder / f"{package}.txt").write_text("\n".join(found), encoding="utf-8")
+        print(f"{folder / package}.txt: {len(found):,} texts")
+
+
+def entries(packages: Collection[str] = ()) -> Iterator[Entry]:
+    """Yield the documentation of some packages (by default of all), each text once.
+
+    Each has a summary and at least 120 more characters of prose.
+    """
     seen: set[str] = set()
-    for package, name, text in _sources():
+    for package, name, text in _sources(packages):
         paragraphs = clean(text)
         if len(paragraphs) < 2 or len(" ".join(paragraphs[1:])) < 120:
             continue
@@ -62,12 +82,14 @@ def clean(text: str) -> list[str]:
     return paragraphs
 
 
-def _sources() -> Iterator[tuple[str, str, str]]:
+def _sources(packages: Collection[str]) -> Iterator[tuple[str, str, str]]:
     """Yield package, dotted name and text of every docstring and help topic, in a fixed order."""
-    for name, topic in sorted(pydoc_data.topics.topics.items()):
-        yield "python", f"the {name} topic", topic
+    if not packages or "python" in packages:
+        for name, topic in sorted(pydoc_data.topics.topics.items()):
+            yield "python", f"the {name} topic", topic
+    files = [found for found in _files() if not packages or found[0] in packages]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as parsers:
-        for found in parsers.map(_docstrings, *zip(*_files(), strict=True), chunksize=50):
+        for found in parsers.map(_docstrings, *zip(*files, strict=True), chunksize=50):
             yield from found
 
 
@@ -103,3 +125,7 @@ def _docstrings(package: str, file: Path, module: str) -> list[tuple[str, str, s
             (f"{name}.{part.name}", part) for part in ast.iter_child_nodes(node) if isinstance(part, _DEFINITIONS)
         ]
     return found
+
+
+if __name__ == "__main__":
+    main()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.toys import GERMAN, TOYS, tones
-from support.trained import train, trained
+from support.toys import GERMAN, tones
+from support.trained import trained
 
-from ernie.audio.features import FeatureConfig
 from ernie.decode.chain import Chain, ChainState, timed
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
@@ -25,16 +23,7 @@ WORDS = ("blue", "red", "green", "blue")
 @cache
 def recognizer() -> SpeechRecognizer:
     """Recognizes tones in chunks of two vectors."""
-    toy = TOYS["transcribe"]
-    task = replace(
-        toy.task,
-        features=FeatureConfig(bins=20, normalize="global"),
-        encoder="chunks",
-        chunk_size=2,
-        left_chunks=4,
-        max_len=40,
-    )
-    return SpeechRecognizer(train(replace(toy, task=task.adapted_to(toy.rows(60)))).model)
+    return SpeechRecognizer(trained("streaming").model)
 
 
 def translator() -> Chain[np.ndarray, str]:
