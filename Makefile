@@ -3,14 +3,15 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && { echo "$$p"; break; }; done)
 BIN := .venv/bin
-ALL := setup.py ernie tasks pretrain inference finetune tests examples benchmarks
+ALL := setup.py ernie tasks pretrain inference finetune tests examples benchmarks docs/hooks
 
-.PHONY: help quickstart test lint test-slow test-gpu clean
+.PHONY: help quickstart test lint docs test-slow test-gpu clean
 
 help:
 	@echo "make quickstart   pretrain and fine-tune a small encoder on the documentation inside Python; about 5 minutes"
 	@echo "make test         lint, types, tests, and the built wheel in a folder of its own"
 	@echo "make lint         lint and types only"
+	@echo "make docs         the documentation as a site, in site/"
 	@echo "make test-slow    the tests that take minutes"
 	@echo "make test-gpu     the tests that need a GPU"
 	@echo "make clean        remove .venv and what was built"
@@ -27,6 +28,10 @@ lint: .venv/dev
 	@$(BIN)/ruff format --check $(ALL)
 	@$(BIN)/mypy
 
+docs: .venv/dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html; with the search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
+
 test-slow: .venv/dev
 	@$(BIN)/python -m pytest -m slow
 
@@ -34,7 +39,7 @@ test-gpu: .venv/dev
 	@$(BIN)/python -m pytest -m gpu
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv build dist site *.egg-info
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer was not found; install it, or name it: make PYTHON=/path/to/python3"; exit 1; }

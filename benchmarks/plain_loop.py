@@ -1,4 +1,4 @@
-"""A training loop in plain Paddle, as in docs/python.md, beside the step of `ernie finetune` on the same batches.
+"""A training loop in plain Paddle, as in docs/howto/python.md, beside the step of `ernie finetune` on the same batches.
 
   python benchmarks/plain_loop.py [--turns 60] [--records DIR]
 
@@ -6,7 +6,7 @@ BERT-base shape and the first batch of SST-2 lengths in benchmarks/lengths.json.
 take turns of one step, so that the sides of a turn run within seconds of each other.  The ratio is the median over the
 turns of the speed beside that of `ernie finetune` in the same turn.  `--records` gets a file with all figures.
 
-Set before the first run: the loop of docs/python.md has nine tenths of the speed.
+Set before the first run: the loop of docs/howto/python.md has nine tenths of the speed.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Sources = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class DataConfig(RowOptions):
-    """The sources of each split's rows, one or a list (see docs/finetuning.md), and how they are read.
+    """The sources of each split's rows, one or a list (see docs/howto/finetuning/data.md), and how they are read.
 
     `more` maps names to further splits that are scored at the end of the run, such as another domain's.  `per_split`
     holds the row options of splits whose files are read differently; such a block inherits nothing from the shared

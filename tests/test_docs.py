@@ -23,12 +23,26 @@ from ernie.parallel.layout import ParallelConfig
 from pretrain.config import PretrainConfig, load
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("docs", "benchmarks", "benchmarks/results")
-PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / folder).glob("*.md")))]
+PAGES = [*ROOT.glob("*.md"), *(page for folder in ("docs", "benchmarks") for page in (ROOT / folder).rglob("*.md"))]
+PAGES = sorted(page for page in PAGES if "records" not in page.parts)
+HOWTO = ROOT / "docs" / "howto"
+# Pages that a reader goes through one after another, in one folder.
+TUTORIALS = [ROOT / "docs" / "tutorial" / f"{name}.md" for name in ("first-model", "pretraining-task")]
+FINETUNING = [HOWTO / "finetuning" / f"{name}.md" for name in ("task", "data", "training", "answers", "suites")]
+FINETUNING.append(HOWTO / "inference.md")
+# What the tutorials do on little data here, in place of what they tell their readers.
+SMALLER = {
+    "raw python numpy scipy sklearn matplotlib huggingface_hub": "raw joblib PIL",
+    "stages: [{knowledge_masking: 1500}]": "stages: [{knowledge_masking: 6}]",
+    "probe: {every: 500, batches: 12}": "probe: {every: 3, batches: 2}",
+    "  epochs: 4\n": "  epochs: 1\n",
+    "steps_per_task: 600": "steps_per_task: 8",
+    "probe: {batches: 12}": "probe: {batches: 2}",
+}
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_NAMED = re.compile(r"# (\S+\.yaml)\n")  # a block that begins with a file name is written to that file
+_NAMED = re.compile(r"# (\S+\.(?:yaml|py))\n")  # a block that begins with a file name is written to that file
 _NOT_RUN = ("text", "ini", "make")  # files of other programs, and make targets that run this very test
 
 
@@ -91,24 +105,65 @@ def commands(block: str) -> str:
     return "\n".join(lines)
 
 
+def follow(page: Path, folder: Path, smaller: dict[str, str]) -> None:
+    """Do in a folder what a page says, with some texts of its blocks replaced."""
+    for language, block in blocks(page):
+        assert language in ("console", "python", "yaml", *_NOT_RUN), f"{page}: what is a '{language}' block?\n{block}"
+        for shown, done in smaller.items():
+            block = block.replace(shown, done)
+        if language == "console":
+            run(commands(block), folder, installed=page == ROOT / "README.md")
+        elif language in ("yaml", "python") and (named := _NAMED.match(block)):
+            (folder / named[1]).write_text(block, encoding="utf-8")
+        elif language == "python":
+            (folder / "block.py").write_text(block, encoding="utf-8")
+            run("python block.py", folder)
+
+
 @pytest.mark.parametrize(
     "page",
-    # Measuring the machine for a plan takes a minute or two.
-    [pytest.param(page, marks=pytest.mark.slow) if page == ROOT / "docs" / "parallel.md" else page for page in PAGES],
+    [
+        # Measuring the machine for a plan takes a minute or two.
+        pytest.param(page, marks=pytest.mark.slow) if page.name == "parallel.md" else page
+        for page in PAGES
+        if page not in (*TUTORIALS, *FINETUNING)
+    ],
     ids=page_name,
 )
 def test_blocks_of_a_page_run_in_order(page: Path, prepared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "reader"
     shutil.copytree(prepared, folder)
-    for language, block in blocks(page):
-        assert language in ("console", "python", "yaml", *_NOT_RUN), f"{page}: what is a '{language}' block?\n{block}"
-        if language == "console":
-            run(commands(block), folder, installed=page.name == "README.md")
-        elif language == "yaml" and (named := _NAMED.match(block)):
-            (folder / named[1]).write_text(block, encoding="utf-8")
-        elif language == "python":
-            (folder / "block.py").write_text(block, encoding="utf-8")
-            run("python block.py", folder)
+    follow(page, folder, {})
+
+
+def test_blocks_of_the_pages_on_fine_tuning_run_one_after_another(prepared: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "reader"
+    shutil.copytree(prepared, folder)
+    for page in FINETUNING:
+        follow(page, folder, {})
+
+
+def test_the_tutorials_lead_from_raw_files_to_models(tmp_path: Path) -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in TUTORIALS)
+    assert [shown for shown in SMALLER if shown not in text] == []
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for page in TUTORIALS:
+        follow(page, tmp_path, SMALLER)
+
+
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = {page.relative_to(tmp_path): page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")}
+    assert len(pages) > len(PAGES) - 2  # the README of the repository is no page of it
+    fetched = re.compile(r"<(?:script|img|link)\b[^>]*(?:src|href)=\"?https?:[^>]*>")
+    assert [found for text in pages.values() for found in fetched.findall(text)] == []
+    for name in ("pretrain", "predict", "transcribe"):
+        assert f'id="ernie-{name}"' in pages[Path("reference/commands.html")]
+    assert ">train.lr<" in pages[Path("reference/finetune.html")]
+    assert ">knowledge_masking<" in pages[Path("reference/pretraining-tasks.html")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -124,6 +179,13 @@ def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None
             assert heading in map(anchor, _HEADING.findall(target.read_text(encoding="utf-8"))), link
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "LOG.md"], ids=page_name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    folders = "benchmarks|configs|docs|ernie|examples|finetune|inference|pretrain|tasks|tests"
+    named = re.findall(rf"`((?:{folders})/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8"))
+    assert [file for file in named if "NAME" not in file and not (ROOT / file).exists()] == []
+
+
 def anchor(heading: str) -> str:
     """The anchor of a heading: lower case, hyphens for spaces, no punctuation."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
@@ -131,8 +193,11 @@ def anchor(heading: str) -> str:
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / "docs" / f"{name}.md" for name in ("tasks", "pretraining", "finetuning", "parallel")],
-    ids=lambda page: page.name,
+    [
+        *(HOWTO / f"{name}.md" for name in ("pretraining-tasks", "pretraining", "parallel")),
+        *FINETUNING[:3],
+    ],
+    ids=page_name,
 )
 def test_yaml_of_a_page_builds(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
@@ -151,9 +216,7 @@ def test_yaml_of_a_page_builds(page: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_documented_defaults_are_correct() -> None:
-    (block,) = [
-        b for language, b in blocks(ROOT / "docs" / "pretraining.md") if language == "yaml" and "tensorboard" in b
-    ]
+    (block,) = [b for language, b in blocks(HOWTO / "pretraining.md") if language == "yaml" and "tensorboard" in b]
     shown = yaml.safe_load(block)
     schedule = shown.pop("schedule")
     # PyYAML reads 5e-5 as text, the library's own reader as a number: build from the library's.
@@ -175,7 +238,7 @@ def test_the_documented_defaults_are_correct() -> None:
 
 
 def test_the_documented_layout_is_the_default() -> None:
-    (block,) = [b for language, b in blocks(ROOT / "docs" / "parallel.md") if language == "yaml" and "timeout" in b]
+    (block,) = [b for language, b in blocks(HOWTO / "parallel.md") if language == "yaml" and "timeout" in b]
     shown = yaml.safe_load(block)["parallel"]
     assert list(shown) == [item.name for item in fields(ParallelConfig)]
     assert build(ParallelConfig, from_dict(shown)) == ParallelConfig()

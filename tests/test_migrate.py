@@ -201,7 +201,7 @@ def test_the_documentation_lists_every_renamed_key() -> None:
     kinds = [point.load() for point in metadata.entry_points(group=GROUP)]
     kinds += [tasks[name] for tasks in (pretrain_tasks, finetune_tasks) for name in tasks]
     declared = {names for kind in kinds for names in former_names(kind)}
-    page = (Path(__file__).parents[1] / "docs" / "migrating.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "howto" / "migrating.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z_.]+)` \| `([a-z_.]+)` \|", page, re.M)
     assert {(new.rpartition(".")[2], old.rpartition(".")[2]) for new, old in rows} == declared
     assert len(declared) > 20

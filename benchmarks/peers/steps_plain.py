@@ -1,4 +1,4 @@
-"""The loop of docs/python.md, for benchmarks/plain_loop.py: takes a step on each batch for every line of input.
+"""The loop of docs/howto/python.md, for benchmarks/plain_loop.py: takes a step on each batch for every line of input.
 
 `--paddle` steps with Paddle's AdamW instead of ours.
 """

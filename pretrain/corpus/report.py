@@ -140,7 +140,7 @@ class CorpusReport:
         if counts.longest > _RARE:
             lines.append(
                 f"a document of {counts.longest:,} tokens is rarely one text: are documents separated as "
-                "docs/corpus.md says for such a file, by a blank line for instance?"
+                "docs/howto/corpus.md says for such a file, by a blank line for instance?"
             )
         unknown = counts.tokens["unknown"] / max(counts.total("tokens"), 1)
         if unknown > MANY_UNKNOWN:

@@ -340,7 +340,7 @@ def test_glue_batch_sizes_are_the_papers_rows_per_card_times_cards() -> None:
 
 
 def test_the_documented_training_defaults_are_the_defaults(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "finetuning" / "training.md").read_text(encoding="utf-8")
     (block,) = [part.split("```")[0] for part in page.split("```yaml\n")[1:] if "layer_decay" in part.split("```")[0]]
     (tmp_path / "shown.yaml").write_text(block, encoding="utf-8")
     shown = read(tmp_path / "shown.yaml").get("train")

@@ -61,7 +61,7 @@ def activation_bytes(recompute: bool) -> int:
 
 
 @needs_kernels
-def test_recomputing_keeps_a_tenth_of_the_activations() -> None:  # as docs/python.md says of a base encoder
+def test_recomputing_keeps_a_tenth_of_the_activations() -> None:  # as docs/howto/python.md says of a base encoder
     assert 0.08 < activation_bytes(True) / activation_bytes(False) < 0.12
 
 

@@ -91,7 +91,7 @@ def test_the_comparison_detects_a_difference(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(
     not any("vnni" in flag for flag in processor_flags()),
-    reason="without VNNI sums of products of bytes overflow 16 bits (docs/export.md)",
+    reason="without VNNI sums of products of bytes overflow 16 bits (docs/howto/export.md)",
 )
 def test_int8_is_close_at_about_a_quarter_of_the_size(tmp_path: Path) -> None:
     model = encoder(replace(SHAPE, hidden_size=96, intermediate_size=384))

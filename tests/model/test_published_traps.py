@@ -1,4 +1,4 @@
-"""Known pitfalls of weight conversion: a test for each line of the table in docs/conversion.md."""
+"""Known pitfalls of weight conversion: a test for each line of the table in docs/howto/conversion.md."""
 
 from __future__ import annotations
 
