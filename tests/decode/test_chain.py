@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.stepping import actions, alone, outputs
 from support.toys import GERMAN, tones
 from support.trained import trained
 
 from ernie.decode.chain import Chain, ChainState, timed
-from ernie.decode.stream import Stream, load_state, save_state
+from ernie.decode.stream import Stream, StreamDecoder, load_state, save_state
 from ernie.errors import UserError
 from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
@@ -26,9 +30,15 @@ def recognizer() -> SpeechRecognizer:
     return SpeechRecognizer(trained("streaming").model)
 
 
+@cache
+def text_translator() -> TextTranslator:
+    """Translates color words to German."""
+    return TextTranslator(trained("translate").model)
+
+
 def translator() -> Chain[np.ndarray, str]:
     """A chain from spoken color words to written German ones."""
-    return Chain(recognizer(), TextTranslator(trained("translate").model))
+    return Chain(recognizer(), text_translator())
 
 
 def sound(words: tuple[str, ...] = WORDS, seed: int = 3) -> np.ndarray:
@@ -66,6 +76,63 @@ def test_states_can_be_joined_split_and_restored() -> None:
     assert found == [[GERMAN[word] for word in words] for words in (WORDS, WORDS[::-1])]
 
 
+@settings(max_examples=10, deadline=None)
+@given(
+    st.sampled_from(["transcribe", "translate", "chain"]),
+    st.lists(st.lists(st.sampled_from(WORDS), max_size=4), min_size=3, max_size=3),
+    actions,
+)
+def test_steps_in_any_order_and_company_give_what_each_stream_gives_alone(
+    kind: str, spoken: list[list[str]], calls: list[tuple[str, int]]
+) -> None:
+    """Text, cut between words, and sound, cut anywhere, in streams that are joined, split and saved in between."""
+    decoder: StreamDecoder[Any, Any, str] = {
+        "transcribe": recognizer,
+        "translate": text_translator,
+        "chain": translator,
+    }[kind]()
+    if kind == "translate":
+        texts = [" ".join(words) for words in spoken]
+        pieces = [[f" {word}" if n else word for n, word in enumerate(words)] for words in spoken]
+        assert outputs(decoder, pieces, calls) == [alone(decoder, text) for text in texts]
+    else:
+        sounds = [sound(tuple(words), n) if words else np.zeros(0, np.float32) for n, words in enumerate(spoken)]
+        cut = [np.array_split(samples, 4) for samples in sounds]
+        assert outputs(decoder, cut, calls) == [alone(decoder, samples) for samples in sounds]
+
+
+def test_a_stream_that_fails_in_any_decoder_is_over_and_harms_no_other() -> None:
+    """Here the translator gets more words than it has learned from."""
+    chain, words = translator(), ("red", "blue", "green") * 6
+    state, _ = chain.accept(chain.begin(2), [sound(words), sound(WORDS)])
+    state, texts, errors = chain.end(state), ["", ""], []
+    while any(chain.pending(state)):
+        state, outcomes = chain.step(state)
+        for n, outcome in enumerate(outcomes):
+            texts[n] += outcome.value or ""
+            errors += [(n, str(outcome.error))] if outcome.error else []
+    assert [n for n, _ in errors] == [0]
+    assert "the most that this model has learned from" in errors[0][1]
+    assert texts[1].split() == [GERMAN[word] for word in WORDS]
+    assert chain.pending(state) == [False, False]
+    _, refused = chain.accept(chain.begin().concat([state.select([0])]), [None, sound(WORDS)])
+    assert "this stream has failed; begin another one" in str(refused[1])
+    assert refused[1] is not None and refused[1].stream == 1
+
+
+def test_the_end_of_the_input_ends_each_decoder_after_the_one_before() -> None:
+    chain = translator()
+    state, _ = chain.accept(chain.begin(2), [sound(WORDS), sound(WORDS[:1])])
+    state = chain.end(state, [True, False])
+    while any(chain.pending(state)):
+        state, _ = chain.step(state)
+    assert state.ended == (2, 0)
+    _, (_, more) = chain.push(state, [sound()[:0], sound(WORDS[:1])])
+    assert isinstance(more, str)
+    with pytest.raises(UserError, match="over; begin another one"):
+        chain.push(state, [sound(WORDS), sound(WORDS)])
+
+
 def test_a_chain_continues_from_a_file(tmp_path: Path) -> None:
     chain, samples = translator(), sound(WORDS, 3)
     state, (early,) = chain.push(chain.begin(), [samples[:1500]])
@@ -75,6 +142,24 @@ def test_a_chain_continues_from_a_file(tmp_path: Path) -> None:
     assert (early + more + late).split() == [GERMAN[word] for word in WORDS]
     with pytest.raises(UserError, match="holds no state of the kind SpeechRecognizerState"):
         load_state(recognizer(), tmp_path / "kept.npz")
+
+
+def test_states_of_chains_from_before_they_had_a_version_are_continued() -> None:
+    chain, samples = translator(), sound(WORDS, 3)
+    state, (early,) = chain.push(chain.begin(), [samples[:1500]])
+    former = {f"{n}/{key}": value for n, own in enumerate(state.states) for key, value in own.arrays().items()}
+    resumed, (more,) = chain.push(chain.from_arrays(former), [samples[1500:]])
+    (late,) = chain.finish(resumed)[1]
+    assert (early + more + late).split() == [GERMAN[word] for word in WORDS]
+
+
+def test_a_state_of_a_longer_or_shorter_chain_is_refused() -> None:
+    longer: Chain[np.ndarray, str] = Chain(recognizer(), text_translator(), text_translator())
+    for one, other in ((translator(), longer), (longer, translator())):
+        with pytest.raises(UserError, match=r"of a chain of \d, and this one has \d"):
+            one.from_arrays(other.begin().arrays())
+        with pytest.raises(UserError, match="chains of different lengths"):
+            one.begin().concat([other.begin()])
 
 
 def test_a_chain_can_end_with_speech() -> None:

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import recognizers, translators
+from support.stepping import Decoder, actions, alone, outputs
 
 from ernie.decode.recognizer import RecognitionState
 from ernie.decode.states import VERSION, arrays_of, restore
-from ernie.decode.stream import StreamDecoder, load_state, save_state
+from ernie.decode.stream import load_state, save_state
 from ernie.decode.translator import TranslationState
 from ernie.decode.wait_k import WaitK
 from ernie.errors import NotFinite, UserError
 from ernie.kernels.precision import precision
 
-Decoder = StreamDecoder[Any, Any, list[Any]]
 KINDS = ("greedy", "beam", "prefixes", "ctc", "ctc by beam with pauses", "abstractions by beam")
 BY_TEXT = KINDS[:3]
 
@@ -39,66 +39,10 @@ def inputs(kind: str, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
     return [recognizers.sound(700 * size, seed + n) for n, size in enumerate(sizes)]
 
 
-def alone(decoder: Decoder, whole: np.ndarray) -> list[Any]:
-    """What push and finish give for a stream by itself."""
-    state, (early,) = decoder.push(decoder.begin(), [whole])
-    return early + decoder.finish(state)[1][0]
-
-
 @pytest.fixture(autouse=True)
 def full_precision():
     with precision("fp32"):
         yield
-
-
-class Server:
-    """Streams that are stepped together, and what each of them has got."""
-
-    def __init__(self, decoder: Decoder, whole: Sequence[np.ndarray]):
-        self.decoder, self.waiting = decoder, [np.array_split(own, 4) for own in whole]
-        self.outputs: list[list[Any]] = [[] for _ in whole]
-        self.ended = [False] * len(whole)
-        self.here: list[int] = []  # the streams of the state, in order
-        self.state: Any = None
-
-    def join(self, n: int) -> None:
-        if n not in self.here:
-            fresh = self.decoder.begin()
-            self.state = fresh if self.state is None else self.state.concat([fresh])
-            self.here.append(n)
-
-    def accept(self, n: int) -> None:
-        """Give a stream its next piece, and end it after the last one."""
-        self.join(n)
-        if self.waiting[n]:
-            pieces = [self.waiting[n].pop(0) if other == n else None for other in self.here]
-            self.state, errors = self.decoder.accept(self.state, pieces)
-            assert errors == [None] * len(self.here)
-        else:
-            self.ended[n] = True
-            self.state = self.decoder.end(self.state, [other == n for other in self.here])
-
-    def step(self) -> bool:
-        """Advance all streams by one step, if any can go on."""
-        if self.state is None or not any(pending := self.decoder.pending(self.state)):
-            return False
-        self.state, outcomes = self.decoder.step(self.state)
-        for n, was_pending, outcome in zip(self.here, pending, outcomes, strict=True):
-            new = outcome.get()
-            assert was_pending or not new
-            self.outputs[n] += new
-        return True
-
-    def shuffle(self, turn: int) -> None:
-        """Take the state apart, and put it together in another order, some of it from saved arrays."""
-        if self.state is not None:
-            order = np.roll(np.arange(len(self.here)), turn).tolist()
-            parts = [self.state.select([n]) for n in order]
-            parts[0] = type(parts[0]).from_arrays(parts[0].arrays())
-            self.state, self.here = parts[0].concat(parts[1:]), [self.here[n] for n in order]
-
-
-actions = st.lists(st.tuples(st.sampled_from(["accept", "step", "step", "shuffle"]), st.integers(0, 2)), max_size=40)
 
 
 @settings(max_examples=25, deadline=None)
@@ -107,18 +51,8 @@ def test_steps_in_any_order_and_company_give_what_each_stream_gives_alone(
     kind: str, sizes: list[int], calls: list[tuple[str, int]], seed: int
 ) -> None:
     decoder, whole = decoder_of(kind), inputs(kind, sizes, seed)
-    server = Server(decoder, whole)
-    for name, n in calls:
-        if name == "step":
-            server.step()
-        else:
-            getattr(server, name)(n)
-    for n in range(3):
-        while not server.ended[n]:
-            server.accept(n)
-    while server.step():
-        server.shuffle(1)
-    assert server.outputs == [alone(decoder, own) for own in whole]
+    pieces = [np.array_split(own, 4) for own in whole]
+    assert outputs(decoder, pieces, calls) == [alone(decoder, own) for own in whole]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,7 +100,7 @@ def test_a_stream_whose_outputs_are_not_finite_fails_alone(kind: str) -> None:
     arrays[name] = np.full_like(arrays[name], np.nan)
     damaged = state.select([0]).concat([type(state).from_arrays(arrays), state.select([2])])
     rest = [own[len(own) // 2 :] for own in whole]
-    outputs: list[list[Any]] = [[], [], []]
+    found: list[list[Any]] = [[], [], []]
     failed = []
     for now in (decoder.accept(damaged, rest)[0], None):
         damaged = decoder.end(damaged) if now is None else now
@@ -174,14 +108,14 @@ def test_a_stream_whose_outputs_are_not_finite_fails_alone(kind: str) -> None:
             damaged, outcomes = decoder.step(damaged)
             for n, outcome in enumerate(outcomes):
                 if outcome.error is None:
-                    outputs[n] += outcome.get()
+                    found[n] += outcome.get()
                 else:
                     failed.append((n, type(outcome.error), outcome.error.stream))
     assert failed == [(1, NotFinite, 1)]
     for n in (0, 2):
         own = state.select([n])
         own, (more,) = decoder.push(own, [rest[n]])
-        assert outputs[n] == more + decoder.finish(own)[1][0]
+        assert found[n] == more + decoder.finish(own)[1][0]
     _, errors = decoder.accept(damaged, [rest[0][:0], rest[1], None])
     assert [error is None for error in errors] == [True, False, True]
 
