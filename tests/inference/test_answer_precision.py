@@ -11,7 +11,9 @@ import yaml
 from ernie.cli import main
 from ernie.kernels.cpu.library import library
 
-KINDS = ["fp32", *(["bf16"] if getattr(library(), "has_bf16", False) else [])]
+TRAINING_KINDS = ["fp32", *(["bf16"] if getattr(library(), "has_bf16", False) else [])]
+LOWER = ["int8", *TRAINING_KINDS[1:]]  # what a machine without bfloat16 has, too
+needs_kernels = pytest.mark.skipif(library() is None, reason="int8 needs the kernels in C++")
 
 
 def answers(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, object]]:
@@ -23,19 +25,30 @@ def labels(answers: list[dict[str, object]]) -> list[object]:
     return [answer["label"] for answer in answers]
 
 
-def test_predict_returns_the_same_labels_in_each_precision(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = {kind: answers(capsys, "--precision", kind) for kind in KINDS}
-    assert answers(capsys) == answers(capsys, "--precision", "auto") == found[KINDS[-1]]
-    for kind in KINDS:
-        assert labels(found[kind]) == labels(found["fp32"])
-    if len(KINDS) > 1:
-        assert found["bf16"] != found["fp32"]  # in the last digits
+@needs_kernels
+@pytest.mark.parametrize("kind", LOWER)
+def test_predict_returns_the_labels_of_fp32_with_other_last_digits(
+    work: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    full, lower = (answers(capsys, "--precision", name) for name in ("fp32", kind))
+    assert labels(lower) == labels(full)
+    assert lower != full
 
 
-def test_evaluate_scores_the_same_in_each_precision(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_precision_is_bf16_where_the_machine_has_it_else_fp32(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        answers(capsys) == answers(capsys, "--precision", "auto") == answers(capsys, "--precision", TRAINING_KINDS[-1])
+    )
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", LOWER)
+def test_evaluate_scores_the_same_in_each_precision(work: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     scores = set()
-    for kind in KINDS:
-        assert main(["evaluate", "done", "--split", "test", "--quiet", "--precision", kind]) == 0
+    for name in ("fp32", kind):
+        assert main(["evaluate", "done", "--split", "test", "--quiet", "--precision", name]) == 0
         scores.add(json.loads(capsys.readouterr().out)["accuracy"])
     assert len(scores) == 1
 
@@ -64,7 +77,7 @@ def test_an_unknown_precision_is_an_error_that_lists_the_known_ones(
     assert "bf16" in err
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TRAINING_KINDS)
 def test_a_run_trains_in_the_given_precision(work: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--set", f"train.precision={kind}", "--output", "new", "--quiet")
     assert main(["finetune", "task.yaml", *words]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import paddle
@@ -13,6 +14,8 @@ from support.parallel.ranks import run_ranks
 from ernie.parallel import gloo
 
 PROGRAM = ROOT / "tests" / "support" / "parallel" / "gloo_checks.py"
+# How Paddle says that it lacks something.
+LACKING = r"(?i)not support|only support|Unsupported|enforce fail|c_identity > error"
 LEAVING = PROGRAM.with_name("leaving.py")
 
 
@@ -33,7 +36,9 @@ def test_a_collective_works_on_two_ranks(name: str, installed: list[dict[str, st
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_paddle_lacks_the_collective(name: str, stock: list[dict[str, str]]) -> None:
-    assert [found[name] for found in stock] != ["right", "right"], f"Paddle has it now: take {name} out of gloo.py"
+    found = [ranks[name] for ranks in stock]
+    assert found != ["right", "right"], f"Paddle has it now: take {name} out of gloo.py"
+    assert {each for each in found if not re.search(LACKING, each)} <= {"right", "wrong"}
 
 
 def test_messages_can_be_sent_before_they_are_received_and_arrive_by_group_despite_strangers() -> None:
@@ -41,7 +46,8 @@ def test_messages_can_be_sent_before_they_are_received_and_arrive_by_group_despi
 
 
 def test_paddle_lacks_asynchronous_messages() -> None:
-    with pytest.raises((subprocess.TimeoutExpired, AssertionError)):
+    """Each rank waits for the one after it to receive, in a circle."""
+    with pytest.raises(subprocess.TimeoutExpired):
         run_ranks(PROGRAM, 3, "stock", "messages", seconds=12)
 
 
@@ -60,9 +66,11 @@ def test_paddles_own_store_crashes_when_its_host_exits_first() -> None:
 
 @pytest.mark.slow
 def test_paddle_lacks_a_store_per_group() -> None:
-    with pytest.raises((subprocess.TimeoutExpired, AssertionError)):
+    with pytest.raises((subprocess.TimeoutExpired, AssertionError)) as caught:
         for _ in range(5):  # each fails with probability 7/8
             run_ranks(PROGRAM, 4, "stock", "groups", seconds=20)
+    # Ranks that meet in another group's store hang, or find each other's addresses.
+    assert isinstance(caught.value, subprocess.TimeoutExpired) or re.search("gloo|Gloo|store", str(caught.value))
 
 
 def test_nothing_is_patched_on_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
