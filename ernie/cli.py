@@ -1,9 +1,9 @@
 """The command `ernie`.  Its sub-commands are entry points of the group `ernie.commands`.
 
-An entry point's name is the sub-command ("data-build" for the two words `data build`) and its value a module with
-`SUMMARY` (one line), `add_arguments(parser)`, `main(arguments) -> int | None`, and `WRITES_DATA = True` if its standard
-output is data rather than a message to people.  The module is imported only when its sub-command or that one's `--help`
-is run, so that `ernie --help` is fast.
+An entry point's name is the sub-command ("data-build" for the two words `data build`).  Its value is a module with
+`SUMMARY` (one line), `add_arguments(parser)` and `main(arguments) -> int | None`.  The module also has
+`WRITES_DATA = True` if its standard output is data rather than a message to people.  `ernie --help` is fast: only
+`ernie SUB-COMMAND` imports the module.
 """
 
 from __future__ import annotations

@@ -43,10 +43,10 @@ def build(schema: type[C], tree: Value, *, saved: bool = False) -> C:
 
     Former names of keys are mistakes (see ernie.renames), unless the library itself has `saved` the tree.
 
-    A field's type may be a scalar, Literal, Path, list, tuple, dict with string keys, a union of these, another
-    dataclass, or a class with a classmethod `variant(key, given)` that returns the dataclass to use for the mapping
-    `given` under `key`, and the keys of it that this consumes (and may raise UserError).  If a `__post_init__` raises
-    ValueError, which UserError is, its message is reported under the key of the object.
+    A field's type may be a scalar, Literal, Path, list, tuple, dict with string keys, a union of these, or another
+    dataclass.  It may also be a class with a classmethod `variant(key, given)`, which may raise UserError.  That method
+    returns the dataclass to use for the mapping `given` under `key`, and the keys of it that this consumes.  If a
+    `__post_init__` raises ValueError, which UserError is, its message is reported under the key of the object.
     """
     tree, renames = renamed(schema, tree)
     mistakes = [] if saved else [f"{rename.where}: {key_path(rename.path)}: {rename}" for rename in renames]

@@ -25,9 +25,9 @@ _LARGEST = 2**63  # whole numbers are below it, as in NumPy's arrays
 def read_json(path: Path, keys: Mapping[str, Any], remedy: str) -> dict[str, Any]:
     """Read a JSON object from the file `path` and check that it has `keys`, each with a value of its kind.
 
-    A kind is a type of Python's, a tuple of kinds of which one has to fit, `[kind]` for a list, `{str: kind}` for an
-    object with any keys, or a mapping from keys to kinds for an object with these and others.  A key that ends in a
-    question mark may be missing.  A float may be a whole number or NaN.
+    A kind is a type of Python's, or a tuple of kinds of which one has to fit.  `[kind]` is a list, and `{str: kind}` an
+    object with any keys.  A mapping from keys to kinds is an object with these keys and perhaps others.  A key that
+    ends in a question mark may be missing.  A float may be a whole number or NaN.
 
     Raises UserError that ends with `remedy` if the file is missing, is not JSON, or is not such an object.
     """

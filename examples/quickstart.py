@@ -1,8 +1,8 @@
 """The whole pipeline in five minutes: text, tokenizer, corpus, pretraining, report, fine-tuning.
 
 The text is the documentation inside Python and its installed packages (examples/docstrings.py).  Each command is
-printed before it runs, as you would type it.  Then the pretrained encoder and the same one untrained are fine-tuned, on
-a few labeled examples that were not in the corpus, to classify which package a piece of documentation belongs to.
+printed before it runs, as you would type it.  Then the pretrained encoder and the same one untrained are fine-tuned to
+classify which package a piece of documentation belongs to.  Their few labeled examples were not in the corpus.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ class RankedDecoding:
     """How hypotheses are ranked.
 
     `beam` hypotheses are kept; with 1 decoding is greedy.  `language_model` is an ARPA file of the vocabulary's tokens
-    or of words, or a binary file of KenLM; `language_model_unit` says of which, where it is not plain.  Its
-    log-probabilities are weighted by `alpha` in a beam, and `beta` is added for each token or word: by default what
-    makes an average one cost nothing (`alpha` times the entropy of the model).  `unknown` is added to the
-    log-probability of words that it lacks.  `hot_words` is a file with a word or phrase a line, each of whose tokens
-    gets `hot_weight`.
+    or of words, or a binary file of KenLM.  `language_model_unit` says whether the model is of tokens or of words, if
+    the file does not show it.  `alpha` weights its log-probabilities in a beam, and `beta` is added for each token or
+    word.  By default `beta` is `alpha` times the entropy of the model: an average token or word costs nothing.
+    `unknown` is added to the log-probability of words that the model lacks.  `hot_words` is a file with a word or
+    phrase a line, each of whose tokens gets `hot_weight`.
     """
 
     beam: int = 1

@@ -38,7 +38,7 @@ class AcousticPath(NamedTuple):
 
     @property
     def text(self) -> tuple[int, ...]:
-        """The tokens known of it: the last committed ones, and those after them."""
+        """Its known tokens: the last committed ones, and those after them."""
         return (*self.context, *(spike.token for spike in self.tokens))
 
     def with_symbol(self, symbol: int, log_probability: float, kept: int) -> AcousticPath:
@@ -85,9 +85,9 @@ def best(branches: Sequence[Branch], width: int) -> list[Branch]:
 def merged(branches: Sequence[Branch], beam: Beam, at: int) -> list[Branch]:
     """Return the branches at the end of a segment, the best one first, without those that others stand for.
 
-    Of those with the same text the likeliest is kept, with the probability of all; of those whose last symbols are the
-    same, on which later scores depend most, the best.  Branches that lack a token which the best one has had for more
-    than `beam.patience` vectors are dropped.
+    One branch of each text is kept: the likeliest, with the probability of all of them.  One branch of each ending is
+    kept, too: the best of those with the same last symbols, on which later scores depend most.  A branch is dropped if
+    it lacks a token that the best one has had for more than `beam.patience` vectors.
     """
     by_text: dict[tuple[int, ...], Branch] = {}
     for each in best(branches, len(branches)):
@@ -115,7 +115,8 @@ def committed(
 ) -> tuple[tuple[AcousticPath, ...], list[Spike]]:
     """Commit the first `count` tokens, which all paths share; return the paths after them, and those of the best.
 
-    They have vectors of at least `least`, that of the last committed token, which another path may have had later.
+    The tokens have vectors of at least `least`, the vector of the last committed token: another path may have had that
+    token later.
     """
     new = [spike._replace(vector=max(least, spike.vector)) for spike in paths[0].tokens[:count]]
     after = tuple(

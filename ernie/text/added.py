@@ -27,8 +27,8 @@ _DAMAGED = "The tokenizer's folder is damaged; fetch it again."
 class Added:
     """An added token and where it matches; `special` ones are not predicted, as they are no part of a sentence.
 
-    `lstrip` and `rstrip` take the white space before and after it into the token, `single_word` matches no part of a
-    word, and `normalized` matches in the normalized text, for instance also in capitals.
+    `lstrip` and `rstrip` take the white space before and after it into the token.  A `single_word` matches no part of a
+    word.  A `normalized` token matches in the normalized text, for instance also in capitals.
     """
 
     content: str

@@ -25,9 +25,9 @@ def read_dictionary(file: Path) -> dict[str, str]:
 
     A line has a word and its phonemes; between them may stand a number, as NLTK numbers the pronunciations of a word.
     The first pronunciation wins; one marked as a variant, as in READ(1), is used only for a word without any other.
-    Lines that begin with ;;; and text after a # are comments.  Raises UserError for a file that cannot be read, and,
-    with the line number, for a line that is not UTF-8, has no phonemes, or separates them by something other than
-    spaces and tabs.
+    Lines that begin with ;;; and text after a # are comments.  Raises UserError for a file that cannot be read.  It
+    also does, with the line number, for a line that is not UTF-8, or has no phonemes, or separates them by something
+    other than spaces and tabs.
     """
     try:
         content = file.read_bytes()

@@ -48,8 +48,8 @@ class SentencePiece(Tokenizer):
     user-defined symbols.  It lower-cases if its normalizer does.
 
     Units are words and runs of non-letters if no piece of the model mixes letters and non-letters (SentencePiece's
-    default), otherwise the text between two spaces, and the whole text if a piece holds a space.  Adjacent unknown
-    characters become one unknown token within a unit, never across units.
+    default).  Otherwise a unit is the text between two spaces, or the whole text if a piece holds a space.  Adjacent
+    unknown characters become one unknown token within a unit, never across units.
     """
 
     kind: ClassVar[str] = "sentencepiece"

@@ -25,9 +25,9 @@ from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece, make_engine
 _MAX_LINE = 4000  # characters; SentencePiece ignores lines that are longer, in bytes, than it is told
 _MAX_LETTERS = 1000  # characters in a WordPiece vocabulary, not counting Chinese ones
 _CHINESE_SHARE = 0.5  # of the vocabulary, for Chinese characters, unless _MAX_LETTERS is more
-# The alphabets of Chinese and of other characters are each limited to the larger of _LETTERS_SHARE of the vocabulary
-# and _MIN_LETTERS, unless more are needed to cover _COVERAGE of the text: a letter takes two entries, and most distinct
-# letters of a large text occur in only a foreign name or two.
+# The alphabets of Chinese and of other characters have limits: the larger of _LETTERS_SHARE of the vocabulary and
+# _MIN_LETTERS, or more if _COVERAGE of the text needs more.  A letter takes two entries, and most distinct letters of a
+# large text occur in only a foreign name or two.
 _LETTERS_SHARE, _MIN_LETTERS, _COVERAGE = 1 / 16, 64, 0.9999
 _MAX_MARKS = 0.01  # share of the letters that may lose a part, as in text that quotes another script
 _FEED_SIZE = 1 << 16  # characters passed to the trainer at a time

@@ -21,8 +21,9 @@ from ernie.text.segment.ngrams import Table, Text, entropies
 class Criteria:
     """The conditions for an n-gram of 2 to `longest` symbols to be a phrase.
 
-    It occurs at least `least` times, its normalized mutual information (at most 1) is at least `cohesion`, the entropy
-    of its neighbors on either side is at least `freedom` nats, and it neither begins nor ends with a symbol of `stop`.
+    It occurs at least `least` times, and its normalized mutual information (at most 1) is at least `cohesion`.  The
+    entropy of its neighbors on either side is at least `freedom` nats.  It neither begins nor ends with a symbol of
+    `stop`.
     """
 
     longest: int
