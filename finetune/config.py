@@ -15,11 +15,11 @@ from ernie.config import Value, build, build_fields, check_least, check_most, ch
 from ernie.data.labeled.row import RowOptions
 from ernie.errors import Remark, UserError, about, nearest
 from ernie.formatting import plural
-from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_asked, import_plugins
 from ernie.renames import formerly
 from ernie.train.adam_config import AdamConfig
+from ernie.train.config import UpdateConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.hooks import EncoderConditions
@@ -92,8 +92,8 @@ class DataConfig(RowOptions):
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """The training schedule, optimizer settings and precision of one fine-tuning.
+class TrainConfig(UpdateConfig):
+    """The training schedule and the updates (see UpdateConfig) of one fine-tuning.
 
     With `shortest_first` the first epoch runs from the shortest rows to the longest (SortaGrad: Amodei et al., 2016,
     arXiv 1512.02595, section 3.3); all other epochs are shuffled.  A step takes `batch` rows or, if `batch_tokens` is
@@ -103,30 +103,27 @@ class TrainConfig:
     it: the embeddings have the lowest rate, the head the full rate.  The dev split is scored `evaluations` times per
     epoch (0: only at the end of training); training stops after `early_stopping_patience` evaluations without a better
     score (0: never).  `task_id` selects the task embedding: any of the pretrained ones will do (ERNIE 2.0, section
-    3.3).  Matrix products are computed in `precision` (`auto`: the fastest that the machine has); `amp_level` says what
-    else uses it on a GPU (see ernie.kernels.precision).
+    3.3).
     """
 
+    lr: LRScheduleConfig = field(default_factory=lambda: LRScheduleConfig(peak=5e-5), metadata=formerly("rate"))
+    adam: AdamConfig = field(default_factory=lambda: AdamConfig(beta2=0.999))
     epochs: int = 3
     shortest_first: bool = False
     batch: int = 32
     batch_tokens: int = 0
     micro_batch_tokens: int = field(default=8192, metadata=formerly("micro_tokens"))
-    lr: LRScheduleConfig = field(default_factory=lambda: LRScheduleConfig(peak=5e-5), metadata=formerly("rate"))
     layer_decay: float = 1.0
-    adam: AdamConfig = field(default_factory=lambda: AdamConfig(beta2=0.999))
-    clip: float = 1.0
     dropout: float | None = None
     evaluations: int = 1
     early_stopping_patience: int = field(default=0, metadata=formerly("patience"))
     task_id: int = 0
-    precision: PrecisionChoice = "auto"
-    amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, epochs=1, batch=1, micro_batch_tokens=8, evaluations=0)
         check_most(self, epochs=1_000_000, evaluations=1_000_000)
-        check_least(self, batch_tokens=0, clip=0, early_stopping_patience=0, task_id=0)
+        check_least(self, batch_tokens=0, early_stopping_patience=0, task_id=0)
         if not 0 < self.layer_decay <= 1:
             raise UserError(f"layer_decay: expected a factor above 0 and at most 1, found {self.layer_decay}")
         if self.dropout is not None and not 0 <= self.dropout < 1:

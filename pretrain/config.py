@@ -10,7 +10,6 @@ from typing import Literal
 from ernie.config import Value, build, check_least, check_most, check_seed, read
 from ernie.data.stream import MIXED
 from ernie.errors import UserError, about, nearest
-from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.model.config import EncoderConfig
 from ernie.model.pretrained import CONFIG_FILE, model_folder
 from ernie.model.published import hub
@@ -18,8 +17,7 @@ from ernie.model.published.folder import detect_format
 from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.registry import import_asked, import_plugins
 from ernie.renames import formerly, renamed
-from ernie.train.adam_config import AdamConfig
-from ernie.train.lr_schedule import LRScheduleConfig
+from ernie.train.config import UpdateConfig
 from pretrain.schedule import ScheduleConfig
 from tasks import pretraining  # noqa: F401 - registers the tasks
 from tasks.base import DEFAULT_MAX_LEN, PretrainTask, pretrain_tasks
@@ -119,27 +117,22 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """The step: its learning rate, optimizer, micro-batches, clipping, precision, and when to give up.
+class TrainConfig(UpdateConfig):
+    """The step: its update (see UpdateConfig), its micro-batches, and when to give up.
 
     The gradients of `micro_batches` are accumulated into one step.  With `moments: each_task` every task has its own
-    AdamW moments, so that none is slowed by the larger gradients of another (Yang et al., 2023, arXiv 2211.15055); they
-    take as many times the memory.  The run stops after `max_bad_steps` consecutive steps that were not finite.  Matrix
-    products are computed in `precision` (`auto`: the fastest that the machine has); `amp_level` says what else is, on a
-    GPU (see ernie.kernels.precision).
+    AdamW moments, and none is slowed by the larger gradients of another (Yang et al., 2023, arXiv 2211.15055).  The
+    moments then take as many times the memory.  The run stops after `max_bad_steps` consecutive steps that were not
+    finite.
     """
 
-    lr: LRScheduleConfig = field(default_factory=LRScheduleConfig, metadata=formerly("rate"))
-    adam: AdamConfig = field(default_factory=AdamConfig)
     moments: Literal["shared", "each_task"] = "shared"
     micro_batches: int = 1
-    clip: float = 1.0
     max_bad_steps: int = field(default=20, metadata=formerly("patience"))
-    precision: PrecisionChoice = "auto"
-    amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
-        check_least(self, micro_batches=1, clip=0, max_bad_steps=1)
+        super().__post_init__()
+        check_least(self, micro_batches=1, max_bad_steps=1)
         check_most(self, micro_batches=MOST_MICRO_BATCHES)
 
 

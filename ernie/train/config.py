@@ -1,0 +1,29 @@
+"""What pretraining and fine-tuning configure alike.  Imports no Paddle: configurations use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ernie.config import check_least
+from ernie.kernels.precision import Level, PrecisionChoice
+from ernie.renames import formerly
+from ernie.train.adam_config import AdamConfig
+from ernie.train.lr_schedule import LRScheduleConfig
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """An update of the weights: the learning rate, the optimizer, clipping, and the precision of the step.
+
+    `clip` is the maximum norm of the gradients (0: no clipping).  Matrix products are computed in `precision` (`auto`:
+    the fastest that the machine has); `amp_level` says what else is, on a GPU (see ernie.kernels.precision).
+    """
+
+    lr: LRScheduleConfig = field(default_factory=LRScheduleConfig, metadata=formerly("rate"))
+    adam: AdamConfig = field(default_factory=AdamConfig)
+    clip: float = 1.0
+    precision: PrecisionChoice = "auto"
+    amp_level: Level = "O1"
+
+    def __post_init__(self) -> None:
+        check_least(self, clip=0)
