@@ -28,13 +28,18 @@ from typing import Any
 from ernie.cli import command_parser, commands
 from ernie.config import to_dict
 from ernie.registry import Registry
-from ernie.text.segment.base import segmenters
+from ernie.text.segment.base import Segmenter, segmenters
 from pretrain.commands.tasks import documentation
-from tasks.base import pretrain_tasks
-from tasks.downstream.base import finetune_tasks
+from tasks.base import PretrainTask, pretrain_tasks
+from tasks.downstream.base import FinetuneTask, finetune_tasks
 
 _MARK = re.compile(r"^<!-- (commands|schema|registered)(?:: ([a-z-]+))? -->$", re.MULTILINE)
 _SCALARS = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path", Any: "anything"}
+_PAGES = {
+    PretrainTask: "[pretraining task](pretraining-tasks.md)",
+    FinetuneTask: "[kind of task](kinds.md)",
+    Segmenter: "[segmenter](segmenters.md)",
+}
 _REGISTRIES: dict[str, Registry[Any]] = {
     "pretraining": pretrain_tasks,
     "finetuning": finetune_tasks,
@@ -66,14 +71,14 @@ def all_commands() -> Iterator[str]:
 def schema(name: str) -> Iterator[str]:
     """Yield the sections of a configuration's mappings, from the outermost inwards."""
     (point,) = (point for point in metadata.entry_points(group="ernie.schemas") if point.name == name)
-    yield from _mapping(point.load(), "", 2)
+    yield from _mapping(point.load(), "", 2, {})
 
 
 def registered(name: str) -> Iterator[str]:
     """Yield the sections of a registry's items, and of the mappings below them."""
     for item in _REGISTRIES[name]:
         yield f"## {item}"
-        yield from _mapping(_REGISTRIES[name][item], "", 3)
+        yield from _mapping(_REGISTRIES[name][item], "", 3, {})
 
 
 _MADE: dict[str, Callable[..., Iterator[str]]] = {
@@ -83,8 +88,11 @@ _MADE: dict[str, Callable[..., Iterator[str]]] = {
 }
 
 
-def _mapping(kind: Any, path: str, level: int) -> Iterator[str]:
-    """Yield what a dataclass says, its keys, and the sections of the dataclasses among their types."""
+def _mapping(kind: Any, path: str, level: int, told: dict[Any, str]) -> Iterator[str]:
+    """Yield what a dataclass says, its keys, and the sections of the dataclasses among their types.
+
+    `told` are those that have a section already, and its heading.
+    """
     hints = typing.get_type_hints(kind)
     yield documentation(kind)
     rows = [
@@ -103,7 +111,11 @@ def _mapping(kind: Any, path: str, level: int) -> Iterator[str]:
         for below in _dataclasses(hints[item.name]):
             key = f"{path}{item.name}"
             yield f"{'#' * level} {key}"
-            yield from _mapping(below, f"{key}.", level)
+            if below in told:
+                yield f"The keys are those of `{told[below]}`."
+            else:
+                told[below] = key
+                yield from _mapping(below, f"{key}.", level, told)
 
 
 def _dataclasses(hint: Any) -> Iterator[Any]:
@@ -129,7 +141,7 @@ def _type(hint: Any) -> str:
         return f"list of {_type(parts[0])}"
     if origin is dict:
         return f"mapping: name to {_type(parts[1])}"
-    return _SCALARS.get(hint, "mapping")
+    return _PAGES.get(hint) or _SCALARS.get(hint, "mapping")
 
 
 def _default(item: dataclasses.Field[Any]) -> str:
