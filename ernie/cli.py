@@ -55,7 +55,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return 2
     signals: list[int] = []
     try:
-        with _terminable(signals), _plain_warnings():
+        with _terminable(signals), plain_warnings():
             status = _dispatch(words)
         sys.stdout.flush()  # here, so that a BrokenPipeError is raised where it is handled
         return status
@@ -147,7 +147,7 @@ def _terminable(signals: list[int]) -> Iterator[None]:
 
 
 @contextmanager
-def _plain_warnings() -> Iterator[None]:
+def plain_warnings() -> Iterator[None]:
     """Print the library's warnings as plain sentences, each once, without the source location that Python adds."""
     with warnings.catch_warnings():
         others, shown = warnings.showwarning, set[str]()

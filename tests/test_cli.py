@@ -13,7 +13,7 @@ import pytest
 from support.helpers import ROOT, install, python
 
 from ernie import __version__
-from ernie.cli import GROUP, _plain_warnings, main
+from ernie.cli import GROUP, main, plain_warnings
 from ernie.errors import Remark
 
 COMMAND = '''
@@ -181,7 +181,7 @@ def test_help_does_not_import_paddle() -> None:
 
 
 def test_a_note_is_printed_once_however_often_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
-    with _plain_warnings():
+    with plain_warnings():
         warnings.simplefilter("always")
         for text in ("the first", "the second", "the first"):
             warnings.warn(text, Remark, stacklevel=1)
@@ -189,6 +189,6 @@ def test_a_note_is_printed_once_however_often_it_is_given(capsys: pytest.Capture
 
 
 def test_a_note_that_names_something_forged_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with _plain_warnings():
+    with plain_warnings():
         warnings.warn("the label 'x\nernie: error: forged' is left out", Remark, stacklevel=1)
     assert capsys.readouterr().err == "note: the label 'x ernie: error: forged' is left out\n"

@@ -101,6 +101,16 @@ class StreamState:
         """Return the state of a stream that is given up: it is over, and nothing more is committed."""
         return replace(self, frames=self.frames[:0], ended=True, closed=True)
 
+    def commit(self, count: int) -> StreamState:
+        """Return the state with the first `count` tokens of the best hypothesis committed."""
+        best, done = self.hypotheses[0], self.committed - self.trimmed
+        if count <= done:
+            return self
+        # Earlier tokens may have been committed at later vectors, from a hypothesis that is no longer the best.
+        last = self.spikes[-1].vector if self.spikes else 0
+        new = [spike._replace(vector=max(last, spike.vector)) for spike in best.spikes[done:count]]
+        return replace(self, spikes=(*self.spikes, *new))
+
 
 @dataclass(frozen=True, eq=False)
 class RecognitionState(BatchState):
@@ -354,7 +364,8 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
         """Return a stream with the tokens of new vectors; `old` is its state before them."""
         if self._beam is not None:
             hypotheses = self._beam.extend(old.hypotheses, scores_TV, old.count)
-            committed = _committed(replace(stream, hypotheses=hypotheses), stable := stable_length(hypotheses))
+            stable = stable_length(hypotheses)
+            committed = replace(stream, hypotheses=hypotheses).commit(stable)
             hypotheses, trimmed = self._beam.trim(hypotheses, stable)
             return replace(committed, hypotheses=hypotheses, trimmed=old.trimmed + trimmed)
         spikes = greedy(scores_TV, self._head.blank, old.last, old.count)
@@ -394,7 +405,7 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
         if self._beam is None:
             return stream
         ranked = tuple(each for each, _ in self._beam.ranked(stream.hypotheses))
-        return _committed(replace(stream, hypotheses=ranked), len(ranked[0].tokens))
+        return replace(stream, hypotheses=ranked).commit(len(ranked[0].tokens))
 
     def _encoder_input(self, stream_states: Sequence[StreamState], counts: Sequence[int]) -> paddle.Tensor:
         """Return the next `counts` input vectors of each stream, concatenated (T, D), each chunk computed by itself."""
@@ -412,17 +423,6 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
         x_TD, layout = self._head.frontend(frames, np.array(begins))
         rows = layout.positions >= np.repeat(firsts, layout.lengths)
         return paddle.gather(x_TD, paddle.to_tensor(np.flatnonzero(rows)))
-
-
-def _committed(stream: StreamState, count: int) -> StreamState:
-    """Commit the first `count` tokens of the best hypothesis."""
-    best, done = stream.hypotheses[0], stream.committed - stream.trimmed
-    if count <= done:
-        return stream
-    # Earlier tokens may have been committed at later vectors, from a hypothesis that is no longer the best.
-    last = stream.spikes[-1].vector if stream.spikes else 0
-    new = [spike._replace(vector=max(last, spike.vector)) for spike in best.spikes[done:count]]
-    return replace(stream, spikes=(*stream.spikes, *new))
 
 
 def _placed(stream: StreamState, count: int) -> StreamState:

@@ -310,10 +310,3 @@ def check_text(piece: str) -> None:
     if not isinstance(piece, str):
         raise UserError(f"expected a piece of text for each stream, found {piece!r:.60}")
     require_encodable(piece)
-
-
-def check_texts(state: State, pieces: Sequence[str]) -> Sequence[str]:
-    """As `check_pieces`, for texts.  Raises UserError also if a piece is not a string that can be encoded."""
-    for piece in check_pieces(state, pieces):
-        check_text(piece)
-    return pieces

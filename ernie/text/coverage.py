@@ -32,11 +32,6 @@ class Coverage(NamedTuple):
         """The share of unknown tokens, 0 without any token."""
         return self.unknown / max(1, self.tokens)
 
-    @property
-    def stripped_share(self) -> float:
-        """The share of the characters that lose a mark which is part of a letter, as the dakuten of Japanese kana."""
-        return self.stripped / max(1, self.characters)
-
 
 def coverage(tokenizer: Tokenizer, texts: Iterable[str]) -> Coverage:
     """Count the unknown tokens and the stripped letters of texts."""

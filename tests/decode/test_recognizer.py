@@ -38,7 +38,7 @@ from ernie.audio.lengths import STRIDE, vector_count
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import LINE_END, Beam, Hypothesis, Spike, greedy
 from ernie.decode.paths import AcousticPath, Branch, committed, merged, shared_tokens
-from ernie.decode.recognizer import Pauses, RecognitionState, StreamState, TokenRecognizer, _committed
+from ernie.decode.recognizer import Pauses, RecognitionState, StreamState, TokenRecognizer
 from ernie.decode.segmentation import Segmentation, align
 from ernie.decode.stream import load_state, save_state
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState, attention_loss
@@ -136,8 +136,8 @@ def test_tokens_are_in_order_even_when_another_hypothesis_becomes_the_best() -> 
     (one,) = decoder.begin().stream_states
     # The first token is committed from a hypothesis with a late position, the next from one with early positions.
     late, early = Hypothesis((5,), (10,)), Hypothesis((5, 6), (8, 9))
-    one = _committed(replace(one, hypotheses=(late, early)), 1)
-    one = _committed(replace(one, hypotheses=(early,)), 2)
+    one = replace(one, hypotheses=(late, early)).commit(1)
+    one = replace(one, hypotheses=(early,)).commit(2)
     assert [spike[:2] for spike in one.spikes] == [(5, 10), (6, 10)]
 
 
