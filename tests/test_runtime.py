@@ -12,56 +12,71 @@ import pytest
 
 from ernie import runtime
 
-PRINT_THREADS = """
+OF_KERNELS = """
 from ernie.kernels.cpu.library import library
 found = library()
-print(ernie.runtime.threads(), found and found.handle.ernie_kernels_max_threads())
+print(found and found.handle.ernie_kernels_max_threads())
 """
+FIRST = pytest.mark.parametrize("imports", ["import ernie", "import paddle, ernie"])
 
 
-def threads(imports: str, **environment: str) -> tuple[str, str]:
-    """The chosen number of threads in a fresh process, and that of the kernels (None without kernels)."""
+def printed(code: str, **environment: str) -> list[str]:
+    """What a fresh process prints; its number of threads is up to `environment`."""
     kept = {name: value for name, value in os.environ.items() if not name.endswith("NUM_THREADS")}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", f"{imports}\n{PRINT_THREADS}"],
+        [sys.executable, "-W", "ignore", "-c", code],
         env={**kept, **environment},
         capture_output=True,
         text=True,
         check=True,
     )
-    chosen, used = done.stdout.split()[-2:]
-    return chosen, used
+    return done.stdout.split()
 
 
-@pytest.mark.parametrize("imports", ["import ernie", "import paddle, ernie"])
-@pytest.mark.parametrize(
-    ("environment", "wanted"),
-    [({}, None), ({"OMP_NUM_THREADS": "1"}, "1"), ({"OMP_NUM_THREADS": "3"}, "3"), ({"MKL_NUM_THREADS": "1"}, "1")],
-)
-def test_the_number_of_threads_is_the_users_or_the_number_of_cores(
+def chosen(**environment: str) -> str:
+    """The number of threads that the library chooses, without Paddle."""
+    return printed("import ernie\nprint(ernie.runtime.threads())", **environment)[-1]
+
+
+def used(imports: str, **environment: str) -> tuple[str, str]:
+    """The chosen number of threads, and that of the kernels (None without kernels)."""
+    first, second = printed(f"{imports}\nprint(ernie.runtime.threads())\n{OF_KERNELS}", **environment)[-2:]
+    return first, second
+
+
+@FIRST
+@pytest.mark.parametrize(("environment", "wanted"), [({}, None), ({"OMP_NUM_THREADS": "3"}, "3")])
+def test_the_kernels_use_the_number_of_threads_of_the_user_or_of_cores(
     imports: str, environment: dict[str, str], wanted: str | None
 ) -> None:
-    chosen, used = threads(imports, **environment)
-    assert chosen == (wanted or str(runtime.cores()))
-    assert used in (chosen, "None")
+    wanted = wanted or str(runtime.cores())
+    assert used(imports, **environment) in ((wanted, wanted), (wanted, "None"))
+
+
+@pytest.mark.parametrize("variable", ["MKL_NUM_THREADS", "OMP_NUM_THREADS"])
+def test_the_number_of_threads_is_the_users(variable: str) -> None:
+    assert chosen(**{variable: "1"}) == "1"
 
 
 @pytest.mark.parametrize(("given", "used"), [("3,2", "3"), ("", None), ("many", None), ("0", None)])
 def test_the_first_of_a_list_of_threads_counts_and_invalid_values_are_ignored(given: str, used: str | None) -> None:
-    assert threads("import ernie", OMP_NUM_THREADS=given)[0] == (used or str(runtime.cores()))
+    assert chosen(OMP_NUM_THREADS=given) == (used or str(runtime.cores()))
 
 
 @pytest.mark.parametrize("variable", ["MKL_NUM_THREADS", "OMP_NUM_THREADS"])
-@pytest.mark.parametrize("imports", ["import ernie", "import paddle, ernie"])
-def test_more_threads_than_a_system_has_are_one_for_each_core(variable: str, imports: str) -> None:
+def test_more_threads_than_a_system_has_are_one_for_each_core(variable: str) -> None:
+    assert chosen(**{variable: "99999999999"}) == str(runtime.cores())
+
+
+def test_of_too_many_threads_the_kernels_start_one_for_each_core_even_if_paddle_was_imported_first() -> None:
     cores = str(runtime.cores())
-    assert threads(imports, **{variable: "99999999999"}) in ((cores, cores), (cores, "None"))
+    assert used("import paddle, ernie", OMP_NUM_THREADS="99999999999") in ((cores, cores), (cores, "None"))
 
 
-@pytest.mark.parametrize("imports", ["import ernie", "import paddle, ernie"])
+@FIRST
 def test_a_thread_limit_bounds_the_number_of_threads(imports: str) -> None:
-    chosen, used = threads(imports, MKL_NUM_THREADS="4", OMP_THREAD_LIMIT="1")
-    assert chosen == "1" and used in ("1", "None")
+    found = used(imports, MKL_NUM_THREADS="4", OMP_THREAD_LIMIT="1")
+    assert found in (("1", "1"), ("1", "None"))
 
 
 @pytest.mark.parametrize(
