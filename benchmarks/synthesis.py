@@ -55,6 +55,7 @@ from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 from inference.task_model import TaskModel
 from tasks.downstream.metrics import wer
+from tasks.downstream.synthesis.loss import teacher_forced
 from tasks.downstream.synthesize import (
     Synthesize,
 )
@@ -172,7 +173,7 @@ class Heard:
         samples, length = task.training_example(row, model.tokenizer).samples, len(task.wave(row).samples)
         batch = task.augmented(pack(list(samples)), training=False)
         hidden_TD = task.encode(model.ernie, head, batch, model.task_id)
-        predicted, _, _, steps = task.teacher_forced(head, hidden_TD, batch)
+        predicted, _, _, steps = teacher_forced(task, head, hidden_TD, batch)
         whole, context = Segment(np.zeros(1, np.int64), int(steps[0])), head.wavenet.config.context
         given_NSH = conditioners(head, predicted.states, steps, whole, context)
         samples_NS, inside_NR, begun_NS = segment_samples(batch, whole, task.step_samples, context)

@@ -24,6 +24,7 @@ from ernie.text.utterances import complete_utterances, utterances
 from inference.face import face
 from inference.predictor import Predictor
 from inference.task_model import TaskModel
+from tasks.downstream.synthesis.text_rows import check_sayable, token_count
 from tasks.downstream.synthesize import Synthesize
 
 
@@ -235,10 +236,10 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
         (sample,) = example.samples
         if example.empty:
             raise UserError("there is nothing in the text that could be said")
-        remarks = task.check_sayable(text, example, tokenizer)
+        remarks = check_sayable(task, text, example, tokenizer)
         if example.cut:
             raise UserError(
-                f"'{text:.60}' has {task.token_count(row, example)} tokens, and the voice was trained on at most "
+                f"'{text:.60}' has {token_count(task, row, example)} tokens, and the voice was trained on at most "
                 f"{task.max_len}"
             )
         return sample.ids, [Note(f"'{text:.60}' has {remark}", topic=remark) for remark in remarks]

@@ -50,7 +50,7 @@ def test_a_flow_uses_its_teachers_dictionary_and_no_other(tmp_path: Path) -> Non
     with pytest.raises(UserError, match=r"other\.dict differs from what the teacher, .* has learned with, .*own\.dict"):
         flow_of(tmp_path / "voice", dictionary=tmp_path / "other.dict").adapted_to([])
     TaskModel(tiny_encoder(), TOYS["synthesize"].task).save(tmp_path / "letters" / "model")
-    with pytest.raises(UserError, match="has learned with, which is no dictionary; take the key out"):
+    with pytest.raises(UserError, match="has learned with, which is no dictionary; leave the key out"):
         flow_of(tmp_path / "letters", dictionary=tmp_path / "other.dict").adapted_to([])
 
 

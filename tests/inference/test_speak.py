@@ -39,6 +39,7 @@ from finetune.train.model import TrainingModel
 from inference.commands.speak_lines import into_file, into_stream
 from inference.speaker import TextSpeaker, TextSpeakerState
 from inference.task_model import TaskModel
+from tasks.downstream.synthesis.loss import teacher_forced
 from tasks.downstream.synthesize import Synthesize
 
 soundfile = pytest.importorskip("soundfile")
@@ -458,7 +459,7 @@ def _gradients(end_to_end: bool, sound: bool) -> dict[str, np.ndarray]:
     if sound:
         task.head_loss(model.head, hidden_TD, batch).total.backward()
     else:
-        prediction, text, frames_NFM, steps = task.teacher_forced(model.head, hidden_TD, batch)
+        prediction, text, frames_NFM, steps = teacher_forced(task, model.head, hidden_TD, batch)
         frame_loss(prediction, text, frames_NFM, steps).backward()
     return {name: value.grad.numpy() for name, value in model.named_parameters() if value.grad is not None}
 
@@ -504,7 +505,7 @@ def test_an_incompatible_teacher_is_refused(run: Path, tmp_path: Path) -> None:
     assert isinstance(task, Synthesize)
     other = replace(task.voice, reduction=4)
     with pytest.raises(
-        UserError, match=r"task\.voice\.reduction: is 4, and the teacher, .* learned with .*; set it so"
+        UserError, match=r"task\.voice\.reduction: is 4, and the teacher, .* learned with .*; give it that value"
     ):
         replace(task, vocoder="flow", teacher=run, voice=other).adapted_to([])
     with pytest.raises(UserError, match="holds no fine-tuned model"):
@@ -523,7 +524,7 @@ def test_a_kept_head_has_the_same_vocoder_and_features(run: Path) -> None:
         task.keeping_head_of(flow, "its head")
     finer = replace(task, features=replace(task.features, bins=9), mean=(), deviation=())
     with pytest.raises(
-        UserError, match=r"^task\.features\.bins: is 9, and its head has learned with \d+; take the key"
+        UserError, match=r"^task\.features\.bins: is 9, and its head has learned with \d+; leave the key"
     ):
         finer.keeping_head_of(task, "its head")
 

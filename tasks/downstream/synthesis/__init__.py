@@ -1,0 +1,1 @@
+"""Speech synthesis in its parts: settings, rows, the teacher of a flow, the loss, and answers."""

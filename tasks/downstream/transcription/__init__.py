@@ -1,0 +1,1 @@
+"""Transcription of speech in its parts: settings, rows, the loss, and answers."""
