@@ -38,7 +38,7 @@ from record_files import Records, cached_record, slug
 
 from ernie.data.batch import pack
 from ernie.data.shards import Corpus
-from ernie.data.stream import MIXED
+from ernie.data.stream import SHUFFLE_BUFFER_TOKENS
 from ernie.model.ernie import ErnieModel
 from ernie.model.initialization import (
     initialize,
@@ -50,7 +50,7 @@ from pretrain.config import ModelConfig
 from tasks.base import single
 
 FEW: dict[str, Any] = {**COMMON["data"], "shuffle_buffer_tokens": 0}
-SOME = {**FEW, "shuffle_buffer_tokens": MIXED}
+SOME = {**FEW, "shuffle_buffer_tokens": SHUFFLE_BUFFER_TOKENS}
 HIDDEN = {MASKED: {**COMMON["tasks"][MASKED], "mask_replace_prob": 1.0, "random_replace_prob": 0.0}}
 BERT_DEVIATION = 0.02  # of BERT's initial weights, for every width
 

@@ -51,7 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
     measure_making(corpus, arguments.preset)
-    measure_lanes(corpus, arguments.preset)
+    measure_data_shards(corpus, arguments.preset)
     measure_waiting(corpus, arguments.preset, arguments.steps)
     measure_checkpoints(corpus, arguments.preset)
     measure_growth(corpus, arguments.preset, max(5, arguments.steps // 5))
@@ -71,20 +71,23 @@ def measure_making(corpus: Corpus, preset: str) -> None:
         print(f"| {source.name} | {statistics.median(speeds):,.0f} |")
 
 
-def measure_lanes(corpus: Corpus, preset: str) -> None:
-    """Measure the CPU time that one of several processes spends on batches, by the lanes that they are dealt from."""
+def measure_data_shards(corpus: Corpus, preset: str) -> None:
+    """Measure the CPU time that one of several processes spends on batches, by the data_shards that they are dealt
+    from.
+    """
     config = _config(corpus, preset, 1, max_len=128, micro_batch_tokens=4096, tasks=TASKS[:1])
     [source] = sources(config, corpus, held_out=False)
     print(f"\n## Making batches on {REPLICAS} processes (batches of 4,096 tokens, {source.name})\n")
-    print("| lanes | CPU seconds of each process for a million tokens of all |\n|---|---|")
-    for lanes in (1, REPLICAS):
+    print("| data shards | CPU seconds of each process for a million tokens of all |\n|---|---|")
+    for data_shards in (1, REPLICAS):
         feed = Feed([source])
-        stream = feed.stream(source.name, lanes, range(lanes)[:1])
+        stream = feed.stream(source.name, data_shards, range(data_shards)[:1])
         started = time.process_time()
         for _ in range(DRAWN):
             next(stream)
         feed.close()
-        print(f"| {lanes} | {1e6 * (time.process_time() - started) / (DRAWN * config.data.micro_batch_tokens):.2f} |")
+        seconds, tokens = time.process_time() - started, DRAWN * config.data.micro_batch_tokens
+        print(f"| {data_shards} | {1e6 * seconds / tokens:.2f} |")
 
 
 def measure_waiting(corpus: Corpus, preset: str, steps: int) -> None:
@@ -167,7 +170,7 @@ def _run(
                 started = time.perf_counter()
                 batches = [(task, next(run.streams[task])) for task in slot.draws]
                 waited = time.perf_counter() - started
-                report = run.trainer.step(step, batches, run.model.loss, run.rate(step))
+                report = run.trainer.step(step, batches, run.model.loss, run.lr(step))
                 run.log_step(step, slot, batches, report, waited=waited, took=time.perf_counter() - started)
         run.close()
         log.close()

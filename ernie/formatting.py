@@ -50,10 +50,10 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """Format a fraction as a percentage, with more places for small ones: 12%, 3.4%, 0.06%."""
-    places = 0 if not share or abs(share) >= 0.0995 else 1 if abs(share) >= 0.00995 else 2
-    return f"{share:.{places}%}"
+    places = 0 if not fraction or abs(fraction) >= 0.0995 else 1 if abs(fraction) >= 0.00995 else 2
+    return f"{fraction:.{places}%}"
 
 
 def power(number: float) -> str:

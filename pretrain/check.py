@@ -188,7 +188,7 @@ def _formatted(sample: Sample, source: Source, predicts_tokens: bool) -> str:
 
 def _small_batch(source: Source, task: PretrainTask) -> Packed:
     """Return the first small batch of a task that has a label.  Raises UserError if there is none."""
-    small = replace(source, budget=max(task.length, min(source.budget, _TOKENS)))
+    small = replace(source, micro_batch_tokens=max(task.length, min(source.micro_batch_tokens, _TOKENS)))
     count = min(_DOCUMENTS, len(source.items))
     batches = (
         batch

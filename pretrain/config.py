@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ernie.config import Value, build, check_least, check_most, check_seed, read
-from ernie.data.stream import MIXED
+from ernie.data.stream import SHUFFLE_BUFFER_TOKENS
 from ernie.errors import UserError, about, nearest
 from ernie.model.config import EncoderConfig
 from ernie.model.pretrained import CONFIG_FILE, model_folder
@@ -100,7 +100,7 @@ class DataConfig:
 
     max_len: int = DEFAULT_MAX_LEN
     micro_batch_tokens: int = field(default=8192, metadata=formerly("batch_tokens"))
-    shuffle_buffer_tokens: int = field(default=MIXED, metadata=formerly("mixed"))
+    shuffle_buffer_tokens: int = field(default=SHUFFLE_BUFFER_TOKENS, metadata=formerly("mixed"))
     workers: int = 0
     fraction: float = field(default=1.0, metadata=formerly("share"))
     data_shards: int = field(default=1, metadata=formerly("lanes"))

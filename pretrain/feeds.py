@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ernie.data.shards import Corpus, Share, Split
-from ernie.data.stream import MIXED, Feed, Source, Stream
+from ernie.data.shards import Corpus, Split, Subset
+from ernie.data.stream import SHUFFLE_BUFFER_TOKENS, Feed, Source, Stream
 from ernie.errors import UserError, about
 from ernie.sha256 import file_sha256
 from pretrain.config import PretrainConfig
@@ -34,7 +34,7 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
             )
         seed = config.seed + (1 << 32) * held_out  # not the samples of training, even if the splits share text
         mixed = (
-            MIXED if held_out else config.data.shuffle_buffer_tokens
+            SHUFFLE_BUFFER_TOKENS if held_out else config.data.shuffle_buffer_tokens
         )  # the same measurement whatever `data.shuffle_buffer_tokens` is
         found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.micro_batch_tokens, mixed))
     return found
@@ -68,9 +68,9 @@ def label_files(config: PretrainConfig) -> dict[str, str]:
         raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from None
 
 
-def training_split(config: PretrainConfig, corpus: Corpus) -> Split | Share:
+def training_split(config: PretrainConfig, corpus: Corpus) -> Split | Subset:
     """Return the documents that a run trains on."""
-    return corpus.train if config.data.fraction == 1 else Share(corpus.train, config.data.fraction)
+    return corpus.train if config.data.fraction == 1 else Subset(corpus.train, config.data.fraction)
 
 
 def open_streams(config: PretrainConfig, corpus: Corpus, mesh: Mesh | None = None) -> tuple[Feed, dict[str, Stream]]:
@@ -78,6 +78,6 @@ def open_streams(config: PretrainConfig, corpus: Corpus, mesh: Mesh | None = Non
 
     With several data shards, a process of `mesh` makes those of its own micro-batches.
     """
-    feed, lanes = Feed(sources(config, corpus, held_out=False), config.data.workers), config.data.data_shards
-    own = range(lanes) if mesh is None or lanes == 1 else mesh.shard(range(lanes))
-    return feed, {name: feed.stream(name, lanes, own) for name in config.schedule.task_names}
+    feed, data_shards = Feed(sources(config, corpus, held_out=False), config.data.workers), config.data.data_shards
+    own = range(data_shards) if mesh is None or data_shards == 1 else mesh.shard(range(data_shards))
+    return feed, {name: feed.stream(name, data_shards, own) for name in config.schedule.task_names}

@@ -23,7 +23,7 @@ def train(run: Run) -> bool:
             run.mesh.watch.at(step=step, task=", ".join(dict.fromkeys(slot.draws)), doing="making batches")
             batches = [(task, next(run.streams[task])) for task in slot.draws]
             fetched = time.perf_counter()
-            report = run.trainer.step(step, batches, run.model.loss, run.rate(step))
+            report = run.trainer.step(step, batches, run.model.loss, run.lr(step))
             run.step = step + 1
             run.log_step(step, slot, batches, report, waited=fetched - started, took=time.perf_counter() - started)
 

@@ -43,7 +43,7 @@ from pretrain.schedule import Schedule, Slot
 
 T = TypeVar("T")
 HEADS = "heads.safetensors"  # in a checkpoint
-_POSITION = {"epoch": int, "block": int, "batch": int, "drawn": int, "digest": str}  # of a lane
+_POSITION = {"epoch": int, "block": int, "batch": int, "drawn": int, "digest": str}  # in a data shard
 _PROGRESS_KEYS = {
     **{"step": int, "skipped": int, "failed?": int, "task_ids?": {str: int}},
     "streams": {str: ({"drawn": int, "lanes": [(_POSITION, NoneType)]}, _POSITION)},
@@ -103,7 +103,7 @@ class Run:
         if self.step < len(self.schedule):
             on_rank0(self.mesh, "opening the run", self._check_room)
 
-    def rate(self, step: int) -> float:
+    def lr(self, step: int) -> float:
         """Return the learning rate of a step."""
         lr, schedule = self.config.train.lr, self.schedule
         if not lr.each_stage:
@@ -138,7 +138,7 @@ class Run:
             step,
             stage=slot.stage,
             loss=report.losses,
-            rate=self.rate(step),
+            rate=self.lr(step),
             gradient_norm=report.gradient_norm if math.isfinite(report.gradient_norm) else None,
             skipped=self.skipped,
             tokens=tokens,
@@ -194,7 +194,9 @@ class Run:
         on_rank0(self.mesh, "saving", self._finite(lambda: self.checkpoints.save(self.step, write, score)))
 
     def _stream_states(self) -> dict[str, Any]:
-        """Return the state of every task's stream.  A collective call if other processes make some of their lanes."""
+        """Return the state of every task's stream.  A collective call if other processes make some of their data
+        shards.
+        """
         own = {name: stream.state() for name, stream in self.streams.items()}
         if self.config.data.data_shards == 1:
             return own
@@ -226,10 +228,10 @@ class Run:
     def _check_tasks(self, model: MultiTaskModel, state: dict[str, Any]) -> None:
         """Raise UserError unless all tasks of a checkpoint are there, with the same task ids and data shards."""
         for name, position in state["streams"].items():
-            if (lanes := len(position.get("lanes", [position]))) != self.config.data.data_shards:
+            if (shards := len(position.get("lanes", [position]))) != self.config.data.data_shards:
                 raise UserError(
                     f"data.data_shards: is {self.config.data.data_shards}, but the run has read its documents in "
-                    f"{plural(lanes, 'shard')} so far, whose positions would be lost; keep it at {lanes}"
+                    f"{plural(shards, 'shard')} so far, whose positions would be lost; keep it at {shards}"
                 )
             if name not in self.streams:
                 raise UserError(

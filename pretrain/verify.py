@@ -79,7 +79,7 @@ def verify(folder: Path, quiet: bool = False, corpus_folder: Path | None = None)
             draws = schedule[step].draws
             for name in draws:
                 batch = next(streams[name])
-                assert batch is not None, "a process by itself makes all lanes"
+                assert batch is not None, "a process by itself makes all data shards"
                 consumed[name].add(batch.samples)
             _compare_step(certificate, step, steps.get(step), {name: streams[name] for name in draws})
             if step + 1 in saved:

@@ -131,7 +131,7 @@ class Packed:
 
     @property
     def padding(self) -> float:
-        """The share of padding that a padded batch would have."""
+        """The fraction of padding that a padded batch would have."""
         return 1.0 - self.layout.tokens / (self.layout.sequences * self.layout.longest)
 
 

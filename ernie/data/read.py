@@ -124,7 +124,7 @@ def _open(source: Input, options: ReadOptions, progress: Callable[[int], None]) 
         yield from read_saved_dataset(path, options)
     elif name.lower().endswith(".parquet") or (source.is_stream and _begins(path).startswith(_PARQUET)):
         size = path.stat().st_size
-        yield from read_parquet(name, path, options, lambda share: progress(round(share * size)))
+        yield from read_parquet(name, path, options, lambda fraction: progress(round(fraction * size)))
     else:
         lines = LineFile(path, compressed.compression_of(_begins(path)) if source.is_stream else None, returns=True)
         for document in _reader(name)(name, lines, options):

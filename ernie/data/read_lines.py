@@ -17,7 +17,10 @@ from ernie.errors import UserError
 NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
 _PIECE = 1 << 20  # bytes
 _FIRST_PIECE = 1 << 12  # enough to see what a file is
-_FEW_NULS, _MOST_NULS = 2, 0.2  # NUL bytes of a line, and their share: text of Latin letters in UTF-16 has a half
+_FEW_NULS, _MOST_NULS = (
+    2,
+    0.2,
+)  # NUL bytes of a line, and their fraction: of Latin letters in UTF-16 a half
 _MARKS = {  # byte order marks, with their encodings; that of UTF-32 begins as one of UTF-16
     codecs.BOM_UTF32_LE: "UTF-32LE",
     codecs.BOM_UTF32_BE: "UTF-32BE",

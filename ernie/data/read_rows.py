@@ -34,7 +34,8 @@ _KINDS = {
 def read_parquet(
     name: str, path: Path, options: ReadOptions, progress: Callable[[float], None]
 ) -> Iterator[RawDocument | Dropped]:
-    """Yield one document per row, reading in bounded memory; `progress` is called with the share of rows read so far.
+    """Yield one document per row, reading in bounded memory; `progress` is called with the fraction of rows read so
+    far.
 
     Raises UserError when the file is damaged or has no column for the text.
     """

@@ -188,12 +188,12 @@ class Split(Sequence[Document]):
         return {**self.__dict__, "_opened": [None] * len(self._shards)}
 
 
-class Share(Sequence[Document]):
-    """A random subset of a split's documents: each smaller share is contained in every larger one."""
+class Subset(Sequence[Document]):
+    """A random subset of a split's documents: each smaller fraction is contained in every larger one."""
 
-    def __init__(self, split: Split, share: float):
+    def __init__(self, split: Split, fraction: float):
         self._split = split
-        self._count = max(1, round(share * len(split)))
+        self._count = max(1, round(fraction * len(split)))
 
     def __len__(self) -> int:
         return self._count

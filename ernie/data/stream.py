@@ -5,9 +5,9 @@ items in that order; its batches are a pure function of (seed, task, epoch, bloc
 block and the batch in it that come next.  Blocks are prefetched by a thread or by worker processes; their number
 affects nothing but speed.
 
-With several *lanes*, the `data_shards` of a run, batch n of the stream comes from lane n % lanes, and the blocks of all
-epochs are dealt to the lanes in turn.  Processes that split the batches make only the lanes that they need; the batches
-are the same.
+With several *data shards* (`data_shards`), batch n of the stream comes from shard n % data_shards, and the blocks of
+all epochs are dealt to the shards in turn.  Processes that split the batches make only the shards that they need.  The
+batches are the same.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ import numpy as np
 from ernie.data import seeded_rng
 from ernie.data.batch import Packed, pack, plan
 from ernie.data.document import Sample
-from ernie.data.shards import Share, Split
+from ernie.data.shards import Split, Subset
 from ernie.data.workers import Workers, reporting_killed
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 
 BATCHES_PER_BLOCK = 16  # minimum
-MIXED = 2**18  # tokens per block, minimum
-_MIXED_ITEMS = 1024  # items per block at which MIXED no longer applies, where an item gives less than a sample
+SHUFFLE_BUFFER_TOKENS = 2**18  # tokens per block, minimum
+_SHUFFLED_ITEMS = 1024  # items per block at most, where an item gives less than a sample
 _PROBE = 48  # items sampled to estimate the number of tokens per item
 _AHEAD = 2  # blocks to prefetch
 _ADVICE = (  # after a worker process was killed
@@ -62,8 +62,8 @@ class TooLittleText(UserError):
 class Source:
     """The data and settings of one task's batches; picklable, since workers hold a copy.
 
-    `items` is any sequence, such as a corpus split.  A block has at least `mixed` tokens unless samples are rare, so
-    that consecutive batches mix many documents.
+    `items` is any sequence, such as a corpus split.  A block has at least `shuffle_buffer_tokens` unless samples are
+    rare, so that consecutive batches mix many documents.
     """
 
     name: str
@@ -71,8 +71,8 @@ class Source:
     items: Sequence[Any]
     tokenizer: Tokenizer
     seed: int
-    budget: int
-    mixed: int = MIXED
+    micro_batch_tokens: int
+    shuffle_buffer_tokens: int = SHUFFLE_BUFFER_TOKENS
 
     def named_samples(self, epoch: int, first: int, last: int) -> Iterator[tuple[tuple[int, int, int], Sample]]:
         """Yield (epoch, item, number) and sample for the items at positions [first, last) of an epoch's order.
@@ -144,7 +144,7 @@ class Source:
 
     def _named(self, index: int) -> str:
         """Name an item in a message, a document of a corpus with its file and line."""
-        place = f" ({self.items.source(index)})" if isinstance(self.items, Split | Share) else ""
+        place = f" ({self.items.source(index)})" if isinstance(self.items, Split | Subset) else ""
         return f"item {index} of its documents{place}"
 
     def batches(self, epoch: int, first: int, last: int) -> list[Packed]:
@@ -158,14 +158,14 @@ class Source:
         self._check_labels_match(samples)
         rng = seeded_rng.generator(self.seed, self.name, epoch, f"block {first}")
         name_array = np.asarray(names, dtype=np.int64)
-        planned = plan([len(sample) for sample in samples], self.budget, rng)
+        planned = plan([len(sample) for sample in samples], self.micro_batch_tokens, rng)
         return [pack([samples[i] for i in batch], name_array[batch]) for batch in planned]
 
-    def items_per_block(self, lanes: int = 1) -> int:
+    def items_per_block(self, data_shards: int = 1) -> int:
         """Estimate from the first items how many make a block of at least BATCHES_PER_BLOCK batches.
 
-        Consecutive batches come from the blocks of all lanes, which together have `mixed` tokens.  Raises TooLittleText
-        when no item of the source gives a sample.
+        Consecutive batches come from the blocks of all shards, which together have `shuffle_buffer_tokens`.  Raises
+        TooLittleText when no item of the source gives a sample.
         """
         size = len(self.items)
         if size < self.task.window:
@@ -186,16 +186,16 @@ class Source:
                 "the schedule."
             )
         items_per_token = probed / tokens
-        least = math.ceil(BATCHES_PER_BLOCK * self.budget * items_per_token)
-        mixed = math.ceil(self.mixed / lanes * items_per_token)
+        least = math.ceil(BATCHES_PER_BLOCK * self.micro_batch_tokens * items_per_token)
+        mixed = math.ceil(self.shuffle_buffer_tokens / data_shards * items_per_token)
         if samples < probed:
-            mixed = min(mixed, _MIXED_ITEMS)
+            mixed = min(mixed, _SHUFFLED_ITEMS)
         return max(1, min(size, max(least, mixed)))
 
 
 @dataclass
 class Position:
-    """The position of a lane: next comes batch number `batch` of block `block`, after `drawn` batches in all.
+    """The position in a data shard: next comes batch number `batch` of block `block`, after `drawn` batches in all.
 
     `digest` is a rolling hash of the names of all samples taken so far, in order.
     """
@@ -214,8 +214,8 @@ class Feed:
         self._sources = {source.name: source for source in sources}
         self._workers = Workers(processes, _ADVICE, partial(_keep_sources, self._sources))
 
-    def stream(self, name: str, lanes: int = 1, own: Sequence[int] | None = None) -> Stream:
-        """Return a stream of one source, positioned at its start; `own` lists the lanes to make, by default all."""
+    def stream(self, name: str, data_shards: int = 1, own: Sequence[int] | None = None) -> Stream:
+        """Return a stream of one source, at its start.  `own` lists the data shards to make, by default all."""
         source = self._sources[name]
         # A process has the sources already; a thread is given this one.
         make = partial(_make_in_worker, name) if self._workers.processes else source.batches
@@ -223,7 +223,7 @@ class Feed:
         def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
             return self._workers.submit(make, epoch, first, last)
 
-        return Stream(source, submit, lanes, own)
+        return Stream(source, submit, data_shards, own)
 
     def close(self) -> None:
         """Stop the workers; blocks in progress are dropped."""
@@ -244,79 +244,87 @@ def _make_in_worker(name: str, epoch: int, first: int, last: int) -> list[Packed
 class Stream:
     """Endless batches of one source, created by Feed.stream.
 
-    The next batch is None if it is in a lane that this process does not make.
+    The next batch is None if it is in a shard that this process does not make.
     """
 
     def __init__(
         self,
         source: Source,
         submit: Callable[[int, int, int], Future[list[Packed]]],
-        lanes: int = 1,
+        data_shards: int = 1,
         own: Sequence[int] | None = None,
     ):
         self.source = source
-        per_block = source.items_per_block(lanes)
-        made = range(lanes) if own is None else own
-        self._lanes = [_Lane(source, submit, per_block, lane, lanes) if lane in made else None for lane in range(lanes)]
-        self.drawn = 0  # batches, in all lanes
+        per_block = source.items_per_block(data_shards)
+        made = range(data_shards) if own is None else own
+        self._shards = [
+            _DataShard(source, submit, per_block, shard, data_shards) if shard in made else None
+            for shard in range(data_shards)
+        ]
+        self.drawn = 0  # batches, in all data shards
 
     def __next__(self) -> Packed | None:
         """Return the next batch."""
-        lane = self._lanes[self.drawn % len(self._lanes)]
+        shard = self._shards[self.drawn % len(self._shards)]
         self.drawn += 1
-        return None if lane is None else next(lane)
+        return None if shard is None else next(shard)
 
     @property
     def epoch(self) -> int:
-        """The number of epochs that all lanes of this process have finished."""
-        return min(lane.position.epoch for lane in self._own)
+        """The number of epochs that all data shards of this process have finished."""
+        return min(shard.position.epoch for shard in self._own)
 
     @property
     def checksum(self) -> int:
-        """Of the names of all samples that this process took, in 32 bits.  It is the sum of the lanes' checksums."""
-        return sum(int(lane.position.digest[:8] or "0", 16) for lane in self._own) % 2**32
+        """Of the names of all samples that this process took, in 32 bits.  It is the sum of the shards' checksums."""
+        return sum(int(shard.position.digest[:8] or "0", 16) for shard in self._own) % 2**32
 
     @property
-    def _own(self) -> list[_Lane]:
-        return [lane for lane in self._lanes if lane is not None]
+    def _own(self) -> list[_DataShard]:
+        return [shard for shard in self._shards if shard is not None]
 
     def state(self) -> dict[str, Any]:
-        """Return the position as plain data: that of a single lane, or of several, None for those of others."""
-        if len(self._lanes) == 1:
+        """Return the position as plain data: that of a single shard, or of several, None for those of others."""
+        if len(self._shards) == 1:
             return asdict(self._own[0].position)
-        return {"drawn": self.drawn, "lanes": [None if lane is None else asdict(lane.position) for lane in self._lanes]}
+        return {
+            "drawn": self.drawn,
+            "lanes": [None if shard is None else asdict(shard.position) for shard in self._shards],
+        }
 
     def seek(self, state: dict[str, Any]) -> None:
         """Continue from a `state()` in constant time: only the blocks that it points into are made again."""
         self.drawn = state["drawn"]
-        for lane, position in zip(self._lanes, state.get("lanes", [state]), strict=True):
-            if lane is not None:
-                lane.seek(Position(**position))
+        for shard, position in zip(self._shards, state.get("lanes", [state]), strict=True):
+            if shard is not None:
+                shard.seek(Position(**position))
 
 
 def merged_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the state of a stream from those of all processes, each of which has the positions of its own lanes."""
+    """Return the state of a stream from those of all processes, each with the positions of its own data shards."""
     if "lanes" not in states[0]:
         return states[0]
-    lanes = [next(filter(None, positions)) for positions in zip(*(state["lanes"] for state in states), strict=True)]
-    return {**states[0], "lanes": lanes}
+    data_shards = [
+        next(filter(None, positions)) for positions in zip(*(state["lanes"] for state in states), strict=True)
+    ]
+    return {**states[0], "lanes": data_shards}
 
 
-class _Lane:
-    """One lane of a stream.  `position` is its entire state."""
+class _DataShard:
+    """One shard of a stream.  `position` is its entire state."""
 
     def __init__(
         self,
         source: Source,
         submit: Callable[[int, int, int], Future[list[Packed]]],
         per_block: int,
-        lane: int,
-        lanes: int,
+        shard: int,
+        data_shards: int,
     ):
         self._submit = submit
-        self._size, self._per_block, self._lanes = len(source.items), per_block, lanes
+        self._size, self._per_block, self._data_shards = len(source.items), per_block, data_shards
         self._blocks = math.ceil(self._size / per_block)
-        epoch, block = divmod(lane, self._blocks)
+        epoch, block = divmod(shard, self._blocks)
         self.position = Position(epoch, block)
         self._ahead: deque[tuple[tuple[int, int], Future[list[Packed]]]] = deque()
 
@@ -358,7 +366,7 @@ class _Lane:
 
     def _next_block(self, block: tuple[int, int]) -> tuple[int, int]:
         epoch, number = block
-        epochs, number = divmod(number + self._lanes, self._blocks)
+        epochs, number = divmod(number + self._data_shards, self._blocks)
         return epoch + epochs, number
 
     def _advance(self) -> None:

@@ -56,12 +56,12 @@ class Table(Sequence[dict[str, str]]):
                 file.readline()
             yield from map(self._parse, range(len(self)), (line for line in file if line not in _BLANK))
 
-    def rows(self, held_out: bool, share: float = 0.1) -> Rows:
+    def rows(self, held_out: bool, fraction: float = 0.1) -> Rows:
         """Return the rows on one side of a split by the hash of each row's text.
 
         The first call reads the whole file.
         """
-        return Rows(self, np.flatnonzero(are_held_out(self._hashes, share) == held_out))
+        return Rows(self, np.flatnonzero(are_held_out(self._hashes, fraction) == held_out))
 
     @cached_property
     def _hashes(self) -> np.ndarray:
@@ -139,13 +139,13 @@ def hash_of(text: str, size: int = 4) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=size).digest(), "little")
 
 
-def are_held_out(hashes: np.ndarray, share: float = 0.1) -> np.ndarray:
-    """Return which texts are held out, by their `hash_of`: about a `share`, and at least one of ten distinct texts.
+def are_held_out(hashes: np.ndarray, fraction: float = 0.1) -> np.ndarray:
+    """Return which texts are held out, by their `hash_of`: about a `fraction`, and at least one of ten distinct texts.
 
     Adding texts does not change the side of the others, except for a text that was held out only because no other was.
     """
-    held_out = hashes < share * 2**32
-    if share and not held_out.any() and len(np.unique(hashes)) >= _ENOUGH:
+    held_out = hashes < fraction * 2**32
+    if fraction and not held_out.any() and len(np.unique(hashes)) >= _ENOUGH:
         return hashes == hashes.min()
     return held_out
 

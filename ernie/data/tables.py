@@ -18,11 +18,11 @@ _SUSPECT, _DENSE = 1 << 24, 50  # bytes, and how many times less of them were wr
 def parquet_rows(
     path: Path,
     choose: Callable[[list[str]], Sequence[str]] = list,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Callable[[float], None] = lambda fraction: None,
 ) -> Iterator[dict[str, Any] | str]:
     """Yield the rows of a file, reading in bounded memory; a row that is not UTF-8 text gives an error message instead.
 
-    `choose` selects columns by name; `progress` is called with the share of rows read so far.  Raises UserError when
+    `choose` selects columns by name; `progress` is called with the fraction of rows read so far.  Raises UserError when
     the file is damaged, or holds more than a file of its size may (see ernie.data.compressed).
     """
     import pyarrow as pa

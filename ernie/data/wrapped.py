@@ -13,10 +13,10 @@ from ernie.text.scripts import NO_SPACES
 _NARROWEST, _WIDEST = 40, 132  # columns
 _LEAST, _ENOUGH = 3, 8  # line breaks: with fewer than enough, no exception is allowed
 _PROBED = 400  # lines of a document
-_FULL, _FEWEST_FULL, _CONTINUED = 0.8, 0.6, 0.5  # shares of the line breaks, see `wrap_width`
-_NOT_LONGER = 0.98  # share of the lines: a few hold a word that is longer than the width
+_FULL, _FEWEST_FULL, _CONTINUED = 0.8, 0.6, 0.5  # fractions of the line breaks, see `wrap_width`
+_NOT_LONGER = 0.98  # fraction of the lines: a few hold a word that is longer than the width
 _RAGGED = 4  # columns by which a full line may fall short of the width
-_MOST_OTHERS = 0.2  # share of the lines
+_MOST_OTHERS = 0.2  # fraction of the lines
 _LEAST_WORDS = 3  # of a line
 _LONGEST_WORD = 20  # columns; longer ones are addresses or the like
 _PART = 0.6  # of the width: a shorter line ends a paragraph even within a sentence, as verse does

@@ -18,9 +18,9 @@ REPLICAS = ("data", "sharding")  # the axes along which processes split a step's
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a layout has to divide: a model's layers, heads, inner width and vocabulary; a step's micro-batches.
+    """What a layout has to divide: a model's layers, heads, inner width and vocabulary, and a step's micro-batches.
 
-    And the lanes, or data shards, that micro-batches are dealt from, unless that is one: then every process makes all.
+    Micro-batches are dealt from `data_shards`.  With one, every process makes all of them, and nothing is divided.
     """
 
     layers: int
@@ -28,12 +28,12 @@ class Sizes:
     inner: int
     vocabulary: int
     micro_batches: int
-    lanes: int = 1
+    data_shards: int = 1
 
     @classmethod
-    def of(cls, shape: EncoderConfig, micro_batches: int, lanes: int = 1) -> Sizes:
+    def of(cls, shape: EncoderConfig, micro_batches: int, data_shards: int = 1) -> Sizes:
         """Return the sizes of an encoder of this shape."""
-        return cls(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, micro_batches, lanes)
+        return cls(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, micro_batches, data_shards)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class ParallelConfig:
             (sizes.inner, "inner width", self.tensor, "tensor"),
             (sizes.vocabulary, "vocabulary", self.tensor, "tensor"),
             (sizes.micro_batches, "micro-batches of a step", self.replicas, "data x sharding"),
-            (sizes.lanes, "data.data_shards", 1 if sizes.lanes == 1 else self.replicas, "data x sharding"),
+            (sizes.data_shards, "data.data_shards", 1 if sizes.data_shards == 1 else self.replicas, "data x sharding"),
         ):
             if value % parts:
                 yield (

@@ -19,7 +19,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -139,7 +139,7 @@ def write_state(folder: Path, trainer: TrainerState, progress: Mapping[str, Any]
 
     record = {**progress, "bad_steps": trainer.bad_steps}
     if trainer.loss_scale is not None:
-        record["loss_scale"] = asdict(trainer.loss_scale)
+        record["loss_scale"] = trainer.loss_scale.as_dict()
     save_arrays(trainer.optimizer, folder / OPTIMIZER)
     (folder / STATE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
@@ -159,7 +159,7 @@ def read_trainer_state(checkpoint: Path, remedy: str) -> TrainerState:
     record = read_progress(checkpoint, {}, remedy)
     scale = record.get("loss_scale")  # null in checkpoints of earlier versions
     return TrainerState(
-        read_arrays(checkpoint / OPTIMIZER), record["bad_steps"], None if scale is None else LossScale(**scale)
+        read_arrays(checkpoint / OPTIMIZER), record["bad_steps"], None if scale is None else LossScale.from_dict(scale)
     )
 
 

@@ -35,17 +35,17 @@ class Optimizer:
         self._owners: set[str] = set()
 
     @paddle.no_grad()
-    def step(self, rate: float, scales: Mapping[str, float] | None = None, owner: str = "") -> None:
+    def step(self, lr: float, scales: Mapping[str, float] | None = None, owner: str = "") -> None:
         """Update with the gradients multiplied by `scales` (keyed by parameter name), then clear them.
 
         `owner` selects the set of moments, for instance a task's own.
         """
         scales = scales or {}
         self._owners.add(owner)
-        self._sharded.update(lambda learning: self._update(learning, rate, scales, owner))
+        self._sharded.update(lambda learning: self._update(learning, lr, scales, owner))
         self.clear()
 
-    def _update(self, learning: Sequence[Tensor], rate: float, scales: Mapping[str, float], owner: str) -> None:
+    def _update(self, learning: Sequence[Tensor], lr: float, scales: Mapping[str, float], owner: str) -> None:
         config = self._config
         for parameter in learning:
             name = self._names[id(parameter)]
@@ -54,7 +54,7 @@ class Optimizer:
                 self._moments[key] = paddle.zeros_like(values), paddle.zeros_like(values)
             taken = self._steps[key] = self._steps.get(key, 0) + 1
             step = AdamStep(
-                rate=rate * self._factors.get(name, 1.0),
+                rate=lr * self._factors.get(name, 1.0),
                 decay=config.weight_decay if parameter.ndim > 1 else 0.0,
                 beta1=config.beta1,
                 beta2=config.beta2,

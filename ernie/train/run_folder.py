@@ -16,7 +16,7 @@ from ernie.errors import UserError
 
 CONFIG, ORIGIN, CHECKPOINTS, MODEL, CARD = "config.yaml", "origin.json", "checkpoints", "model", "README.md"
 LOCK = ".lock"
-_PATIENCE = 1.0  # seconds: a killed process takes a moment to exit
+_TIMEOUT = 1.0  # seconds: a killed process takes a moment to exit
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def run_lock(folder: Path) -> Iterator[None]:
         raise UserError(f"{folder / LOCK}: is a link, perhaps a stranger's; remove it")
     lock = FileLock(folder / LOCK)
     try:
-        lock.acquire(timeout=_PATIENCE)
+        lock.acquire(timeout=_TIMEOUT)
     except Timeout:
         raise UserError(
             f"{folder}: another process is at work on the run in this folder. Wait for its end, or give another "

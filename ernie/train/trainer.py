@@ -48,7 +48,7 @@ class Trainer:
     `clip` is the maximum gradient norm (0 disables clipping).  Parameters whose names start with one of the prefixes in
     `separate_clip_groups` form a clipping group of their own: a separate loss that only they learn from may have
     gradients of a different magnitude.  A step with a non-finite loss or gradient is skipped; after `max_bad_steps` of
-    them in a row, `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they
+    them in a row, `step` raises TrainingStopped.  `lr_factors` multiply the learning rate of the parameters they
     name.  `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count as bad.
     With `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  The processes
     of `mesh` train together: the layer is reduced to this process's part of it, in place (see DistributedModel).  All
@@ -63,7 +63,7 @@ class Trainer:
         clip: float,
         max_bad_steps: int,
         seed: int,
-        rate_factors: Mapping[str, float] | None = None,
+        lr_factors: Mapping[str, float] | None = None,
         separate_clip_groups: Sequence[str] = (),
         loss_scale: LossScale | None = None,
         separate_moments: bool = False,
@@ -72,7 +72,7 @@ class Trainer:
         self.layer = layer
         self._mesh = mesh or Mesh()
         self.distributed = DistributedModel(layer, self._mesh)
-        self.optimizer = Optimizer(self.distributed.state, adam, rate_factors)
+        self.optimizer = Optimizer(self.distributed.state, adam, lr_factors)
         self.bad_steps = 0  # consecutive
         self.loss_scale = loss_scale
         self._clip = clip
@@ -87,7 +87,7 @@ class Trainer:
         step: int,
         batches: Sequence[tuple[str, Packed | None]],
         loss: Callable[[str, Packed], Loss],
-        rate: float,
+        lr: float,
     ) -> StepReport:
         """Make one update from the batches of one or several tasks.
 
@@ -130,7 +130,7 @@ class Trainer:
             for group, norm in zip(self._groups, norms, strict=True):
                 excess = norm / self._clip if self._clip else 0.0
                 scales.update(dict.fromkeys(group, (1 / excess if excess > 1 else 1.0) / scale))
-            self.optimizer.step(rate, scales, owner="".join(sums) if self._separate_moments else "")
+            self.optimizer.step(lr, scales, owner="".join(sums) if self._separate_moments else "")
             self.bad_steps = 0
             if self.loss_scale:
                 self.loss_scale.rise()

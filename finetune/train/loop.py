@@ -91,7 +91,7 @@ def finetune(
         clip=config.clip,
         max_bad_steps=20,
         seed=seed,
-        rate_factors=factors,
+        lr_factors=factors,
         separate_clip_groups=[f"head.{part}." for part in task.separate_clip_groups]
         if isinstance(task, PartialTraining)
         else [],

@@ -57,8 +57,8 @@ SMALL, LARGE = 1 << 12, 1 << 22  # elements of an all-reduced tensor
 FEW, MANY = 1, 3  # layers
 PART = 4  # the smaller micro-batch has 1 / PART of the tokens
 _VOCABULARY = 1000  # of the measured models: small, since only layers are to be measured
-_LAYERS, _SPLIT, _HANDED, _PIPED = "layers", "split layers", "handing over", "pipeline"
-_BASES = {_LAYERS: "base", _SPLIT: "split_base", _HANDED: "handed_base", _PIPED: "piped_base"}
+_LAYERS, _SPLIT, _SHARDED, _PIPELINE = "layers", "split layers", "sharded weights", "pipeline"
+_BASES = {_LAYERS: "base", _SPLIT: "split_base", _SHARDED: "sharded_base", _PIPELINE: "pipeline_base"}
 _REPEATS = 12
 _ROW = 50  # small all-reduces in a row
 _SIGNALLED = 128  # a higher exit status: of a process that a signal has ended
@@ -89,15 +89,15 @@ def calibrate(work: Work, processes: int, choice: Precision, level: Level = "O1"
         return machine
     small = replace(work, shape=replace(work.shape, vocab_size=_VOCABULARY))
     with precision(choice, level):
-        return replace(machine, alone=_Rate(small, Mesh()).total)
+        return replace(machine, alone=_Throughput(small, Mesh()).total)
 
 
 def _parts(shape: EncoderConfig, processes: int) -> dict[str, ParallelConfig]:
     """The parts of the measurement, each run by its own processes, and their layouts."""
     parts = {
         _LAYERS: ParallelConfig(processes),
-        _HANDED: ParallelConfig(1, sharding=processes, sharding_stage=3),
-        _PIPED: ParallelConfig(1, pipeline=processes, stages=(2,) * processes),
+        _SHARDED: ParallelConfig(1, sharding=processes, sharding_stage=3),
+        _PIPELINE: ParallelConfig(1, pipeline=processes, stages=(2,) * processes),
     }
     if not (shape.heads % processes or shape.intermediate_size % processes):
         parts[_SPLIT] = ParallelConfig(1, tensor=processes)
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> None:
         else:
             machine = Machine.read(file)
             machine = _with_split(machine, work, mesh) if part == _SPLIT else machine
-            machine = _with_sharding(machine, work, mesh) if part == _HANDED else machine
+            machine = _with_sharding(machine, work, mesh) if part == _SHARDED else machine
         no_base: dict[str, Any] = dict.fromkeys(_BASES.values(), 0.0)
         predicted = cost(small, mesh.layout, replace(machine, memory=math.inf, **no_base))
         assert predicted is not None
@@ -165,7 +165,7 @@ def _rehearsed_peak(work: Work, mesh: Mesh) -> float:
 
 def _measure(work: Work, name: str, mesh: Mesh) -> Machine:
     link = _link(mesh)
-    rate = _Rate(work, mesh)
+    rate = _Throughput(work, mesh)
     few, many = rate.few, rate.many
     kept = (many.kept(work.tokens) - few.kept(work.tokens)) / (MANY - FEW) / (work.tokens * work.shape.hidden_size)
     on_cpu = paddle.get_device() == "cpu"
@@ -187,7 +187,7 @@ def _measure(work: Work, name: str, mesh: Mesh) -> Machine:
     )
 
 
-class _Rate:
+class _Throughput:
     """The FLOP/s of a layer's passes, and the fixed seconds that each pass takes besides."""
 
     def __init__(self, work: Work, mesh: Mesh):
@@ -224,7 +224,7 @@ def _with_sharding(machine: Machine, work: Work, mesh: Mesh) -> Machine:
     apart, sharded = (_Bench(work, mesh, together) for together in (False, True))
     rings = 3 / 2 * machine.near.sum_seconds(4 * work.layer_weights / TENSORS, mesh.layout.sharding)
     extra = (sharded.seconds(work.tokens) - apart.seconds(work.tokens)) / (MANY * TENSORS) - rings
-    return replace(machine, handed=max(0.0, extra / 3))
+    return replace(machine, per_tensor_latency=max(0.0, extra / 3))
 
 
 def _devices() -> int:

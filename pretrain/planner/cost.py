@@ -28,7 +28,7 @@ TENSORS = 16  # parameter tensors in a layer
 class Work:
     """A step: `micro_batches` of `tokens` each, in sequences of `length` tokens on average.
 
-    `moments` counts the sets of optimizer moments: 1, or one for each task; `lanes` are the data shards.
+    `moments` counts the sets of optimizer moments: 1, or one for each task; `data_shards` are those of the run.
     """
 
     shape: EncoderConfig
@@ -36,12 +36,12 @@ class Work:
     tokens: int
     length: float
     moments: int = 1
-    lanes: int = 1
+    data_shards: int = 1
 
     @property
     def sizes(self) -> Sizes:
         """The sizes that a layout has to divide."""
-        return Sizes.of(self.shape, self.micro_batches, self.lanes)
+        return Sizes.of(self.shape, self.micro_batches, self.data_shards)
 
     @property
     def all_tokens(self) -> int:
@@ -211,8 +211,8 @@ class _Model:
     def base(self) -> float:
         """Bytes that a process takes besides model state and activations."""
         machine, layout = self.machine, self.layout
-        bases = [machine.split_base * (layout.tensor > 1), machine.handed_base * (layout.sharding_stage > 2)]
-        return max(*bases, machine.piped_base * (layout.pipeline > 1)) or machine.base
+        bases = [machine.split_base * (layout.tensor > 1), machine.sharded_base * (layout.sharding_stage > 2)]
+        return max(*bases, machine.pipeline_base * (layout.pipeline > 1)) or machine.base
 
     @property
     def whole(self) -> float:
@@ -337,7 +337,9 @@ class _Model:
 
         def half(size: float, messages: int) -> float:
             latencies = (messages - 1) * link.sum_seconds(0, ranks)
-            return (link.sum_seconds(size, ranks) + latencies) / 2 + (messages > 1) * messages * self.machine.handed
+            return (link.sum_seconds(size, ranks) + latencies) / 2 + (
+                messages > 1
+            ) * messages * self.machine.per_tensor_latency
 
         if stage == 1:
             return 2 * half(size, 1)

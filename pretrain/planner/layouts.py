@@ -104,7 +104,7 @@ def regrouped(work: Work) -> list[Work]:
     works = []
     for power in range(-3, 4):
         count, tokens = work.micro_batches * 2.0**power, work.tokens / 2.0**power
-        if count % work.lanes == 0 and tokens.is_integer() and tokens >= work.length:
+        if count % work.data_shards == 0 and tokens.is_integer() and tokens >= work.length:
             works.append(replace(work, micro_batches=int(count), tokens=int(tokens)))
     return works
 

@@ -52,13 +52,13 @@ class Machine:
     weight's low-precision copy.  `kept` bytes of activations are stored by a layer for each element of its input, of
     which `replicated_activations` are replicated in all processes of a tensor group; `split_kept` is `kept` for layers
     that tensor parallelism splits.  `base` bytes are taken by a process besides its layers, for programs and the code
-    of matmuls; `split_base`, `handed_base` and `piped_base` replace it with tensor parallelism, with stage 3 of
+    of matmuls; `split_base`, `sharded_base` and `pipeline_base` replace it with tensor parallelism, with stage 3 of
     sharding and in a pipeline.  Where `split_kept` or one of these three is 0, `kept` or `base` applies. Seconds:
     `overhead` is the fixed time of each pass through a layer, `split` the time per token of a layer that is split, for
-    what each process does for all tokens, and `handed` the time per tensor that is sent by itself, on top of the
-    link's. `at_once` is 0 where each process has its own device; otherwise all processes share the processors, on which
-    `at_once` processes were measured at the same time, and `alone` is the FLOP/s of a single process that has them all,
-    `overhead` included.
+    what each process does for all tokens, and `per_tensor_latency` the time per tensor that is sent by itself, on top
+    of the link's. `at_once` is 0 where each process has its own device; otherwise all processes share the processors,
+    on which `at_once` processes were measured at the same time, and `alone` is the FLOP/s of a single process that has
+    them all, `overhead` included.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Machine:
     updates: float = math.inf
     overhead: float = 0.0
     split: float = 0.0
-    handed: float = 0.0
+    per_tensor_latency: float = 0.0
     value: int = 2
     copies: int = 2
     kept: float = 34.0
@@ -78,8 +78,8 @@ class Machine:
     split_kept: float = 0.0
     base: float = 0.0
     split_base: float = 0.0
-    handed_base: float = 0.0
-    piped_base: float = 0.0
+    sharded_base: float = 0.0
+    pipeline_base: float = 0.0
     at_once: int = 0
     alone: float = 0.0
 

@@ -76,9 +76,9 @@ class Plan:
 
     def remark_on_data(self) -> str | None:
         """A remark if one worker may be too slow to make the batches of a process of the best layout."""
-        replicas, lanes = self.best.layout.replicas, self.best.work.lanes
+        replicas, data_shards = self.best.layout.replicas, self.best.work.data_shards
         total = self.best.work.all_tokens / self.best.seconds
-        made = total if lanes == 1 else total / replicas
+        made = total if data_shards == 1 else total / replicas
         least, most = WORKER
         if made <= least:
             return None
@@ -86,7 +86,7 @@ class Plan:
             f"each process has to make batches of {made:,.0f} tokens a second, and a worker (data.workers) makes "
             f"{least / 1e6:g} to {most / 1e6:g} million"
         )
-        if lanes > 1 or replicas == 1:
+        if data_shards > 1 or replicas == 1:
             return remark
         return f"{remark}; with data.data_shards: {replicas} a process makes only its own, {total / replicas:,.0f}"
 
@@ -100,11 +100,11 @@ def make_plan(work: Work, devices: int, machine: Machine, *, regroup: bool = Fal
     candidates = list(space)
     if not candidates:
         sizes = work.sizes
-        lanes = "" if sizes.lanes == 1 else f" in {sizes.lanes} data shards"
+        data_shards = "" if sizes.data_shards == 1 else f" in {sizes.data_shards} data shards"
         raise UserError(
             f"no layout of {devices} devices divides {sizes.heads} heads, an inner width of {sizes.inner:,}, a "
             f"vocabulary of {sizes.vocabulary:,}, {sizes.layers} layers and {sizes.micro_batches} micro-batches of a "
-            f"step{lanes}; more micro-batches (train.micro_batches) leave the most freedom"
+            f"step{data_shards}; more micro-batches (train.micro_batches) leave the most freedom"
         )
     few = len(candidates) <= FEW
     found = exhaustive_search(candidates, _price(machine)) if few else learned_search(space, _price(machine), BUDGET)

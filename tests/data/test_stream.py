@@ -66,7 +66,9 @@ class SparseTask(Unchecked):
 
 def source(items: int = 200, **changes: Any) -> Source:
     """Return a source whose blocks are small."""
-    default = Source("pieces", Pieces(), range(items), numbered(), seed=3, budget=24, mixed=0)
+    default = Source(
+        "pieces", Pieces(), range(items), numbered(), seed=3, micro_batch_tokens=24, shuffle_buffer_tokens=0
+    )
     return replace(default, **changes)
 
 
@@ -83,8 +85,8 @@ def on_request(src: Source, requested: list[tuple[int, int]] | None = None) -> C
     return submit
 
 
-def stream(src: Source, *lanes: Any) -> Stream:
-    return Stream(src, on_request(src), *lanes)
+def stream(src: Source, *data_shards: Any) -> Stream:
+    return Stream(src, on_request(src), *data_shards)
 
 
 def take(count: int, batches: Stream) -> list[Packed]:
@@ -180,7 +182,7 @@ def test_samples_are_shuffled_differently_in_each_block_epoch_task_and_run() -> 
 
 
 @pytest.mark.parametrize(
-    ("items", "mixed", "expected"),
+    ("items", "shuffle_buffer_tokens", "expected"),
     [
         (5000, 0, 128),  # 16 batches of 32 tokens, at 4 tokens per item
         (5000, 600, 150),
@@ -189,8 +191,16 @@ def test_samples_are_shuffled_differently_in_each_block_epoch_task_and_run() -> 
         (100, 0, 100),
     ],
 )
-def test_a_block_has_sixteen_batches_and_at_least_the_tokens_to_be_mixed(items: int, mixed: int, expected: int) -> None:
-    src = source(items, task=RandomTokens(), tokenizer=numbered(5000), budget=32, mixed=mixed)
+def test_a_block_has_sixteen_batches_and_at_least_the_tokens_to_be_mixed(
+    items: int, shuffle_buffer_tokens: int, expected: int
+) -> None:
+    src = source(
+        items,
+        task=RandomTokens(),
+        tokenizer=numbered(5000),
+        micro_batch_tokens=32,
+        shuffle_buffer_tokens=shuffle_buffer_tokens,
+    )
     assert src.items_per_block() == expected
 
 
@@ -203,7 +213,12 @@ def test_where_samples_are_rare_a_block_has_a_thousand_items_at_most() -> None:
             if items[0] % 2:
                 yield Sample(np.full(8, items[0]), np.zeros(8, np.int64), {"label": 0})
 
-    assert source(5000, task=Rare(), tokenizer=numbered(5000), budget=32, mixed=10**6).items_per_block() == 1024
+    assert (
+        source(
+            5000, task=Rare(), tokenizer=numbered(5000), micro_batch_tokens=32, shuffle_buffer_tokens=10**6
+        ).items_per_block()
+        == 1024
+    )
 
 
 def test_consecutive_batches_come_from_many_documents() -> None:
@@ -215,13 +230,13 @@ def test_consecutive_batches_come_from_many_documents() -> None:
             for _ in range(200):
                 yield Sample(np.full(24, items[0]), np.zeros(24, np.int64), {"label": 0})
 
-    books = source(1000, task=Books(), budget=96)
+    books = source(1000, task=Books(), micro_batch_tokens=96)
 
     def distinct_documents(src: Source) -> int:
         return len(np.unique(np.concatenate([batch.samples[:, 1] for batch in take(16, stream(src))])))
 
     assert distinct_documents(books) == 1  # 64 samples of the same 4,800 tokens
-    assert distinct_documents(replace(books, mixed=100 * 4_800)) > 35  # of 100 books
+    assert distinct_documents(replace(books, shuffle_buffer_tokens=100 * 4_800)) > 35  # of 100 books
 
 
 # ------------------------------------------------------------------------------------------------- workers
@@ -289,14 +304,14 @@ def test_seeking_makes_only_the_blocks_from_there_on() -> None:
     assert requested[0][1] > 0
 
 
-# --------------------------------------------------------------------------------------------------- lanes
+# --------------------------------------------------------------------------------------------- data shards
 
 
 @settings(max_examples=40, deadline=None)
-@given(items=st.integers(2, 200), lanes=st.integers(1, 7), rounds=st.integers(1, 60))
-def test_lanes_together_visit_every_sample_of_an_epoch_once(items: int, lanes: int, rounds: int) -> None:
-    batches = stream(source(items), lanes)
-    names = np.concatenate([batch.samples for batch in take(lanes * rounds, batches)])
+@given(items=st.integers(2, 200), data_shards=st.integers(1, 7), rounds=st.integers(1, 60))
+def test_data_shards_together_visit_every_sample_of_an_epoch_once(items: int, data_shards: int, rounds: int) -> None:
+    batches = stream(source(items), data_shards)
+    names = np.concatenate([batch.samples for batch in take(data_shards * rounds, batches)])
     assert len(np.unique(names, axis=0)) == len(names)
     for epoch in range(batches.epoch):
         expected = [(epoch, item, number) for item in range(items) for number in range(item % 4)]
@@ -305,13 +320,13 @@ def test_lanes_together_visit_every_sample_of_an_epoch_once(items: int, lanes: i
 
 @settings(max_examples=30, deadline=None)
 @given(items=st.integers(2, 200), per_process=st.integers(1, 3), processes=st.integers(1, 4), rounds=st.integers(1, 30))
-def test_processes_that_share_the_lanes_get_the_batches_of_one_process(
+def test_processes_that_share_the_data_shards_get_the_batches_of_one_process(
     items: int, per_process: int, processes: int, rounds: int
 ) -> None:
-    lanes = per_process * processes
-    whole = stream(source(items), lanes)
-    parts = [stream(source(items), lanes, range(lanes)[process::processes]) for process in range(processes)]
-    for number, expected in enumerate(take(lanes * rounds, whole)):
+    data_shards = per_process * processes
+    whole = stream(source(items), data_shards)
+    parts = [stream(source(items), data_shards, range(data_shards)[process::processes]) for process in range(processes)]
+    for number, expected in enumerate(take(data_shards * rounds, whole)):
         made = [next(part) for part in parts]
         own = made.pop(number % processes)
         assert own is not None
@@ -340,7 +355,7 @@ def test_other_numbers_of_processes_continue_from_each_others_states(before: int
         assert same(own, expected)
 
 
-def test_a_process_makes_only_the_blocks_of_its_own_lanes() -> None:
+def test_a_process_makes_only_the_blocks_of_its_own_data_shards() -> None:
     src = source(5000, tokenizer=numbered(5000))
     blocks: list[set[tuple[int, int]]] = []
     for own in (range(4), range(0, 4, 2), range(1, 4, 2)):
@@ -353,9 +368,14 @@ def test_a_process_makes_only_the_blocks_of_its_own_lanes() -> None:
     assert not blocks[1] & blocks[2]
 
 
-def test_the_blocks_of_all_lanes_together_have_the_tokens_to_be_mixed() -> None:
-    src = source(5000, task=RandomTokens(), tokenizer=numbered(5000), budget=32, mixed=2400)
-    assert [src.items_per_block(lanes) for lanes in (1, 2, 4, 8)] == [600, 300, 150, 128]  # at least 16 batches
+def test_the_blocks_of_all_data_shards_together_have_the_tokens_to_be_mixed() -> None:
+    src = source(5000, task=RandomTokens(), tokenizer=numbered(5000), micro_batch_tokens=32, shuffle_buffer_tokens=2400)
+    assert [src.items_per_block(data_shards) for data_shards in (1, 2, 4, 8)] == [
+        600,
+        300,
+        150,
+        128,
+    ]  # at least 16 batches
 
 
 # -------------------------------------------------------------------------------------------------- digest
@@ -373,7 +393,7 @@ def test_the_digest_differs_between_any_two_histories() -> None:
         digest(source(), 11),
         digest(source(items=201), 10),
         digest(source(seed=4), 10),
-        digest(source(budget=25), 10),
+        digest(source(micro_batch_tokens=25), 10),
         digest(source(name="other"), 10),
     ]
     assert len(set(digests)) == len(digests)

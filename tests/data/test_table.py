@@ -164,5 +164,5 @@ def test_a_row_of_a_split_knows_its_line(tmp_path: Path) -> None:
 
 
 def test_a_table_can_be_pickled_for_worker_processes(tmp_path: Path) -> None:
-    rows = table(tmp_path, "a\n1\n2\n").rows(held_out=False, share=0)
+    rows = table(tmp_path, "a\n1\n2\n").rows(held_out=False, fraction=0)
     assert list(pickle.loads(pickle.dumps(rows))) == [{"a": "1"}, {"a": "2"}]

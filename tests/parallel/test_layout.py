@@ -42,13 +42,13 @@ def test_all_reasons_against_a_layout_are_reported() -> None:
     ]
 
 
-def test_replicas_divide_the_lanes_unless_every_process_makes_all_batches() -> None:
-    for lanes in (1, 4, 8):
-        ParallelConfig(data=2, sharding=2).check(replace(SIZES, lanes=lanes))
+def test_replicas_divide_the_data_shards_unless_every_process_makes_all_batches() -> None:
+    for data_shards in (1, 4, 8):
+        ParallelConfig(data=2, sharding=2).check(replace(SIZES, data_shards=data_shards))
     with pytest.raises(
         UserError, match=r"data.data_shards: 2 / data x sharding 4 = 0.50, which is no whole number; 4 would"
     ):
-        ParallelConfig(data=2, sharding=2).check(replace(SIZES, lanes=2))
+        ParallelConfig(data=2, sharding=2).check(replace(SIZES, data_shards=2))
 
 
 def test_stages_must_cover_all_layers() -> None:

@@ -196,11 +196,14 @@ def test_regrouping_a_step_keeps_all_tokens() -> None:
     assert [work.micro_batches for work in found] == [2, 4, 8, 16, 32, 64, 128]
     assert {work.all_tokens for work in found} == {WORK.all_tokens}
     assert all(work.tokens >= work.length for work in regrouped(replace(WORK, tokens=200)))
-    assert [work.micro_batches for work in regrouped(replace(WORK, lanes=8))] == [8, 16, 32, 64, 128]
+    assert [work.micro_batches for work in regrouped(replace(WORK, data_shards=8))] == [8, 16, 32, 64, 128]
 
 
-def test_lanes_restrict_layouts_to_replicas_that_divide_them() -> None:
-    replicas = {lanes: {found.layout.replicas for found in Space(8, [replace(WORK, lanes=lanes)])} for lanes in (1, 2)}
+def test_data_shards_restrict_layouts_to_replicas_that_divide_them() -> None:
+    replicas = {
+        data_shards: {found.layout.replicas for found in Space(8, [replace(WORK, data_shards=data_shards)])}
+        for data_shards in (1, 2)
+    }
     assert replicas == {1: {1, 2, 4, 8}, 2: {1, 2}}
 
 
@@ -214,7 +217,7 @@ def test_a_remark_says_when_making_batches_may_be_the_bottleneck() -> None:
     total, own = (int(number.replace(",", "")) for number in re.findall(r"(\d[\d,]+)(?: tokens a second|$)", shared))
     assert total == pytest.approx(8 * own, rel=1e-3)
     assert "with data.data_shards: 8" in shared
-    assert remark(8, lanes=8) is None  # each process makes an eighth
+    assert remark(8, data_shards=8) is None  # each process makes an eighth
 
 
 @pytest.mark.parametrize(

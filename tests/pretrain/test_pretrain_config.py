@@ -151,7 +151,7 @@ def test_names_of_tasks_that_cannot_name_weights_are_rejected(tmp_path: Path, na
         load(write(tmp_path, text), [f"schedule.stages=[{{'{name}': 3}}]"])
 
 
-def test_lanes_require_steps_of_one_task(tmp_path: Path) -> None:
+def test_data_shards_require_steps_of_one_task(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.data_shards: several need steps of one task each"):
         load(write(tmp_path, PLAIN), ["schedule.draw=mix", "data.data_shards=2", "train.micro_batches=2"])
 

@@ -89,7 +89,7 @@ def test_a_change_that_the_user_names_is_allowed(finished: tuple[Path, Path], tm
     assert pretrain(config, tmp_path / "run", "--set", "train.clip=0.5", "--allow-change", "train") == 0
 
 
-def test_the_number_of_lanes_cannot_change(
+def test_the_number_of_data_shards_cannot_change(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")

@@ -53,7 +53,7 @@ def test_the_mixing_setting_affects_training_but_not_evaluation(finished: tuple[
     config, corpus = folder.read(finished[1])
     config = replace(config, data=replace(config.data, shuffle_buffer_tokens=0))
     (train, *_), (evaluation, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
-    assert (train.mixed, evaluation.mixed) == (0, DataConfig().shuffle_buffer_tokens)
+    assert (train.shuffle_buffer_tokens, evaluation.shuffle_buffer_tokens) == (0, DataConfig().shuffle_buffer_tokens)
     assert train.seed != evaluation.seed  # different random numbers, even if both splits have the same text
 
 
@@ -74,7 +74,7 @@ def test_tasks_are_evaluated_on_the_first_samples_of_held_out_documents(finished
 def test_evaluation_uses_all_batches_if_more_are_requested(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
     source = next(item for item in sources(config, corpus, held_out=False) if item.name == "capitalization")
-    source = replace(source, mixed=0, budget=128)
+    source = replace(source, shuffle_buffer_tokens=0, micro_batch_tokens=128)
     assert source.items_per_block() < len(source.items)  # there are several blocks
     names = np.concatenate([batch.samples for batch in first_batches(source, 10**6)])
     expected = [name for name, _ in source.named_samples(0, 0, len(source.items))]
@@ -82,7 +82,7 @@ def test_evaluation_uses_all_batches_if_more_are_requested(finished: tuple[Path,
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_makes_the_lanes_of_its_own_micro_batches(config: Path, rank: int) -> None:
+def test_a_process_makes_the_data_shards_of_its_own_micro_batches(config: Path, rank: int) -> None:
     loaded = load(config, ["data.data_shards=4", "train.micro_batches=4"])
     mesh = Mesh(ParallelConfig(data=2), rank)
     feed, streams = open_streams(loaded, Corpus.open(loaded.corpus), mesh)

@@ -185,7 +185,7 @@ def test_a_run_resumes_under_other_layouts(parallel_config: Path, single_run: Pa
 
 
 @pytest.mark.slow
-def test_processes_that_make_only_their_own_lanes_get_the_results_of_one_process(
+def test_processes_that_make_only_their_own_data_shards_get_the_results_of_one_process(
     parallel_config: Path, single_run: Path, tmp_path: Path
 ) -> None:
     """And a run may go on with another number of processes."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ernie.cli import main
-from ernie.data.shards import Corpus, Share
+from ernie.data.shards import Corpus, Subset
 from ernie.errors import UserError
 from pretrain.scaling.answer import curve, needed, race, verdict
 from pretrain.scaling.ladder import ladder
@@ -36,7 +36,7 @@ def table(folder: Path, rows: list[str]) -> Path:
 
 def test_a_smaller_share_is_a_subset_of_every_larger_one(corpus: Path) -> None:
     train = Corpus.open(corpus).train
-    shares = [Share(train, 2.0**-power) for power in (3, 2, 1, 0)]
+    shares = [Subset(train, 2.0**-power) for power in (3, 2, 1, 0)]
     chosen = [{document.index for document in share} for share in shares]
     assert [len(share) for share in shares] == [round(len(train) * 2.0**-power) for power in (3, 2, 1, 0)]
     for smaller, larger in pairwise(chosen):

@@ -215,7 +215,7 @@ def test_the_learning_rate_restarts_at_every_stage_on_request(each_stage: bool, 
     lr = LRScheduleConfig(peak=1.0, warmup=1, each_stage=each_stage)
     schedule = Schedule(ScheduleConfig(stages=[{"a": 3}, {"a": 1, "b": 3}]))
     run = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(lr=lr)), schedule=schedule)
-    assert [Run.rate(run, step) for step in range(7)] == pytest.approx(rates)  # type: ignore[arg-type]
+    assert [Run.lr(run, step) for step in range(7)] == pytest.approx(rates)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------- many steps

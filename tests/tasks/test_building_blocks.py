@@ -156,7 +156,7 @@ def sample_of(ids: Any, segments: Any) -> Callable[[Tokenizer], Sample]:
 
 
 def items_per_block(task: PretrainTask, *makers: Callable[[Tokenizer], Sample]) -> int:
-    return Source("own", task, list(makers), TOKENIZER, seed=0, budget=64).items_per_block()
+    return Source("own", task, list(makers), TOKENIZER, seed=0, micro_batch_tokens=64).items_per_block()
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_samples_with_differing_label_names_raise_an_error() -> None:
         [sample_with_label(0), sample_with_label(1, key="label"), sample_with_two_labels],
         TOKENIZER,
         0,
-        budget=64,
+        micro_batch_tokens=64,
     )
     with pytest.raises(
         UserError, match="task 'own': its samples do not all have the same labels: some have label; some"

@@ -25,8 +25,8 @@ def test_a_non_finite_step_halves_the_scale() -> None:
     assert scale.value == 32.0
 
 
-def test_the_scale_doubles_after_patience_good_steps_in_a_row() -> None:
-    scale = LossScale(64.0, patience=3)
+def test_the_scale_doubles_after_enough_good_steps_in_a_row() -> None:
+    scale = LossScale(64.0, growth_interval=3)
     for _ in range(2):
         scale.rise()
     scale.fall()  # restarts the count
@@ -46,7 +46,7 @@ def test_the_scale_does_not_fall_below_one_and_reports_it() -> None:
 
 @given(st.lists(st.booleans(), max_size=300))
 def test_the_scale_stays_a_power_of_two_within_its_bounds(good: list[bool]) -> None:
-    scale = LossScale(patience=2)
+    scale = LossScale(growth_interval=2)
     for finite in good:
         scale.rise() if finite else scale.fall()
         assert 1 <= scale.value <= 2.0**24
@@ -93,7 +93,7 @@ def test_scaling_changes_no_bit_of_the_trained_weights() -> None:
         assert np.array_equal(expected.numpy(), actual.numpy())
 
 
-def test_steps_that_only_lower_the_scale_do_not_count_against_the_patience() -> None:
+def test_steps_that_only_lower_the_scale_do_not_count_as_bad() -> None:
     scale = LossScale(2.0**23)  # divided by the eight rows, sixteen times too large for fp16
     trainer, skipped = train(Classifier(through_fp16), scale, steps=8)
     assert skipped == [True] * 5 + [False] * 3

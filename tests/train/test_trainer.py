@@ -111,7 +111,7 @@ def test_with_zero_gradients_only_matrices_decay() -> None:
     optimizer = Optimizer(ShardedState(model, Mesh()), AdamConfig(weight_decay=0.5))
     for parameter in model.parameters():
         (parameter * 0.0).sum().backward()
-    optimizer.step(rate=0.1)
+    optimizer.step(lr=0.1)
     for name, value in weights(model).items():
         np.testing.assert_allclose(value, before[name] * (0.95 if value.ndim > 1 else 1.0), rtol=1e-6)
 
@@ -326,7 +326,7 @@ def test_a_rate_factor_scales_only_its_parameter() -> None:
     for factors in (None, {"table.weight": 0.25}):
         model = TwoTasks()
         before = weights(model)
-        trainer = Trainer(model, ADAM, clip=0.0, max_bad_steps=3, seed=0, rate_factors=factors)
+        trainer = Trainer(model, ADAM, clip=0.0, max_bad_steps=3, seed=0, lr_factors=factors)
         trainer.step(0, [("red", batch(8))], model.loss, 0.1)
         updates.append({name: value - before[name] for name, value in weights(model).items()})
     for name, update in updates[0].items():
