@@ -147,8 +147,10 @@ def test_the_tutorials_lead_from_raw_files_to_models(tmp_path: Path) -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in TUTORIALS)
     assert [shown for shown in SMALLER if shown not in text] == []
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    folder = tmp_path / "experiments" / "first-model"
+    folder.mkdir(parents=True)
     for page in TUTORIALS:
-        follow(page, tmp_path, SMALLER)
+        follow(page, folder, SMALLER)
 
 
 def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def _run(path: str, words: list[str]) -> None:
 def _serve(path: str) -> list[str]:
     """Fork for everyone who connects; return the words of the program in the fork that is to run it."""
     import gc
+    import multiprocessing.process
 
     import paddle.distributed.fleet  # noqa: F401
 
@@ -106,6 +107,7 @@ def _serve(path: str) -> list[str]:
         os.dup2(stream, number)
         os.close(stream)
     os.chdir(asked["folder"])
+    multiprocessing.process.ORIGINAL_DIR = asked["folder"]  # where spawned processes look for the program
     os.environ.clear()
     os.environ.update(asked["environment"])
     sys.path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *found]
