@@ -96,7 +96,7 @@ def measured(speaker: TextSpeaker, texts: list[str], turns: int) -> dict[str, di
         for side, numbers in found.items():
             began = time.perf_counter()
             samples, first = (at_once if side == "at once" else one_after_another)(speaker, texts, began)
-            values = (samples / speaker.rate / (time.perf_counter() - began), float(np.mean(first)), max(first))
+            values = (samples / speaker.sample_rate / (time.perf_counter() - began), float(np.mean(first)), max(first))
             if turn:  # the first one allocates
                 for own, value in zip(numbers.values(), values, strict=True):
                     own.append(round(value, 4))

@@ -20,8 +20,8 @@ def main() -> None:
     if not isinstance(recognizer, inference.SpeechRecognizer):
         sys.exit(f"{sys.argv[1]}: its model is asked to {recognizer.name}; expected one of the kind transcribe")
     stream, seconds = Stream(recognizer), 0.0
-    for piece in pieces(read_wave(sys.argv[2], recognizer.rate), 0.1):
-        seconds += len(piece) / recognizer.rate
+    for piece in pieces(read_wave(sys.argv[2], recognizer.sample_rate), 0.1):
+        seconds += len(piece) / recognizer.sample_rate
         if words := stream.push(piece):
             print(f"{seconds:6.1f} s  {words}")
     print(f"   end    {stream.finish()}")

@@ -33,7 +33,7 @@ class SpeechRecognizerState(CommittedText[RecognitionState]):
 
 @face("transcribe")
 class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarray, str]):
-    """Transcribes streams of audio at `rate` samples per second; a word is committed once nothing can extend it.
+    """Transcribes streams of audio at `sample_rate` samples a second; a word is committed once nothing can extend it.
 
     With `task.pause` a line of text ends after each pause.  It is stateless: each call takes a state and returns the
     next one (see `ernie.decode.stream`).  It computes in the precision of its model, as `ernie transcribe` does.
@@ -43,7 +43,7 @@ class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarra
     def __init__(self, model: TaskModel):
         super().__init__(model)
         task = transcribe_task(model)
-        self.rate = task.features.sample_rate
+        self.sample_rate = task.features.sample_rate
         self._decode = in_lines(model.tokenizer.decode)
         self._computing = model.computing
 

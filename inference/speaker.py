@@ -46,7 +46,7 @@ class TextSpeakerState(BatchState):
 
 @face("speak")
 class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
-    """Speaks texts at `rate` samples per second.
+    """Speaks texts at `sample_rate` samples a second.
 
     `speak` yields the audio of a text piece by piece.  Under the streaming contract (see `ernie.decode.stream`), a
     step returns the next quarter of a second of each stream that has something to say, all computed together.  A
@@ -68,7 +68,7 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
             raise UserError("vocoder: this voice has no flow; train one from it, with task.vocoder: flow")
         check_seed(seed)
         model.eval()  # dropout would still be on in a model that was just trained
-        self.rate = task.features.sample_rate
+        self.sample_rate = task.features.sample_rate
         self._task, self._seed = task, seed
         self._vocoder = vocoder or task.vocoder
 

@@ -13,7 +13,7 @@ from ernie.errors import UserError, about, nearest
 from ernie.model.config import EncoderConfig
 from ernie.model.pretrained import CONFIG_FILE, model_folder
 from ernie.model.published import hub
-from ernie.model.published.folder import detect_format
+from ernie.model.published.formats import detect_format
 from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.registry import import_asked, import_plugins
 from ernie.renames import formerly, renamed

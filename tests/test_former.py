@@ -16,7 +16,7 @@ from ernie.data.shards import Corpus
 from ernie.decode.stream import Stream, load_state
 from ernie.model.weights import read_arrays
 from ernie.text.load import load_tokenizer
-from finetune.train.folder import read_inputs
+from finetune.train.run_contents import read_inputs
 from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
 from inference.task_model import TaskModel

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from ernie.errors import NotFinite, UserError
 from ernie.json_file import check_regular
-from ernie.model.published.folder import read_safetensors
+from ernie.model.published.formats import read_safetensors
 
 
 def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:

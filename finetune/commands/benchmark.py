@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"--data: there is no folder {arguments.data}")
     require_paddle()
 
-    from finetune.report.table import as_dict, markdown
+    from finetune.report.suite_table import as_dict, markdown
     from finetune.suite.run import Suite, run_suite
 
     chosen = [name.strip() for name in arguments.tasks.split(",")] if arguments.tasks else []

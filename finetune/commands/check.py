@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> int:
     config = overridden(config, arguments, "model")
     require_paddle()
 
-    from finetune.check import check
+    from finetune.check_config import check
 
     print(f"ok: {arguments.config} has no unknown or mistyped key", flush=True)
     for line in check(config):

@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.data.labeled.read import read_split
     from ernie.errors import UserError
     from ernie.runtime import require_paddle
-    from finetune.train.folder import load_model, rows_to_score
+    from finetune.train.run_contents import load_model, rows_to_score
 
     if arguments.answers is not None and not arguments.answers.absolute().parent.is_dir():
         raise UserError(

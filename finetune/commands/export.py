@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     require_paddle()
 
-    from finetune.train.folder import read_run, split_rows
+    from finetune.train.run_contents import read_run, split_rows
     from inference.export.write import Export, export
     from tasks.downstream.saved import find_model
 

@@ -56,8 +56,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     from ernie.parallel.mesh import Mesh
     from finetune.report.card import score_table
-    from finetune.train.folder import check_folder
     from finetune.train.run import run, sizes
+    from finetune.train.run_contents import check_folder
     from finetune.train.warm_start import load_encoder
 
     def say(sentence: str) -> None:

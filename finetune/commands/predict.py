@@ -83,7 +83,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
     from ernie.atomic import disk_guard
     from ernie.runtime import require_paddle
-    from finetune.train.folder import load_model, read_run, split_rows
+    from finetune.train.run_contents import load_model, read_run, split_rows
 
     if arguments.batch_tokens < 1:
         raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")
@@ -136,7 +136,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _options(arguments: argparse.Namespace) -> RowOptions:
     """Return how the input is read.  Raises UserError for options that exclude each other."""
-    from finetune.train.folder import read_run
+    from finetune.train.run_contents import read_run
 
     given = RowOptions(format=arguments.format, columns=tuple(arguments.columns))
     like = arguments.like

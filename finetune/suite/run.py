@@ -16,8 +16,8 @@ from ernie.kernels.precision import precision
 from ernie.train.run_folder import CONFIG
 from finetune.config import DataConfig, FinetuneConfig, load
 from finetune.prepare import NEEDED, read_splits
-from finetune.train.folder import encoder_fingerprint, inputs_of, read_inputs
 from finetune.train.run import run
+from finetune.train.run_contents import encoder_fingerprint, inputs_of, read_inputs
 from finetune.train.trial import SCORES_FILE
 from finetune.train.warm_start import read_encoder
 

@@ -38,8 +38,10 @@ from finetune.prepare import Prepared, describe, prepare_all
 from finetune.report.card import write_card
 from finetune.report.dev_predictions import write_dev_answers
 from finetune.report.latency import measure_latency, write_latency
-from finetune.train.folder import claim_folder, encoder_fingerprint, inputs_of, keep_model, kept_trial
-from finetune.train.loop import best_of, finetune, planned_steps, unlearned
+from finetune.train.best_evaluation import best_of, unlearned
+from finetune.train.loop import finetune
+from finetune.train.run_contents import claim_folder, encoder_fingerprint, inputs_of, keep_model, kept_trial
+from finetune.train.steps import planned_steps
 from finetune.train.trial import SCORES_FILE, Result, Trial, best_trial, check_alike, trial_name
 from finetune.train.trial_checkpoint import Evaluation, TrialCheckpoints
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task

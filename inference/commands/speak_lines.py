@@ -45,7 +45,7 @@ def into_file(speaker: TextSpeaker, lines: Iterable[Line], file: Path, log: Text
         with writing():
             if not opened:  # only once there is audio: the file may hold another recording
                 file.open("ab").close()  # its error says why a file cannot be written
-                opened.append(soundfile.SoundFile(file, "w", speaker.rate, 1))
+                opened.append(soundfile.SoundFile(file, "w", speaker.sample_rate, 1))
             opened[0].write(samples)
 
     try:
@@ -86,7 +86,7 @@ def _say(
             samples += len(piece)
         seconds_spent += time.perf_counter() - began
     if log is not None and samples:
-        seconds = samples / speaker.rate
+        seconds = samples / speaker.sample_rate
         print(
             f"{name}: {seconds:.1f} s of sound in {seconds_spent:.2f} s, "
             f"real-time factor {seconds_spent / seconds:.3f}, the first of it after {first_delay:.2f} s",

@@ -110,8 +110,8 @@ def from_samples(
     seconds.  With `captions` each line is written there once it has ended.  Raises UserError when there are no samples.
     """
     recognizer = SpeechRecognizer(model)
-    rate = rate or recognizer.rate
-    resampler = Resampler(rate, recognizer.rate)
+    rate = rate or recognizer.sample_rate
+    resampler = Resampler(rate, recognizer.sample_rate)
     stream, seconds_spent, received, pending = Stream(recognizer), 0.0, 0, b""
     writer: _PlainWriter | _TimedWriter | _LineWriter = _TimedWriter(model, out) if times else _PlainWriter(out)
     writer, loudness = writer if captions is None else _LineWriter(model, captions), Loudness()

@@ -15,7 +15,7 @@ from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_exists
 from ernie.json_file import read_json
 from ernie.model.pretrained import CONFIG_FILE, HEAD_FILE, TASK_FILE, models_inside
-from ernie.model.published.folder import detect_format, weights_file
+from ernie.model.published.formats import detect_format, weights_file
 from ernie.model.published.task_head import foreign_head, published_task, read_task_head
 from ernie.registry import import_asked
 from ernie.terminal import one_line

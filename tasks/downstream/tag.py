@@ -37,7 +37,7 @@ from tasks.downstream.metrics import (
     tag_accuracy,
     tag_scores,
 )
-from tasks.downstream.words import Span, Splitting, split_words, splitting_of
+from tasks.downstream.word_splitting import Span, Splitting, split_words, splitting_of
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn

@@ -34,7 +34,8 @@ from ernie.registry import import_plugins
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import prepare
-from finetune.train.loop import best_of, finetune
+from finetune.train.best_evaluation import best_of
+from finetune.train.loop import finetune
 from finetune.train.model import TrainingModel
 from inference.task_model import TaskModel
 from tasks.downstream.base import (

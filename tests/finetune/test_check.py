@@ -17,7 +17,7 @@ from ernie.data.labeled.row import Row, RowOptions
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.text.train import train_sentencepiece
-from finetune.check import _show_example
+from finetune.check_config import _show_example
 from inference.rows import input_rows
 from tasks.downstream.translate import Translate
 

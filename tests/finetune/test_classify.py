@@ -20,7 +20,9 @@ from ernie.train.adam_config import AdamConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared, prepare
-from finetune.train.loop import best_of, finetune, planned_steps, unlearned
+from finetune.train.best_evaluation import best_of, unlearned
+from finetune.train.loop import finetune
+from finetune.train.steps import planned_steps
 from finetune.train.trial_checkpoint import Evaluation
 from inference.task_model import TaskModel
 from tasks.downstream.classify import Classify

@@ -20,7 +20,7 @@ from ernie.data.labeled.read import read_split
 from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
-from finetune.check import check
+from finetune.check_config import check
 from finetune.config import FinetuneConfig, SubmissionConfig, TrainConfig, load
 
 CONFIGS = ROOT / "configs" / "finetune"

@@ -9,7 +9,7 @@ import pytest
 from support.toys import TOKENIZER, TOYS
 
 from ernie.data.batch import Packed
-from finetune.train.loop import Step, micro_batches
+from finetune.train.steps import Step, micro_batches
 from tasks.downstream.translate import Translate
 
 TASK = TOYS["translate"].task

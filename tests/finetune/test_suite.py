@@ -15,7 +15,7 @@ from ernie.cli import main
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
-from finetune.report.table import as_dict, markdown
+from finetune.report.suite_table import as_dict, markdown
 from finetune.suite.run import Outcome, Suite
 
 TASK = """

@@ -14,7 +14,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.text.wordpiece import WordPiece
 from finetune.config import FinetuneConfig, TrainConfig
-from finetune.train.folder import inputs_of
+from finetune.train.run_contents import inputs_of
 from finetune.train.warm_start import load_encoder
 from inference.task_model import TaskModel
 from tasks.downstream.synthesize import Synthesize

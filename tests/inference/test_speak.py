@@ -34,8 +34,9 @@ from ernie.text.utterances import utterances
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import DataConfig, FinetuneConfig, TrainConfig
 from finetune.prepare import prepare
-from finetune.train.loop import _set_dropout, finetune
+from finetune.train.loop import finetune
 from finetune.train.model import TrainingModel
+from finetune.train.training import set_dropout
 from inference.commands.speak_lines import into_file, into_stream
 from inference.speaker import TextSpeaker, TextSpeakerState
 from inference.task_model import TaskModel
@@ -433,7 +434,7 @@ def test_a_flows_teacher_runs_without_dropout_during_training(run: Path) -> None
     task = replace(toy.task, vocoder="flow", teacher=run)
     model = TrainingModel(tiny_encoder(), task)
     task.initialize(model.ernie, model.head)
-    _set_dropout(model, 0.3)
+    set_dropout(model, 0.3)
     samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(4)]
     batch = pack(samples, np.array([(0, n, 0) for n in range(4)]))
     model.train()

@@ -33,7 +33,7 @@ from support.checkpoints import (
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.model.published.fluid import read_fluid
-from ernie.model.published.folder import detect_format, read_weights
+from ernie.model.published.formats import detect_format, read_weights
 from ernie.model.published.load import read
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.tensor_bundle import read_tensor_bundle

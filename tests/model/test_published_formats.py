@@ -12,7 +12,7 @@ from support.checkpoints import SETTINGS, batch_of, forward, weights, write_voca
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
-from ernie.model.published.folder import detect_format
+from ernie.model.published.formats import detect_format
 from ernie.model.published.load import read
 
 KINDS = {"hf": "hf", "paddlenlp": "paddlenlp", "official": "ernie-official", "tensorflow": "bert-tf"}

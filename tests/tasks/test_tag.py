@@ -19,7 +19,7 @@ from ernie.errors import UserError
 from tasks.downstream.base import Example
 from tasks.downstream.scoring import score_answers
 from tasks.downstream.tag import Tag, as_bio, entities, joined
-from tasks.downstream.words import split_words
+from tasks.downstream.word_splitting import split_words
 
 TOKENIZER = vocabulary("anna lives in new york 北京天安门 .", "un", "##believ", "##able")
 LABELS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")

@@ -14,7 +14,7 @@ from ernie.atomic import check_absent, disk_guard, partial_folder, put
 from ernie.errors import UserError, about
 from ernie.model.published.certificate import TOLERANCE, Certificate, Check
 from ernie.model.published.fold import check_task, fold_task
-from ernie.model.published.folder import Kind
+from ernie.model.published.formats import Kind
 from ernie.model.published.frameworks import framework, framework_states
 from ernie.model.published.load import LoadedCheckpoint, read, without_pooler
 from ernie.model.published.names import HEAD

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ernie.model.published.folder import Kind, read_object
+from ernie.model.published.formats import Kind, read_object
 from ernie.model.published.probe import EMBEDDINGS, LOGITS, MASKED, POOLER, Probe, States, layer_name
 
 

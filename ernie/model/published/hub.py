@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ernie.errors import UserError
-from ernie.model.published.folder import detect_format
+from ernie.model.published.formats import detect_format
 from ernie.model.published.sentence_folder import encoder_path, module_paths
 
 # Hub repositories often hold the same weights in several formats: only the first usable one is fetched.

@@ -21,7 +21,7 @@ from ernie.model.heads import MaskedTokenHead
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from ernie.model.published import names
 from ernie.model.published.arrays import GROWTH
-from ernie.model.published.folder import Kind, Weights, detect_format, expected_files, read_settings, read_weights
+from ernie.model.published.formats import Kind, Weights, detect_format, expected_files, read_settings, read_weights
 from ernie.model.published.names import HEAD, Names
 from ernie.model.published.sentence_folder import read_sentence_config
 from ernie.model.published.shape import check_supported, layers_of, shape_of, wants_tasks

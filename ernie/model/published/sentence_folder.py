@@ -15,7 +15,7 @@ import numpy as np
 
 from ernie.errors import UserError
 from ernie.json_file import read_json_list
-from ernie.model.published.folder import read_object, read_weights
+from ernie.model.published.formats import read_object, read_weights
 from ernie.model.sentence import (
     ACTIVATIONS,
     CONFIG_FILE,

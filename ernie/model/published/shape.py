@@ -16,7 +16,7 @@ import numpy as np
 
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
-from ernie.model.published.folder import Kind, class_names
+from ernie.model.published.formats import Kind, class_names
 
 PADDLENLP_ERNIE_EPSILON = 1e-12  # hard-coded there; settings are ignored
 # The frameworks' defaults.

@@ -22,7 +22,7 @@ from ernie.errors import UserError
 from ernie.formatting import plural
 from ernie.model.checksums import write_checksums
 from ernie.model.pretrained import HEAD_FILE, TASK_FILE
-from ernie.model.published.folder import Kind, class_names, detect_format, read_object, read_settings, read_weights
+from ernie.model.published.formats import Kind, class_names, detect_format, read_object, read_settings, read_weights
 from ernie.model.published.names import WRAPPERS
 from ernie.terminal import one_line
 from ernie.text.tokenizer import SETTINGS_FILE

@@ -8,7 +8,7 @@ from typing import Any
 from ernie.errors import UserError
 from ernie.json_file import check_regular
 from ernie.model.pretrained import TOKENIZER_FOLDER
-from ernie.model.published.folder import read_object
+from ernie.model.published.formats import read_object
 from ernie.text.engine_file import ENGINE_FILE
 from ernie.text.load import read_tokenizer_files
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer

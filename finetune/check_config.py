@@ -22,8 +22,9 @@ from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import FinetuneConfig
 from finetune.label_remarks import label_counts, listed_counts
 from finetune.prepare import Prepared, describe, prepare_all
-from finetune.train.loop import finetune, planned_steps
+from finetune.train.loop import finetune
 from finetune.train.run import check_segments
+from finetune.train.steps import planned_steps
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
 from tasks.downstream.base import Example, FinetuneTask, TextTask
 from tasks.downstream.calling import named

@@ -1,0 +1,73 @@
+"""The steps of a fine-tuning, planned before it begins: the rows of each, and after which the dev split is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ernie.data import seeded_rng
+from ernie.data.batch import Packed, pack, plan, plan_by_length
+from ernie.errors import UserError
+from ernie.formatting import plural
+from finetune.config import TrainConfig
+from tasks.downstream.base import Example
+
+_MOST_VISITS = 4_000_000_000  # rows times epochs: their numbers are planned before training
+
+
+class Step(NamedTuple):
+    """One step: its row indices, its epoch, the epochs completed after it, and whether the dev split is scored then."""
+
+    rows: np.ndarray
+    epoch: int
+    epochs: float
+    scored: bool
+
+
+def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -> list[Step]:
+    """Return all steps of a fine-tuning: every row once per epoch, in an order determined by (seed, epoch)."""
+    if (visits := config.epochs * len(examples)) > _MOST_VISITS:
+        raise UserError(
+            f"train.epochs: {config.epochs:,} of {plural(len(examples), 'row')} are {visits:,} rows to plan; expected "
+            f"at most {_MOST_VISITS:,}"
+        )
+    steps = []
+    for epoch in range(config.epochs):
+        rows = _epoch_batches(examples, config, seed, epoch)
+        # Evaluations are evenly spaced; the last step of training always has one.
+        due = {max(1, round(len(rows) * k / config.evaluations)) for k in range(1, config.evaluations + 1)}
+        if epoch + 1 == config.epochs:
+            due.add(len(rows))
+        steps += [Step(chosen, epoch, epoch + n / len(rows), n in due) for n, chosen in enumerate(rows, 1)]
+    return steps
+
+
+def _epoch_batches(examples: Sequence[Example], config: TrainConfig, seed: int, epoch: int) -> list[np.ndarray]:
+    rng = seeded_rng.generator(seed, "finetune", epoch)
+    lengths = [example.tokens for example in examples]
+    sorted_now = config.shortest_first and epoch == 0
+    if config.batch_tokens and sorted_now:
+        return plan_by_length(lengths, config.batch_tokens)[::-1]
+    if config.batch_tokens:
+        return plan(np.minimum(lengths, config.batch_tokens).tolist(), config.batch_tokens, rng)
+    shuffled = np.argsort(lengths, kind="stable") if sorted_now else rng.permutation(len(examples))
+    return [shuffled[first : first + config.batch] for first in range(0, len(shuffled), config.batch)]
+
+
+def micro_batches(
+    examples: Sequence[Example], sizes: Sequence[int], step: Step, budget: int, replicas: int = 1
+) -> Iterator[Packed]:
+    """Yield the rows of a step as packed micro-batches of at most `budget` tokens, grouped by length.
+
+    `sizes` are the `OwnBatches.computed_tokens` of the examples.  There is at least one micro-batch for each of the
+    `replicas` that share them, if there are enough rows.
+    """
+    lengths = [sizes[i] for i in step.rows]
+    budget = max(1, min(budget, sum(lengths) // replicas))
+    for chosen in plan_by_length(lengths, budget):
+        rows = step.rows[chosen].tolist()
+        samples = [sample for i in rows for sample in examples[i].samples]
+        names = [(step.epoch, i, k) for i in rows for k in range(len(examples[i].samples))]
+        yield pack(samples, np.array(names))
