@@ -32,8 +32,8 @@ def checksums_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
 def check_checksums(folder: Path, listed: Mapping[str, Any], origin: Path, damaged: str) -> None:
     """Compare files with their checksums, as the file `origin` lists them.
 
-    Raises UserError for a list that is empty, names files outside of the folder or holds no checksums, and for the
-    first file that is missing or differs; the message on the latter ends with `damaged`.
+    Raises UserError for a list that is empty, names files outside of the folder or holds no checksums.  Raises it also
+    for the first file that is missing or differs, with `damaged` at the end of the message.
     """
     if not listed:
         raise UserError(f"{origin}: sha256: is empty, so that nothing could be checked; {damaged}")

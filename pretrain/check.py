@@ -39,9 +39,9 @@ _TOKENS = 1024  # of the batch for the trial step
 _COMPARED = 5  # training and held-out items of a task
 _SHOWN = 40  # tokens of the sample that is printed
 _CLASSES = 20  # at most, whose shares are listed
-_ONE_SIDED = 0.95  # the share of one class above which there is little to learn from the others
+_ONE_SIDED = 0.95  # the fraction of one class above which there is little to learn from the others
 _TOLERANCE = 1e-4  # relative, between two losses that are equal up to rounding
-_RARE = 0.5  # the share of documents without a sample above which that is worth a note
+_RARE = 0.5  # the fraction of documents without a sample above which that is worth a note
 
 
 def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:

@@ -82,7 +82,7 @@ class ModelConfig:
             if getattr(shape, name) != value:
                 raise UserError(
                     f"model.{name}: is {value}, but the model in {self.start_from} has {getattr(shape, name)}; a model "
-                    "to start from brings its own shape, take the key out"
+                    f"to start from brings its own shape: leave model.{name} out"
                 )
 
 
@@ -92,10 +92,10 @@ class DataConfig:
 
     A micro-batch has at most `micro_batch_tokens`.  Batches are mixed from `shuffle_buffer_tokens` of documents at a
     time (at least 16 micro-batches); the documents are reshuffled every epoch.  Training uses only a random `fraction`
-    of the training documents; a smaller fraction is a subset of every larger one.
-    With 0 `workers` a thread makes the batches, which is enough whenever a step takes longer than its data.
-    The micro-batches of a step are dealt from that many `data_shards`, each with documents of its own: processes that
-    split a step make only the shards that they need, and no batch depends on how many processes there are.
+    of the training documents; a smaller fraction is a subset of every larger one.  With 0 `workers` a thread makes the
+    batches, which is enough whenever a step takes longer than its data.  The micro-batches of a step are dealt from
+    `data_shards`, each with documents of its own.  Processes that split a step make only the shards that they need.  No
+    batch depends on the number of processes.
     """
 
     max_len: int = DEFAULT_MAX_LEN

@@ -44,7 +44,7 @@ _ORIGIN_KEYS = {
     "versions": (dict,),
     "machine": (str,),
 }
-# Keys that affect neither training nor measurement: a resumed run may change them.  A corpus is known by its
+# Keys that affect neither training nor measurement, so that a resumed run may change them.  A corpus is known by its
 # fingerprint, wherever it lies.
 _PLUGINS, _OWN_PACKAGE = "plugins", "tasks"
 _NEVER = ("data.data_shards",)  # a key that no run may change, see Run
@@ -190,7 +190,7 @@ def _check_unchanged(config: PretrainConfig, corpus: Corpus, folder: Path) -> No
     for file, checksum in found.items():
         if known.get(file, checksum) != checksum:
             raise UserError(
-                f"{file}: was changed since the run in {folder} began, which would now read its rows in another order; "
+                f"{file}: was changed since the run in {folder} began, and its rows would now come in another order; "
                 "restore it, or choose another --output"
             )
 

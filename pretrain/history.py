@@ -49,7 +49,7 @@ class History:
     """A run's steps as arrays (S,), the losses as one array (S,) per task (NaN where a step did not train it), and the
     measurements in order.
 
-    `seconds` and `waited` are in seconds; `padding` is a share; `skipped` marks steps that updated no weights.
+    `seconds` and `waited` are in seconds; `padding` is a fraction; `skipped` marks steps that updated no weights.
     """
 
     steps: np.ndarray
@@ -71,7 +71,7 @@ class History:
 
     @property
     def waiting(self) -> float:
-        """The share of time spent waiting for data, without the first step, for which nothing was prefetched."""
+        """The fraction of time spent waiting for data, without the first step, for which nothing was prefetched."""
         rest = slice(1, None) if len(self.steps) > 1 else slice(None)
         return float(self.waited[rest].sum() / self.seconds[rest].sum())
 

@@ -29,8 +29,7 @@ class Ledger:
         return [row[index] for row in self.cells]
 
     def shortfalls(self, task: str) -> list[float | None]:
-        """Return how far the task is below its own best so far after each stage, as a share of that best: 0 at a new
-        best."""
+        """Return how far the task is below its own best so far, after each stage, as a fraction of that best."""
         scores: list[Score] = []
         shares: list[float | None] = []
         for score in self.column(task):
@@ -96,7 +95,7 @@ def best(scores: Iterable[Score]) -> Score:
 
 
 def shortfall(score: Score, top: Score) -> float:
-    """Return how far a score is from a better one, as a share of the better one; 0 if that is 0."""
+    """Return how far a score is from a better one, as a fraction of the better one; 0 if that is 0."""
     return abs(top.value - score.value) / abs(top.value) if top.value else 0.0
 
 

@@ -187,7 +187,7 @@ class Run:
         self._measured = self.step, overall(headlines)
 
     def save(self) -> None:
-        """Write a checkpoint of the current state; it has a score if this very state was measured."""
+        """Write a checkpoint of the current state, with a score if this very state was measured."""
         score = self._measured[1] if self._measured and self._measured[0] == self.step else None
         self._gather()
         write = partial(self._write, self.trainer.state(), self._stream_states())

@@ -67,7 +67,7 @@ def compression_of(content: bytes) -> str:
 
 
 def remedy_for(content: bytes) -> str:
-    """Return what a file that is no text is, and what to do with it, by how it begins; "" if that is not known."""
+    """Return what a binary file is, and what to do with it, judged by its first bytes; "" if unknown."""
     if suffix := compression_of(content):
         return f"compressed; unpack it with {_KINDS[suffix].command}, or give a file whose name ends in {suffix}"
     return next((what for magic, what in _OTHERS.items() if content.startswith(magic)), "")
@@ -163,7 +163,7 @@ class _Zstandard:
         return content
 
     def _next(self) -> bytes:
-        """Return what the compressed bytes that were read last stand for."""
+        """Unpack the compressed bytes that were read last."""
         self._frame = self._frame or self._decompressor.decompressobj()
         try:
             content = self._frame.decompress(self._compressed)

@@ -147,7 +147,7 @@ class Finder:
 
 
 def identity(file: Path) -> object:
-    """Return what is equal for two names of one file: the file that links lead to."""
+    """Return the file that a name stands for, where its links lead to."""
     status = file.stat()
     return (status.st_dev, status.st_ino) if status.st_nlink > 1 and status.st_ino else os.path.realpath(file)
 

@@ -17,7 +17,7 @@ _OVERHEAD = 256  # memory of a document besides its text, in characters
 class Place(NamedTuple):
     """The source of a document: a file (or data set) and the line (or row) it begins at, counted from 1.
 
-    An item that is from no file, but from Python, has none, and its number there, from 0.
+    An item from Python instead of a file has no name, and its number counts from 0.
     """
 
     file: str
@@ -71,8 +71,8 @@ class Fields:
 
     A row has `text` (a string with one paragraph per line) or `paragraphs` (a list of strings); the rest is optional.
     `headings` are the numbers of the paragraphs that are headings, from 0.  `spans` mark words, phrases and entities:
-    each is [start, end, kind], or {start, end, kind}, with kind "word", "phrase" or "entity", in characters of the
-    text, or of the paragraphs joined by line breaks.  A name with full stops also leads into an object in the row:
+    each is [start, end, kind] or {start, end, kind}, with kind "word", "phrase" or "entity".  They count characters of
+    the text, or of the paragraphs joined by line breaks.  A name with full stops also leads into an object in the row:
     meta.text.
     """
 
@@ -89,9 +89,9 @@ class ReadOptions:
 
     `format` is that of text files: "auto" detects it from the first lines, "tagged" reads `word/POS` tokens regardless
     of how those look, "plain" reads the text as it is.  `titles`: take a short first paragraph without a full stop as
-    the title of a plain text document.  `wrapped`: put lines that were wrapped at a width together to paragraphs, where
-    a document looks like that ("auto"), always, or never.  `strict`: stop at the first document that cannot be read
-    instead of dropping it.
+    the title of a plain text document.  `wrapped`: join lines that were wrapped at a width into paragraphs, where a
+    document looks wrapped ("auto"), always, or never.  `strict`: stop at the first document that cannot be read instead
+    of dropping it.
     """
 
     format: Literal["auto", "tagged", "plain"] = "auto"

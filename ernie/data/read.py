@@ -49,10 +49,10 @@ class Input:
 def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
     """Resolve `paths` to files, data sets and streams, in a deterministic order.
 
-    A path is a file (without a suffix it is read as text), a folder (searched for files with one of SUFFIXES, or
-    saved by the `datasets` library), a pattern with * or **, the name of a hub data set prefixed by "hf:", a pipe, or
-    "-" for standard input.  Links are followed.  Raises UserError for a path that matches nothing, and for a file that
-    two paths name; warns of what is not read.
+    A path is a file, a folder, a pattern with * or **, the name of a hub data set after "hf:", a pipe, or "-" for
+    standard input.  A file without a suffix is read as text.  A folder is searched for files with one of SUFFIXES,
+    unless the `datasets` library has saved it.  Links are followed.  Raises UserError for a path that matches nothing,
+    and for a file that two paths name; warns of what is not read.
     """
     found: dict[object, tuple[Input, str]] = {}
     for path in map(str, paths):

@@ -31,7 +31,7 @@ Form = Literal["lines", "document", "broken", ""]
 
 
 def json_form(lines: LineFile) -> Form:
-    """Return as what a file begins: JSON lines, another JSON document, one that cannot be read, or no JSON ("")."""
+    """Return how a file begins: as JSON lines, as another JSON document, as a broken one, or not as JSON ("")."""
     with closing(lines.pieces()) as pieces:
         try:
             first = next(pieces, "").lstrip()
@@ -75,7 +75,7 @@ def read_json_lines(name: str, lines: LineFile, options: ReadOptions) -> Iterato
 def read_json_document(name: str, lines: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
     """Yield one document per object of a list, or of objects that follow one another.
 
-    Raises UserError where it is not JSON, since the objects after that cannot be told.
+    Raises UserError where the text is not JSON, since nobody knows where the next object begins.
     """
     with closing(lines.pieces()) as pieces:
         values = _Values(lines, pieces)

@@ -118,7 +118,7 @@ def _in_utf8(file: BinaryIO) -> BinaryIO:
 
 
 class _Recoded(io.RawIOBase):
-    """The content of a file in UTF-8; what is damaged in it is no UTF-8, so that only its line is unreadable."""
+    """The content of a file, recoded to UTF-8.  Damaged parts become invalid UTF-8: only their lines are unreadable."""
 
     def __init__(self, file: BinaryIO, encoding: str):
         self._file = file

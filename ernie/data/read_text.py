@@ -32,7 +32,7 @@ _PROBE_SIZE = 100_000  # characters used to find out whether lines are wrapped
 
 
 def read_text(file: str, lines: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """Yield the documents of a text file; unless `options.format` is set, it decides how it begins.
+    """Yield the documents of a text file.  Unless `options.format` is set, the first lines decide how the file is read.
 
     Raises UserError for a file that begins like JSON, but cannot be read as such.
     """

@@ -1,9 +1,13 @@
 """A corpus on disk: flat files of tokens, memory-mapped and read one document at a time.
 
 A corpus is a folder with `corpus.json`, `sources.json`, a copy of the tokenizer in `tokenizer/`, and the splits
-`train/` and `held_out/`.  Shard 7 of a split is five files without headers: `shard-00007.ids` (uint16, or uint32 for
-vocabularies above 65,536), `.flags` (one byte per token), `.ends` (int32: the end of each sentence, counted from its
-document's first token), `.marks` (one byte per sentence) and `.docs` (int64, one row of DOC_COLUMNS per document).
+`train/` and `held_out/`.  Shard 7 of a split is five files without headers:
+
+shard-00007.ids    uint16, or uint32 for vocabularies above 65,536
+shard-00007.flags  one byte per token
+shard-00007.ends   int32: the end of each sentence, counted from its document's first token
+shard-00007.marks  one byte per sentence
+shard-00007.docs   int64: one row of DOC_COLUMNS per document
 """
 
 from __future__ import annotations

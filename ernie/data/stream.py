@@ -276,7 +276,7 @@ class Stream:
 
     @property
     def checksum(self) -> int:
-        """Of the names of all samples that this process took, in 32 bits.  It is the sum of the shards' checksums."""
+        """A 32-bit checksum of the names of all samples that this process took: the sum of its shards' checksums."""
         return sum(int(shard.position.digest[:8] or "0", 16) for shard in self._own) % 2**32
 
     @property

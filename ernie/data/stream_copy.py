@@ -1,4 +1,4 @@
-"""Copies of standard input and pipes, which can be read only once while a corpus takes several readings."""
+"""Copies of standard input and pipes, which can be read only once: building a corpus reads its input several times."""
 
 from __future__ import annotations
 

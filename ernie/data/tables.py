@@ -54,7 +54,7 @@ def _check_rows(path: Path, batch: Any, before: int) -> None:
 
 
 def _rows_at_once(path: Path, metadata: Any, columns: Sequence[str]) -> int:
-    """Return how many rows to decode at a time: less where they are large, or hold more than was written for them."""
+    """Return how many rows to decode at a time: fewer where they are large, or unpack to much more than was written."""
     size, rows = path.stat().st_size, _ROWS
     total = 0
     for number in range(metadata.num_row_groups):

@@ -50,7 +50,7 @@ def wrap_width(lines: Sequence[str]) -> int:
     """Return the width in columns at which lines were wrapped, or 0 if they do not look so.
 
     In wrapped prose the first word of a line does not fit on the line before, and most lines begin within a sentence.
-    Verse, lists, tables and a paragraph a line lack the one or the other.  Blank lines separate paragraphs.
+    Verse, lists, tables and texts with a paragraph a line lack one of the two.  Blank lines separate paragraphs.
     """
     written = list(filter(str.strip, lines))
     longer = len(written) - 1 - int(_NOT_LONGER * (len(written) - 1))

@@ -63,8 +63,8 @@ def install(timeout: float = 300.0, waiting: Waiting = lambda _: contextlib.null
 def disable_libuv_store() -> None:
     """Make Paddle serve its TCP stores without libuv; to be called before the first store is created.
 
-    With libuv, Paddle's default, a process that hosts a store is aborted (SIGABRT, without a message) if another
-    process exits while it is exiting itself: the store's thread keeps running after what it uses has been freed.  A
+    libuv is Paddle's default.  With it, the process that hosts a store is aborted (SIGABRT, without a message) if
+    another process exits at the same time: the store's thread keeps running after what it uses has been freed.  A
     completed run would fail.
     """
     paddle.set_flags({"FLAGS_tcp_store_using_libuv": False})
@@ -85,9 +85,9 @@ class _Done:
 class Mailbox:
     """Buffered, ordered point-to-point messages between processes.
 
-    Gloo's own block until the receiver is ready, and are matched by a running count per group: a pipeline of three
-    stages, or two processes that both send first, would deadlock.  Here a thread for each sender buffers incoming
-    messages, so that any order that works on a GPU works.
+    Gloo's own messages block until the receiver is ready, and a running count per group matches them.  A pipeline of
+    three stages, or two processes that both send first, would deadlock.  Here a thread for each sender buffers incoming
+    messages: any order that works on a GPU works.
     """
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ def _create(store: Any, rank: int, size: int, group: int = 0) -> Group:
     """Create a process group with a store of its own.
 
     Paddle's groups all write their ranks' addresses under the same keys of one store, and so read those of an older
-    group: with four or more processes most runs hang or fail to connect.
+    group.  With four or more processes most runs hang or fail to connect.
     """
     global _mailbox
     _mailbox = _mailbox or Mailbox()  # every process listens before the first message

@@ -15,8 +15,8 @@ _MESSAGE = 1 << 25  # maximum bytes of a message, unless a single gradient has m
 def all_reduce_gradients(parameters: Sequence[Tensor], group: Any) -> None:
     """All-reduce (sum) the gradients of these parameters, which all processes of the group have.
 
-    Fleet copies all the gradients it is given into one buffer before it sends the first message, which would double
-    their memory; so they are passed in batches.
+    Fleet copies all the gradients that it is given into one buffer before it sends the first message.  Passing them in
+    batches avoids twice their memory.
     """
     for batch in _messages(parameters):
         fused_allreduce_gradients_with_group(batch, group, scale=1.0)

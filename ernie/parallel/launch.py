@@ -53,7 +53,7 @@ def check_restarts(restarts: int, processes: int) -> None:
         raise UserError(f"--max-restarts: expected at least 0, found {restarts}")
     if restarts and processes == 1:
         raise UserError(
-            "--max-restarts: is for several processes; a run on one process resumes from its last checkpoint when its "
+            "--max-restarts: is for several processes; a run on one process resumes from its last checkpoint when the "
             "command is run again"
         )
 

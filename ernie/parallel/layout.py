@@ -41,15 +41,15 @@ class ParallelConfig:
     """How a run is distributed over processes: `data` x `tensor` x `pipeline` x `sharding` of them.
 
     `data`, if left out, is the number of processes divided by the other degrees.  `data` and `sharding` split a step's
-    micro-batches; with `sharding` each process also keeps only its part of the optimizer state (`sharding_stage` 1), of
-    the gradients as well (2), and of the layers' weights as well (3) (Rajbhandari et al., 2020, arXiv 1910.02054).
+    micro-batches.  With `sharding` each process also keeps only its part of the optimizer state (`sharding_stage` 1),
+    of the gradients too (2), or of the layers' weights too (3); see Rajbhandari et al. (2020, arXiv 1910.02054).
     `tensor` splits each layer's heads, inner width and vocabulary (Shoeybi et al., 2019, arXiv 1909.08053), with
     `sequence` also the tokens between its matrix products (Korthikanti et al., 2022, arXiv 2205.05198).  `pipeline`
     splits the layers, with `stages` layers for each process (by default as even as possible), or interleaved with
     `virtual_stages` pieces per process (Narayanan et al., 2021, arXiv 2104.04473).  `recompute` recomputes layers in
-    the backward pass instead of storing their activations.
-    If a process has been silent for `timeout` seconds, or kept the others waiting that long, all of them stop; on CPUs
-    after 30 seconds at the latest, Gloo's own limit in a collective.
+    the backward pass instead of storing their activations.  All processes stop when one has been silent for `timeout`
+    seconds, or has kept the others waiting that long.  On CPUs they stop after 30 seconds at the latest, Gloo's own
+    limit in a collective.
     """
 
     data: int | None = None

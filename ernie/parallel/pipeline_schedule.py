@@ -1,7 +1,7 @@
 """Pipeline schedules and their simulation, for checks before a run and for planning.
 
-One forward, one backward (1F1B), or interleaved with several pieces per process (Narayanan et al., 2021, arXiv
-2104.04473, sections 2.2.1 and 2.2.2), in the order of Paddle's fleet; a test compares the two.
+The schedule is one forward, one backward (1F1B), or interleaved with several pieces per process (Narayanan et al.,
+2021, arXiv 2104.04473, sections 2.2.1 and 2.2.2).  The order is that of Paddle's fleet, with which a test compares it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def simulate(
 ) -> Timeline:
     """Simulate the schedules (`tables`) of all stages.
 
-    `forward` and `backward` are the durations of the pieces of the model in order, S x P of them for S stages of P
-    pieces: piece p of stage s has the index p S + s.  `travel` is the communication time between two stages.  Raises
-    Deadlock if an action can never start.
+    `forward` and `backward` are the durations of the model's S x P pieces in order, for S stages of P pieces.  Piece p
+    of stage s has the index p S + s.  `travel` is the communication time between two stages.  Raises Deadlock if an
+    action can never start.
     """
     stages, total = len(tables), len(forward)
     done: dict[tuple[bool, int, int], float] = {}

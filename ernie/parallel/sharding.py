@@ -1,8 +1,8 @@
 """Sharding of the training state (ZeRO) over processes that split the micro-batches.
 
 Rajbhandari et al. (2020, arXiv 1910.02054), section 5: in stage 1 each process keeps and updates its part of the
-optimizer state and broadcasts the updated parameters; in stage 2 it also keeps only its part of the gradients, in stage
-3 also of the weights.  Uses fleet's own optimizers and layers around any function that updates parameters.
+optimizer state, and broadcasts the updated parameters.  In stage 2 it also keeps only its part of the gradients, in
+stage 3 also of the weights.  Fleet's own optimizers and layers are used, around any function that updates parameters.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class WeightSharding(Sharding):
         )
 
     def owned(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """Return all weights of the layers, which are sliced, and this process's share of the other parameters."""
+        """Return all weights of the layers, which are sliced, and the other parameters that this process owns."""
         own = {id(parameter) for parameter in self._others.owned(self._unsliced(parameters))}
         return [parameter for parameter in parameters if parameter.name in self._sliced or id(parameter) in own]
 

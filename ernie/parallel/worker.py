@@ -1,8 +1,8 @@
 """The script that Paddle's launcher starts for each rank: runs the module named first, logging to the rank's own file.
 
-Standard input is a pipe from the command.  It closes when the command was asked to end, or has died: this process then
-sends itself a SIGTERM.  Paddle's launcher would also send one, but kill the process 30 seconds later even if it is
-still saving.
+Standard input is a pipe from the command.  The pipe closes when the command was asked to end, or has died.  This
+process then sends itself a SIGTERM.  Paddle's launcher would also send one, but kill the process 30 seconds later even
+if it is still saving.
 """
 
 import os

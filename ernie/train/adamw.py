@@ -24,9 +24,8 @@ class AdamW(paddle.optimizer.AdamW):
     """`paddle.optimizer.AdamW`, updating the float32 parameters of a CPU by the kernels of `ernie finetune`.
 
     Arguments and states are Paddle's, and each can continue from the other's state in a new process.  The global norm
-    of `ClipGradByGlobalNorm` is computed in one pass over the gradients, and clipping is part of the update, which also
-    renews the parameters' bfloat16 copies.  Other parameters and other ways to clip are left to Paddle's operators,
-    those of a GPU among them.
+    of `ClipGradByGlobalNorm` is computed in one pass over the gradients.  The update clips, and renews the parameters'
+    bfloat16 copies.  Other parameters and other ways to clip are left to Paddle's operators, those of a GPU among them.
 
     Three defaults differ: `beta2` and `epsilon` are those of `ernie finetune`.  Without `apply_decay_param_fun` only
     parameters of two and more axes decay, and thus no biases or norms.  `clear_grad` drops the gradients instead of
@@ -61,7 +60,7 @@ class AdamW(paddle.optimizer.AdamW):
         self._scales: dict[str, float] = {}  # of the gradients of this step, by parameter name; 1 where there is none
 
     def clear_grad(self, set_to_zero: bool = False) -> None:
-        """Drop the gradients, or fill them with zeros: then they move parameters that the next loss does not reach."""
+        """Drop the gradients, or fill them with zeros, which move parameters that the next loss does not reach."""
         super().clear_grad(set_to_zero)
 
     def state_dict(self) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Checkpoints:
         paths = [self.path(step) for step in self.steps()]
         whole = [path for path in paths if (path / MANIFEST).exists()]
         for stray in paths[len(paths) - paths[::-1].index(whole[-1]) :] if whole else []:
-            warnings.warn(f"{stray}: holds no {MANIFEST}, so it is no checkpoint and is passed over", Remark, 2)
+            warnings.warn(f"{stray}: is passed over: it holds no {MANIFEST}, and is no checkpoint", Remark, 2)
         return next(iter([*reversed(whole), *reversed(paths)]), None)
 
     def _prune(self) -> None:
@@ -145,7 +145,7 @@ def write_state(folder: Path, trainer: TrainerState, progress: Mapping[str, Any]
 
 
 def read_progress(checkpoint: Path, keys: Mapping[str, Any], remedy: str) -> dict[str, Any]:
-    """Read the progress that a run has written, which has these keys (see `read_json`), without the arrays.
+    """Read the progress that a run has written, without the arrays.  It has these keys (see `read_json`).
 
     Raises UserError with the `remedy` if it cannot be used.
     """

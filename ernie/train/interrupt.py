@@ -16,10 +16,10 @@ from ernie.runtime import SIGHUP, ending_signals, leave_terminal
 class Interrupt:
     """Context manager in which the first ending signal sets `asked`; a second one acts as it does outside.
 
-    If `patient`, repeated signals are ignored too: several processes have to agree when to stop, and Paddle's launcher
-    signals each of them three times.  A repeated SIGHUP is always ignored: the shell and the kernel both send it.
+    If `patient`, repeated signals are ignored.  Several processes have to agree when to stop, and Paddle's launcher
+    signals each of them three times.  A repeated SIGHUP is always ignored: the shell and the kernel both send one.
 
-    `say` is called with a message that contains `meaning`, what happens next.  Outside the main thread, which alone may
+    `say` is called with a message that contains `meaning`: what happens next.  Outside the main thread, which alone may
     handle signals, nothing is changed.
     """
 

@@ -13,11 +13,15 @@ from ernie.errors import UserError
 class LRScheduleConfig:
     """A learning-rate schedule with linear warm-up to `peak` and a choice of decays.
 
-    `warmup` is a number of steps, or below 1 a fraction of all steps.  After it the rate decays to `floor` times the
-    peak linearly (`linear`) or along a cosine (`cosine`), stays constant (`constant`), stays constant until the last
-    `cooldown` steps (or, below 1, fraction of all steps) and then decays linearly (`wsd`, warm-up, stable, decay: Hu et
-    al., 2024, arXiv 2404.06395, section 4), or decays with the inverse square root of the step (`noam`: Vaswani et al.,
-    2017, section 5.3).  With `each_stage` the schedule restarts at every stage, as ERNIE 2.0 warms up every task.
+    `warmup` is a number of steps, or below 1 a fraction of all steps.  `decay` says what follows:
+
+    linear, cosine    a decay to `floor` times the peak, in a straight line or along a cosine
+    constant          the peak to the end
+    wsd               the peak, then a linear decay to `floor` times the peak over the last `cooldown` steps (or, below
+                      1, fraction of all steps); warm-up, stable, decay: Hu et al. (2024, arXiv 2404.06395), section 4
+    noam              a decay with the inverse square root of the step: Vaswani et al. (2017), section 5.3
+
+    With `each_stage` the schedule restarts at every stage, as ERNIE 2.0 warms up every task.
     """
 
     peak: float = 1e-4
@@ -29,7 +33,7 @@ class LRScheduleConfig:
 
     def __post_init__(self) -> None:
         if self.peak <= 0:
-            raise UserError(f"peak: expected a rate above 0, found {self.peak}")
+            raise UserError(f"peak: expected a learning rate above 0, found {self.peak}")
         if self.warmup < 0:
             raise UserError(f"warmup: expected a number of steps or a fraction below 1, found {self.warmup}")
         if not 0 <= self.floor <= 1:
@@ -37,9 +41,9 @@ class LRScheduleConfig:
         if self.cooldown < 0:
             raise UserError(f"cooldown: expected a number of steps or a fraction below 1, found {self.cooldown}")
         if self.floor and self.decay in ("noam", "constant"):
-            raise UserError(f"floor: a rate with `decay: {self.decay}` has no floor; leave it out")
+            raise UserError(f"floor: has no effect with `decay: {self.decay}`; leave it out")
         if self.cooldown != LRScheduleConfig.cooldown and self.decay != "wsd":
-            raise UserError(f"cooldown: only a rate with `decay: wsd` has one, found decay {self.decay}")
+            raise UserError(f"cooldown: has an effect with `decay: wsd` only, found `decay: {self.decay}`")
 
     def remark(self, steps: int) -> str | None:
         """Return a warning if the `steps` steps of a run, or of its shortest stage, are too few; else None."""

@@ -33,7 +33,7 @@ class TrainingStopped(RuntimeError):
 class StepReport:
     """The outcome of one step: the mean loss per target of each task; `skipped` if nothing was updated.
 
-    `failed` if it was skipped for another reason than that the loss scale of fp16 was too large.
+    `failed` if the step was skipped, and not because the loss scale of fp16 was too large.
     """
 
     losses: dict[str, float] = field(default_factory=dict)
@@ -45,14 +45,14 @@ class StepReport:
 class Trainer:
     """Trains a layer with AdamW.
 
-    `clip` is the maximum gradient norm (0 disables clipping).  Parameters whose names start with one of the prefixes in
-    `separate_clip_groups` form a clipping group of their own: a separate loss that only they learn from may have
-    gradients of a different magnitude.  A step with a non-finite loss or gradient is skipped; after `max_bad_steps` of
-    them in a row, `step` raises TrainingStopped.  `lr_factors` multiply the learning rate of the parameters they
-    name.  `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count as bad.
-    With `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  The processes
-    of `mesh` train together: the layer is reduced to this process's part of it, in place (see DistributedModel).  All
-    are given the same step, and each computes its own micro-batches.
+    `clip` is the maximum gradient norm (0 disables clipping).  Parameters whose names start with a prefix in
+    `separate_clip_groups` form a clipping group of their own.  They may learn from a separate loss, whose gradients
+    have another magnitude.  A step with a non-finite loss or gradient is skipped; after `max_bad_steps` of them in a
+    row, `step` raises TrainingStopped.  `lr_factors` multiply the learning rate of the parameters they name.
+    `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count as bad.  With
+    `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  The processes of
+    `mesh` train together: the layer is reduced to this process's part of it, in place (see DistributedModel).  All are
+    given the same step, and each computes its own micro-batches.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class Trainer:
 
         If all are of one task, those of other processes may be None.
 
-        Each task's loss is divided by its number of targets in the step, and weighted by its share of the
-        micro-batches.  Dropout is seeded by the step and the micro-batch, so that a step is reproducible without the
-        steps before it and does not depend on which process computes a micro-batch.
+        Each task's loss is divided by its number of targets in the step, and weighted by its fraction of the
+        micro-batches.  Dropout is seeded by the step and the micro-batch.  A step is thus reproducible without the
+        steps before it, and does not depend on which process computes a micro-batch.
         """
         self.layer.train()
         self._mesh.watch.at(step=step, doing="forward and backward")

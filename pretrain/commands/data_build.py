@@ -1,8 +1,8 @@
 """Build a corpus for pretraining from text.
 
-Reads plain text (a blank line between documents, a paragraph a line), WikiExtractor's output, JSON lines, JSON and
-Parquet, all but the last also compressed (.gz, .bz2, .xz, .zst), folders of these, and data sets of the `datasets`
-library.  Splits sentences, tokenizes,
+Reads plain text (a blank line between documents, a paragraph a line), WikiExtractor's output, JSON lines, JSON,
+Parquet, folders of these, and data sets of the `datasets` library.  All files but Parquet may be compressed (.gz, .bz2,
+.xz, .zst).  Splits sentences, tokenizes,
 marks words, phrases and entities, and writes memory-mapped shards.  Documents that cannot be used are dropped and
 counted; the report goes to standard output and into corpus.json.
 

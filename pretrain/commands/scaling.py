@@ -1,7 +1,7 @@
 """Fit a learning curve: how much text, and how large a model, an error needs.
 
-Given a configuration, runs it on nested shares of its corpus for several widths of the encoder, one after another;
-finished runs are kept, so that the command resumes where it was stopped.  Given folders of runs, or a TSV or CSV table
+Given a configuration, runs it on nested fractions of its corpus for several widths of the encoder, one after another.
+Finished runs are kept: the command resumes where it was stopped.  Given folders of runs, or a TSV or CSV table
 with the columns size and error, uses their measurements.  Prints the law, how well it predicted the largest size from
 the others, what --error needs, with intervals, and where the runs do not support an answer.
 
@@ -118,7 +118,7 @@ class _Overridden:
 
     @property
     def share(self) -> float:
-        """The share of the corpus that the largest run trains on."""
+        """The fraction of the corpus that the largest run trains on."""
         from pretrain.config import load
 
         return load(self._file, self._changes).data.fraction

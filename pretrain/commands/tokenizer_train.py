@@ -125,7 +125,7 @@ class _Recipe:
 
 
 class _Texts:
-    """The paragraphs of a sample's documents, counted as they are read; `say` is told if this takes long."""
+    """The paragraphs of a sample's documents, counted as they are read; `say` gets a line of progress now and then."""
 
     def __init__(self, inputs: Sequence[Input], options: ReadOptions, size: int, say: Callable[[str], None] | None):
         self._source = sample(inputs, options, size, self._drop)

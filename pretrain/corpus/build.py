@@ -107,7 +107,7 @@ def prepare(
 ) -> tuple[Encoder, str]:
     """Return the encoder for the documents of `inputs`, its segmenters fitted, and the language of most of the text.
 
-    Unless the recipe gives the language, segmenters of each are fitted on the sampled documents that are of it.
+    Unless the recipe gives the language, the segmenters of each language are fitted on its sampled documents.
     """
     detect = config.language == "auto"
     language = sample_language(inputs, config.read) if detect else config.language
@@ -121,7 +121,7 @@ def prepare(
             fitted[name] = fit(default_segmenters(name), sampled[name], name, broadcast, workers)
         elif sampled[name] or name == language:
             fitted[name] = fit(config.segmenters, sampled[name], name, broadcast, workers)
-        else:  # those of one's own need not know what to learn from nothing
+        else:  # a segmenter of one's own may not accept an empty sample
             fitted[name] = fitted[language]
     return Encoder(tokenizer, fitted, rules), language
 

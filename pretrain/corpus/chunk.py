@@ -122,7 +122,7 @@ class Encoder:
     def _spans(
         self, languages: Sequence[str], sentences: Sentences, words: Sequence[str], counts: Counts
     ) -> np.ndarray:
-        """Return the segmenters' spans of words (k, 3), those of each document by the segmenters of its language."""
+        """Return the spans (k, 3) that the segmenters of each document's language find in it."""
         present = sorted(set(languages))
         if len(present) == 1:
             return combine(self._segmenters[present[0]], words, sentences.starts, counts.marked)
@@ -181,8 +181,8 @@ def text_hash(document: RawDocument) -> int:
 class Sentences:
     """The sentences of a chunk, cut into units.
 
-    `firsts` (d + 1,) is each document's first sentence, `marks` (s,), `unit_starts` (s + 1,) each sentence's first
-    unit in `units` (m), and `words` (m) are the units as written in the text.
+    `firsts` (d + 1,) is each document's first sentence, and `marks` (s,) those of the sentences.  `unit_starts` (s +
+    1,) is each sentence's first unit in `units` (m).  `words` (m) are the units as written in the text.
     """
 
     def __init__(self, cut: Sequence[Cut], tokenizer: Tokenizer):

@@ -23,8 +23,8 @@ class CorpusConfig:
     file of a tokenizer; both are relative to the working directory.  `language` decides how sentences are split and
     which segmenters are the default; "auto" decides for each document.  `segmenters` mark words, phrases and entities,
     in order of precedence; those that need fitting are fitted on about `sample_mb` MB of the text.  `held_out` is the
-    share of documents kept for evaluation, chosen by the hash of their text: at least one document, unless it is 0 or
-    all texts are equal.  Documents with less than `min_sentences` or `min_tokens` are dropped, with `drop_repeated`
+    fraction of documents kept for evaluation, chosen by the hash of their text: at least one document, unless it is 0
+    or all texts are equal.  Documents with less than `min_sentences` or `min_tokens` are dropped, with `drop_repeated`
     also those with the text of an earlier one.
     """
 
@@ -46,6 +46,6 @@ class CorpusConfig:
             raise UserError("input: expected at least one file, folder, pattern or data set")
         check_least(self, min_sentences=0, min_tokens=0)
         if not 0 <= self.held_out < 1:
-            raise UserError(f"held_out: expected a share of the documents from 0 to below 1, found {self.held_out}")
+            raise UserError(f"held_out: expected a fraction of the documents from 0 to below 1, found {self.held_out}")
         if self.shard_tokens < 1 or not 0 < self.sample_mb <= MOST_MB:
             raise UserError(f"shard_tokens and sample_mb: expected numbers above 0, of MB at most {MOST_MB:,}")

@@ -32,10 +32,10 @@ _SHARES = {  # shares of tokens in the report: a name, and the flags that count 
 class Counts:
     """Sums over documents; `bytes` of their text in UTF-8.  `splits` holds the documents, sentences, tokens of each.
 
-    `longest` is the number of tokens of the longest document, `repeated` of documents with the text of an earlier one;
-    it is set at the end.  `unwrapped` documents had lines that were put together, `languages` counts those of each
-    language, and `marked` the spans that each dictionary has found.  Of the `characters` the tokenizer takes a part
-    from those that are `stripped`, see `ernie.text.coverage`.
+    `longest` is the number of tokens of the longest document.  `repeated` counts documents with the text of an earlier
+    one, and is set at the end.  `unwrapped` documents had lines that were put together, `languages` counts those of
+    each language, and `marked` the spans that each dictionary has found.  The tokenizer takes a mark off the `stripped`
+    ones of the `characters`, see `ernie.text.coverage`.
     """
 
     bytes: int = 0

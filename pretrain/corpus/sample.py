@@ -101,7 +101,7 @@ def fit(
     tokenizer: Broadcast[Tokenizer],
     workers: Workers,
 ) -> list[Segmenter]:
-    """Return the segmenters, those that need it fitted on `documents`, which are of this language."""
+    """Return the segmenters.  Those that need fitting are fitted on `documents`, which are of this language."""
     if not any(segmenter.needs_fit for segmenter in segmenters):
         return list(segmenters)
     batches = list(workers.map(partial(_cut, tokenizer, language), _batches(documents)))

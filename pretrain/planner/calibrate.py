@@ -1,10 +1,16 @@
 """Measure the rates and sizes of this machine with concurrent processes, as in a run.
 
-Measured are: all-reduces of a small and of a large tensor; forward and backward passes of few and of many layers with
-few and with many tokens; an update; the activations that a layer keeps; the extra cost of layers that tensor
-parallelism splits, and of weights that stage 3 of sharding sends.  In each of these layouts, and in a pipeline, a small
-model also takes some steps with batches of many sizes, as in real runs: the memory beyond the analytic model's
-prediction becomes the base memory of a process.  Where processes measure different times, the slowest one counts.
+The measurements are:
+
+- all-reduces of a small and of a large tensor,
+- forward and backward passes of few and of many layers, with few and with many tokens,
+- an update,
+- the activations that a layer keeps,
+- the extra cost of layers that tensor parallelism splits, and of weights that stage 3 of sharding sends.
+
+In each of these layouts, and in a pipeline, a small model also takes some steps with batches of many sizes, as in real
+runs.  The memory beyond the analytic model's prediction becomes the base memory of a process.  Where processes measure
+different times, the slowest one counts.
 """
 
 from __future__ import annotations
@@ -82,7 +88,7 @@ def calibrate(work: Work, processes: int, choice: Precision, level: Level = "O1"
             shutil.rmtree(folder)
             raise KeyboardInterrupt(status - _SIGNALLED)
         if status or not file.is_file():
-            raise UserError("this machine could not be measured; why is said above")
+            raise UserError("this machine could not be measured, for the reason above")
     machine = Machine.read(file)
     shutil.rmtree(folder)
     if not machine.at_once:
@@ -132,7 +138,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _end_promptly() -> None:
-    """Have a SIGTERM end this process at once: there is nothing to save, and others would call a slower one dead.
+    """Let a SIGTERM end this process at once: it has nothing to save, and the others would take a slower one for dead.
 
     A handler in Python runs only between Paddle's operators, but a thread can act while they compute.
     """
@@ -305,7 +311,7 @@ class _Bench:
 
 
 def _batch(tokens: int, work: Work, masked: bool = False) -> Packed:
-    """A batch of `tokens` tokens, the last sequence shorter; one target, or with `masked` the usual share of them."""
+    """A batch of `tokens` tokens, the last sequence shorter, with one target or, if `masked`, the usual fraction."""
     length = min(int(work.length), tokens)
     layout = Layout.of_lengths([length] * (tokens // length) + [tokens % length] * (tokens % length > 0))
     ids = np.random.default_rng(0).integers(0, min(_VOCABULARY, work.shape.vocab_size), layout.tokens)

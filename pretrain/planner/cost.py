@@ -1,8 +1,8 @@
 """An analytic model of the time of a step and the memory of a process in a layout.
 
-Counted are the matmuls of all layers and of the masked-token head (a backward pass costs two forward passes), the
-all-reduces of tensor parallelism, the messages and idle time of a pipeline, the gradient all-reduce and the optimizer's
-pass over the weights.  None of these overlap, as they do not overlap in this library.
+The model counts the matmuls of all layers and of the masked-token head, where a backward pass costs two forward passes.
+It counts the all-reduces of tensor parallelism, and the messages and idle time of a pipeline.  It counts the gradient
+all-reduce, and the optimizer's pass over the weights.  None of these overlap, as they do not overlap in this library.
 
 Legend: T tokens of a micro-batch, D width, F inner width, V vocabulary, n micro-batches of a pipeline in a step.
 """
@@ -19,7 +19,7 @@ from pretrain.config import PretrainConfig
 from pretrain.planner.chain import Piece, best_partition, partition
 from pretrain.planner.machine import Machine
 
-MASKED = 0.15  # the share of tokens that is predicted
+MASKED = 0.15  # the fraction of tokens that is predicted
 _WEIGHT, _MOMENTS = 4, 8  # bytes for each weight
 TENSORS = 16  # parameter tensors in a layer
 
@@ -158,7 +158,7 @@ class _Model:
 
     @cached_property
     def products(self) -> float:
-        """The FLOP/s of a process: fewer processes have more threads each, more of them may have to take turns."""
+        """The FLOP/s of a process.  Fewer processes have more threads each; more of them may have to take turns."""
         if not self.spread:
             return self.machine.products
         alone = self.machine.alone or self.machine.products * self.machine.at_once

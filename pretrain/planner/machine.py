@@ -15,7 +15,7 @@ from ernie.kernels import build
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.model.config import EncoderConfig
 
-EFFICIENCY = 0.45  # share of the published FLOP/s that a whole layer reaches, assumed for devices not measured
+EFFICIENCY = 0.45  # fraction of the published FLOP/s that a whole layer reaches, assumed for devices not measured
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _UNITS |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTP", 1)}
 _QUANTITY = re.compile(r"((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([kMGTP]?|[KMGTP]i)(B|B/s|FLOP/s|s)?", re.ASCII)
@@ -54,11 +54,13 @@ class Machine:
     that tensor parallelism splits.  `base` bytes are taken by a process besides its layers, for programs and the code
     of matmuls; `split_base`, `sharded_base` and `pipeline_base` replace it with tensor parallelism, with stage 3 of
     sharding and in a pipeline.  Where `split_kept` or one of these three is 0, `kept` or `base` applies. Seconds:
-    `overhead` is the fixed time of each pass through a layer, `split` the time per token of a layer that is split, for
-    what each process does for all tokens, and `per_tensor_latency` the time per tensor that is sent by itself, on top
-    of the link's. `at_once` is 0 where each process has its own device; otherwise all processes share the processors,
-    on which `at_once` processes were measured at the same time, and `alone` is the FLOP/s of a single process that has
-    them all, `overhead` included.
+    `overhead` is the fixed time of each pass through a layer.  `split` is the time per token of a layer that is split,
+    for what each process does for all tokens.  `per_tensor_latency` is the time per tensor that is sent by itself, on
+    top of the link's.
+
+    `at_once` is 0 where each process has its own device.  Otherwise all processes share the processors, on which
+    `at_once` processes were measured at the same time.  `alone` is then the FLOP/s of a single process that has them
+    all, `overhead` included.
     """
 
     name: str

@@ -1,11 +1,12 @@
 """Search for a fast layout: exhaustively where there are few, by a learned policy where there are many.
 
 The policy is a local search.  It starts with a few random layouts and continues from the fastest ones known, one move
-at a time: a factor from one degree to another, another stage of sharding, recomputation or not, larger or smaller
-micro-batches.  It learns which moves pay: each kind of move has a preference, which rises with the speed that such
-moves gained and falls with what they lost, and moves are sampled by the softmax of their preferences (gradient
-bandits: Sutton and Barto, Reinforcement Learning, 2nd edition, section 2.8; that a policy can learn where to place a
-model: Mirhoseini et al., 2017, arXiv 1706.04972).  When no move has found a faster layout for a while, it restarts.
+at a time.  A move takes a factor from one degree to another, changes the stage of sharding, switches recomputation, or
+changes the size of micro-batches.  It learns which moves pay.  Each kind of move has a preference, which rises with the
+speed that such moves gained, and falls with what they lost.  Moves are sampled by the softmax of their preferences
+(gradient bandits: Sutton and Barto, Reinforcement Learning, 2nd edition, section 2.8; that a policy can learn where to
+place a model: Mirhoseini et al., 2017, arXiv 1706.04972).  When no move has found a faster layout for a while, it
+restarts.
 """
 
 from __future__ import annotations

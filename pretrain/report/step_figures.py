@@ -45,8 +45,11 @@ _TO_COME = 0.45  # opacity of future steps
 
 
 def draw_schedule(schedule: Schedule, done: int) -> Figure:
-    """Draw the table of stages and tasks: stages along x by their steps, in each cell the task's steps, darker for a
-    larger share of the stage, and pale where they are still to come."""
+    """Draw the table of stages and tasks, with stages along x by their steps.
+
+    Each cell has the task's steps in the stage.  It is darker for a larger fraction of the stage, and pale where the
+    steps are still to come.
+    """
     tasks, total = schedule.tasks, len(schedule)
     left = min(_MOST_NAME, max(text_width(task, NORMAL) for task in tasks) / 72) + 0.25
     rows, width = len(tasks) * _ROW, WIDTH - left - _RIGHT

@@ -1,5 +1,6 @@
-"""Draw the learning curve: every run, the best of each size, and the law with its interval; for runs that differ in the
-width of their encoder also the steps and time that each took to reach a common error.
+"""Draw the learning curve: every run, the best of each size, and the law with its interval.
+
+Runs that differ in the width of their encoder also have the steps and time that each took to reach a common error.
 """
 
 from __future__ import annotations

@@ -315,7 +315,7 @@ def test_the_shape_comes_from_the_model_to_start_from_in_any_format(tmp_path: Pa
     start = tmp_path / "model" if kind == "ours" else tmp_path
     config = load("ernie2-en", [f"corpus={tmp_path / 'none'}", f"model.start_from={start}"])
     assert work_planned(config).shape == model.config
-    with pytest.raises(UserError, match=r"model\.layers: is 7, but the model in .* has 2; .* take the key out"):
+    with pytest.raises(UserError, match=r"model\.layers: is 7, but the model in .* has 2; .* leave model\.layers out"):
         work_planned(replace(config, model=replace(config.model, layers=7)))
 
 

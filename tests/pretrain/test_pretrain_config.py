@@ -115,7 +115,7 @@ def test_a_dumped_configuration_loads_as_the_same_run(
             "tasks.ir_relevance: queries: belongs to judgements",
         ),
         ("train: {moments: each}", "train.moments: expected one of shared, each_task, found 'each'"),
-        ("train: {lr: {decay: noam, floor: 0.1}}", "train.lr: floor: a rate with `decay: noam` has no floor"),
+        ("train: {lr: {decay: noam, floor: 0.1}}", "train.lr: floor: has no effect with `decay: noam`"),
         ("plugins: my_lab", "plugins: expected a list, found 'my_lab'"),
         ("plugins: 5", "plugins: expected a list, found 5"),
     ],

@@ -106,7 +106,7 @@ def test_what_is_only_named_as_a_checkpoint_is_passed_over_and_left_alone(
     assert checkpoints.latest() == stray  # alone it is reported: the run's checkpoint may be damaged
     for step in (7, 8):
         checkpoints.save(step, lambda folder: (folder / "state").touch())
-    with pytest.warns(Remark, match=r"step-00000099: holds no manifest.json, so it is no checkpoint"):
+    with pytest.warns(Remark, match=r"step-00000099: is passed over: it holds no manifest.json"):
         assert checkpoints.latest() == tmp_path / "step-00000008"
     assert stray.exists() and not (tmp_path / "step-00000007").exists()
 

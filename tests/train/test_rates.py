@@ -82,7 +82,7 @@ def test_a_rate_rises_to_its_peak_then_never_rises_again_and_is_never_zero(
 @pytest.mark.parametrize(
     ("cls", "fields", "message"),
     [
-        (LRScheduleConfig, {"peak": 0.0}, "peak: expected a rate above 0, found 0.0"),
+        (LRScheduleConfig, {"peak": 0.0}, "peak: expected a learning rate above 0, found 0.0"),
         (LRScheduleConfig, {"warmup": -1.0}, "warmup: expected a number of steps or a fraction below 1, found -1.0"),
         (LRScheduleConfig, {"floor": 1.5}, "floor: expected a fraction of the peak from 0 to 1, found 1.5"),
         (
@@ -93,9 +93,9 @@ def test_a_rate_rises_to_its_peak_then_never_rises_again_and_is_never_zero(
         (
             LRScheduleConfig,
             {"decay": "noam", "floor": 0.5},
-            "floor: a rate with `decay: noam` has no floor; leave it out",
+            "floor: has no effect with `decay: noam`; leave it out",
         ),
-        (LRScheduleConfig, {"cooldown": 0.5}, "cooldown: only a rate with `decay: wsd` has one, found decay linear"),
+        (LRScheduleConfig, {"cooldown": 0.5}, "cooldown: has an effect with `decay: wsd` only, found `decay: linear`"),
         (AdamConfig, {"beta1": 1.0}, "beta1: expected a number from 0 to below 1, found 1.0"),
         (AdamConfig, {"beta2": -0.1}, "beta2: expected a number from 0 to below 1, found -0.1"),
         (AdamConfig, {"epsilon": 0.0}, "epsilon: expected a number above 0, found 0.0"),

@@ -1,6 +1,6 @@
 """Extractive question answering files in the layouts of SQuAD and CMRC 2018.
 
-A row has id, context, question and answers {text: [...], answer_start: [...]}, like such data sets on the hub; a
+A row has id, context, question and answers {text: [...], answer_start: [...]}, like such data sets on the hub.  A
 question without an entry for its answers has no `answers` column.
 """
 

@@ -46,8 +46,8 @@ class Split:
 def read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
     """Read all rows of a split.
 
-    Rows with an empty cell in a column stay, although the options skip such rows, if all rows have it empty: as the
-    labels of a test split.  Raises UserError that lists the unusable rows, and for a split without rows.
+    A column that is empty in all rows, such as the labels of a test split, skips none of them, whatever the options
+    say.  Raises UserError that lists the unusable rows, and for a split without rows.
     """
     split = _read_split(name, sources, options)
     optional = [column for column, cells in options.skip.items() if "" in cells]
@@ -82,7 +82,7 @@ def _read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split
 def raise_faults(faults: Sequence[Fault]) -> None:
     """Raise UserError with the first faults and the number of the others, if there are any.
 
-    Of rows with the very same fault, such as a column that no row has, only the first is named.
+    Only the first of several rows with the same fault is named: a column may be missing in all of them.
     """
     if not faults:
         return
@@ -101,11 +101,11 @@ def raise_faults(faults: Sequence[Fault]) -> None:
 def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
     """Yield the adapted rows of one source: a Fault for one that cannot be used, None for one that is skipped.
 
-    `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt, .conll; all but Parquet also as .gz, .bz2, .xz or
-    .zst), a folder that the `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or
-    `hf:NAME[@REVISION][:CONFIG]:SPLIT`.  `train.{de,en}` are two parallel files of plain text, read as rows with the
-    columns `de` and `en`.  `[a:b]` after any of them selects the rows from a to before b, counted from 0; for the hub
-    these may be percentages.  Raises UserError for a source that cannot be read at all.
+    `source` is a file, a folder that the `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or
+    `hf:NAME[@REVISION][:CONFIG]:SPLIT`.  Files end in .tsv, .csv, .jsonl, .json, .parquet, .txt or .conll, all but
+    Parquet also in a further .gz, .bz2, .xz or .zst.  `train.{de,en}` are two parallel files of plain text, read as
+    rows with the columns `de` and `en`.  `[a:b]` after any of them selects the rows from a to before b, counted from 0;
+    for the hub these may be percentages.  Raises UserError for a source that cannot be read at all.
     """
     sliced = None if source.startswith("hf:") else _SLICE.fullmatch(source)
     if sliced is None:
@@ -148,7 +148,7 @@ def parse_lines(file: str, lines: Iterable[Line], form: str, options: RowOptions
 
 
 def _without_nul(line: Line) -> Line:
-    """Return the line, as unreadable if it holds a NUL character: so do UTF-16 and binary files, and no text."""
+    """Return the line, marked unreadable if it holds a NUL character, as UTF-16 and binary files do."""
     if line.text is None or "\0" not in line.text:
         return line
     problem = "the line holds NUL characters, which text does not; is the file binary, or UTF-16? (iconv -f UTF-16LE)"

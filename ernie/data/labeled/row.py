@@ -108,12 +108,12 @@ class RowOptions:
     `format` is derived from the file name unless given.  `columns` names the columns of a file without a header line;
     further cells of a line are dropped.  `delimiter` and `quote` apply to .tsv and .csv files: by default a tab and no
     quoting, or a comma and ".  `escape` is the character before a quote within a cell, such as a backslash, where it is
-    not doubled.  `rename` maps column names: {new name: name in the file}.  `join` turns lists into text:
-    {column: separator}.  `compose` creates text columns from other cells: {column: "{first} and {second.part}"}, where
-    a dot selects a named part of a cell.  `values` replaces cells: {column: {cell: replacement}}.  `skip` drops and
-    counts rows whose cell is in a list: {column: [cell, ...]}, where '' is any empty cell, except in a split in which
-    every row has it empty.  These four use the new column names.  `faulty: skip` also drops and counts rows that
-    cannot be read; otherwise such rows are an error.
+    not doubled.  `rename` maps column names: {new name: name in the file}.  `join` turns lists into text: {column:
+    separator}.  `compose` creates text columns from other cells: {column: "{first} and {second.part}"}, where a dot
+    selects a named part of a cell.  `values` replaces cells: {column: {cell: replacement}}.  `skip` drops and counts
+    rows whose cell is in a list: {column: [cell, ...]}, where '' is any empty cell.  A column that is empty in every
+    row of a split drops none of them.  These four use the new column names.  `faulty: skip` also drops and counts rows
+    that cannot be read; otherwise such rows are an error.
     """
 
     format: Format = "auto"
