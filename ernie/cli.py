@@ -36,8 +36,9 @@ _OUT_OF_MEMORY = ("ResourceExhausted", "bad_alloc")  # in errors of Paddle
 _TOO_MANY_FILES = os.strerror(errno.EMFILE)
 # The order of our own commands in the help; those of other distributions follow, sorted by name.
 _ORDER = (
-    *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "report", "verify", "convert"),
-    *("finetune", "check", "evaluate", "predict", "benchmark", "migrate", "doctor"),
+    *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "scaling", "report", "verify"),
+    *("finetune", "check", "evaluate", "predict", "translate", "transcribe", "speak", "benchmark"),
+    *("convert", "export", "migrate", "doctor"),
 )
 
 
