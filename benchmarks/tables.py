@@ -1,4 +1,4 @@
-"""Write the tables and outcomes of benchmarks/*.md and benchmarks/results/*.md from the records, without training.
+"""Write the tables and outcomes of the README and the pages of benchmarks/ from the records, without training.
 
   python benchmarks/tables.py [--check]
 
@@ -50,7 +50,7 @@ def main() -> None:
 
 def pages() -> list[Path]:
     """The pages that may hold tables."""
-    return [*sorted(HERE.glob("*.md")), *sorted((HERE / "results").glob("*.md"))]
+    return [HERE.parent / "README.md", *sorted(HERE.glob("*.md")), *sorted((HERE / "results").glob("*.md"))]
 
 
 def update(page: Path, records: Records, write: bool) -> bool:

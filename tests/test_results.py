@@ -1,4 +1,4 @@
-"""The tables of benchmarks/ are those that its records give."""
+"""The tables of the README and of benchmarks/ are those that the records give."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def benchmarks(tmp_path: Path) -> Path:
     """The pages, the records and what makes the former from the latter."""
     folder = tmp_path / "benchmarks"
     shutil.copytree(ROOT / "benchmarks", folder, ignore=shutil.ignore_patterns("__pycache__", "*.png"))
+    shutil.copy(ROOT / "README.md", tmp_path)
     return folder
 
 
