@@ -98,12 +98,12 @@ class TrainConfig(UpdateConfig):
     With `shortest_first` the first epoch runs from the shortest rows to the longest (SortaGrad: Amodei et al., 2016,
     arXiv 1512.02595, section 3.3); all other epochs are shuffled.  A step takes `batch` rows or, if `batch_tokens` is
     set, as many rows as have that many tokens.  At most `micro_batch_tokens` of them are computed at a time (gradient
-    accumulation), which bounds memory and changes nothing else, except for which values dropout drops and the batch
-    statistics of recurrent speech layers.  Each layer's learning rate is `layer_decay` times that of the layer above
-    it: the embeddings have the lowest rate, the head the full rate.  The dev split is scored `evaluations` times per
-    epoch (0: only at the end of training); training stops after `early_stopping_patience` evaluations without a better
-    score (0: never).  `task_id` selects the task embedding: any of the pretrained ones will do (ERNIE 2.0, section
-    3.3).
+    accumulation), which bounds memory.  It changes nothing else, except for which values dropout drops and for the
+    batch statistics of recurrent speech layers.  Each layer's learning rate is `layer_decay` times that of the layer
+    above it: the embeddings have the lowest rate, the head the full rate.  The dev split is scored `evaluations` times
+    per epoch (0: only at the end of training); training stops after `early_stopping_patience` evaluations without a
+    better score (0: never).  `task_id` selects the task embedding: any of the pretrained ones will do (ERNIE 2.0,
+    section 3.3).
     """
 
     lr: LRScheduleConfig = field(default_factory=lambda: LRScheduleConfig(peak=5e-5), metadata=formerly("rate"))

@@ -45,8 +45,8 @@ class LoadedEncoder:
 class TextEncoder(Face):
     """Turns texts into vectors, and fills masks.
 
-    `encode` and `fill_mask` raise the error of a text, as the methods of ErnieModel; `encode_each` and `fill_masks`
-    return it in the place of the text's result.
+    `encode` and `fill_mask` raise the error of a text, as the methods of ErnieModel do.  `encode_each` and `fill_masks`
+    return the error in the place of the text's result.
     """
 
     def __init__(self, model: LoadedEncoder):

@@ -60,8 +60,8 @@ def _commit(
 class CommittedText(BatchState, Generic[S]):
     """The state of some streams of text: the state of their tokens, and the text of each that is `committed`.
 
-    A subclass says of which class `tokens` are.  In a long stream the first tokens are `past`, so many of them, and
-    `committed` covers only the tokens after them.
+    A subclass says of which class `tokens` are.  `past` is the number of first tokens of a long stream that are no
+    longer decoded; `committed` covers only the tokens after them.
     """
 
     tokens: S
@@ -78,8 +78,8 @@ class CommittedText(BatchState, Generic[S]):
     ) -> tuple[Self, list[str]]:
         """Return the state with these tokens, and the newly committed text of each stream.
 
-        `recent` holds the tokens of each stream but for the `past` ones, None for a stream in which nothing is new;
-        `done` says which streams are finished, and `decode` turns tokens into text.  However long a stream is, at most
+        `recent` holds the tokens of each stream without the `past` ones, None for a stream in which nothing is new.
+        `done` says which streams are finished.  `decode` turns tokens into text.  However long a stream is, at most
         twice `window` tokens are decoded, plus the new ones.
         """
         results = []

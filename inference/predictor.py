@@ -14,7 +14,7 @@ from tasks.downstream.base import Answer
 
 @face("predict")
 class Predictor(Face):
-    """Answers rows: `predict` raises the error of a faulty one, `outcomes` returns it in the place of its answer."""
+    """Answers rows: `predict` raises the error of a faulty row, `outcomes` returns it in the row's place."""
 
     def __init__(self, model: TaskModel):
         super().__init__(model)

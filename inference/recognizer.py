@@ -77,7 +77,7 @@ class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarra
     ) -> tuple[SpeechRecognizerState, list[UserError | None]]:
         """Take more samples (S,) of each stream, between -1 and 1.
 
-        Samples that are none give an error, and so do those for a stream that has ended.
+        Values that are no samples give an error, and so do samples for a stream that has ended.
         """
         check_state(state, SpeechRecognizerState)
         samples, errors = list[np.ndarray | None](), list[UserError | None]()
@@ -115,7 +115,7 @@ class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarra
     def advance(
         self, state: SpeechRecognizerState, most: int | None
     ) -> tuple[SpeechRecognizerState, list[Outcome[str]]]:
-        """Process at most so many chunks of each stream; return what is newly transcribed of each."""
+        """Process at most `chunks` chunks of each stream; return what is newly transcribed of each."""
         check_state(state, SpeechRecognizerState)
         tokens, outcomes = self._tokens.advance(state.tokens, most)
         recent = [

@@ -69,7 +69,7 @@ def file_rows(
 
 
 def is_unnamed(name: str) -> bool:
-    """Return whether it is standard input, or a pipe whose name does not tell its format."""
+    """Return whether a name is that of standard input, or of a pipe, which does not tell its format."""
     return name == "-" or (is_stream(Path(name)) and not Path(name).suffix)
 
 
@@ -195,7 +195,7 @@ def standard_characters() -> TextIO:
 class LeftOut:
     """The lines of a stream, or files, that cannot be used: noted as they come, and an error once all are read.
 
-    Those after them are not lost: whoever writes to a stream cannot write them again.
+    What follows them is not lost: whoever writes to a stream cannot write it again.
     """
 
     def __init__(self, what: str, unit: str = "line"):
@@ -203,13 +203,13 @@ class LeftOut:
         self._count, self._first = 0, ""
 
     def add(self, message: str) -> None:
-        """Note which one cannot be used, and why."""
+        """Note which line or file cannot be used, and why."""
         self._count += 1
         self._first = self._first or message
         warnings.warn(message, Remark, stacklevel=2)
 
     def raise_if_any(self) -> None:
-        """Raise UserError that counts them and repeats the first message."""
+        """Raise UserError that counts the lines or files, and repeats the first message."""
         if self._count:
             raise UserError(f"{plural(self._count, self._unit)} {self._what}; the first: {self._first}")
 

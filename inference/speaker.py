@@ -176,8 +176,8 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
     ) -> tuple[TextSpeakerState, list[Outcome[np.ndarray]]]:
         """Return the next `most` quarters of a second (None: one) of each stream that has something to say.
 
-        An utterance that was spoken is followed by the next one of its stream in the next step.  One that cannot be
-        spoken is left out, with a note.
+        An utterance that was spoken is followed by the next one of its stream in the next step.  An utterance that
+        cannot be spoken is left out, with a note.
         """
         self._check(state)
         state, notes = self._with_begun(state)

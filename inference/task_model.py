@@ -78,9 +78,9 @@ class TaskModel(nn.Layer):
         """Yield the predictions for rows, one by one and in order; only a few hundred rows are held at a time.
 
         A row maps columns to cells; a string is a row with just the column that the task reads.  `rows` may also be a
-        single row or string.  Raises the error of the first row that has one, after the predictions for the rows before
-        it: UserError, with its place, for a row that lacks a column or is none.  Warns (a Remark) of the first row with
-        each kind of note.
+        single row or string.  After the predictions for the rows before it, raises the error of the first row that has
+        one.  That is a UserError, with its place, for a row that lacks a column or is none.  Warns (a Remark) of the
+        first row with each kind of note.
         """
         noted: set[str] = set()
         for outcome in self.outcomes(rows, batch_tokens):

@@ -1,7 +1,7 @@
 """Explicit discourse connectives that open a sentence, by the relation they mark.
 
-The relations are the coarse senses of the Penn Discourse Treebank's annotation manual (Prasad et al., 2007); only
-connectives that can open a sentence and nearly always mark a single relation are listed.  One listed with a comma
+The relations are the coarse senses of the Penn Discourse Treebank's annotation manual (Prasad et al., 2007).  Only
+connectives are listed that can open a sentence and nearly always mark a single relation.  One listed with a comma
 counts only with that comma.
 """
 

@@ -39,7 +39,7 @@ def sentence_groups(document: Document, max_tokens: int) -> Iterator[tuple[int, 
 def common_length(shortest: int, rng: np.random.Generator) -> int:
     """Draw the number of tokens to which all candidates of a passage are cut: up to a quarter below the shortest.
 
-    At the very length of the shortest, only that one would end with a sentence, and which one it is depends on the
-    label: the last token would give it away.
+    At the very length of the shortest passage, only that one would end with a sentence.  Which one it is depends on the
+    label, so that the last token would give it away.
     """
     return int(rng.integers(max(1, 3 * shortest // 4), max(2, shortest)))

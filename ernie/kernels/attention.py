@@ -124,7 +124,8 @@ def pad(x_TD: Tensor, layout: Layout) -> Tensor:
 def _bias(layout: Layout, keys: Layout, mask: Mask | None, heads: int) -> Tensor:
     """Return the additive mask (N, H, L, M): zero where the query sees the key, a large negative number elsewhere.
 
-    Expanded to its full shape, once for all layers: Paddle's broadcasting addition is many times slower on a CPU.
+    The mask is expanded to its full shape, once for all layers: Paddle's broadcasting addition is many times slower on
+    a CPU.
     """
     N, L, M = layout.sequences, layout.longest, keys.longest
     position_M = np.arange(M)

@@ -76,8 +76,8 @@ def cache() -> Path:
 def is_private(path: Path) -> bool:
     """Whether nobody else but root can have written this file or folder, or what will be written there.
 
-    A library that is loaded runs with the rights of this user.  So it and the folders above it must be ours or root's,
-    and others must not be able to write to them, except to a folder where they cannot replace ours (such as /tmp).
+    A library that is loaded runs with the rights of this user.  So the folder and those above it must be ours or
+    root's.  Others must not be able to write to them, except where they cannot replace our files, as in /tmp.
     """
     if not path.is_absolute():
         return False

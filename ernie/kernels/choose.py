@@ -37,9 +37,9 @@ def choose(
 ) -> Implementation:
     """Return the body to use for these tensors, the first of which determines the device.
 
-    C++ for float32 on a CPU; on a GPU Paddle's fused operators where there are any that take the arguments
-    (`gpu_takes`); the reference otherwise.  Raises UserError for tensors in half precision on a CPU, for which Paddle
-    has no operators.
+    That is C++ for float32 on a CPU. On a GPU it is Paddle's fused operators, where there are any that take the
+    arguments (`gpu_takes`).  Otherwise it is the reference.  Raises UserError for tensors in half precision on a CPU,
+    for which Paddle has no operators.
     """
     if runs_in_cpp(*tensors):
         return on_cpu

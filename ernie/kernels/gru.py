@@ -28,8 +28,8 @@ def gated_recurrent(
 ) -> Tensor:
     """Return the states (T, H) of each sequence, computed from its first row on, or `backward` from its last.
 
-    x (T, 3 H) are the inputs of the reset gate, the update gate and the candidate; weight (H, 3 H) and bias (3 H,)
-    compute what the previous state adds to them.  `initial` (N, H) are the states before the first step, zeros by
+    `x` (T, 3 H) are the inputs of the reset gate, the update gate and the candidate.  `weight` (H, 3 H) and `bias` (3
+    H,) compute what the previous state adds to them.  `initial` (N, H) are the states before the first step, zeros by
     default.  Raises UserError if the shapes do not fit.
     """
     initial = {} if initial_NH is None else {"initial_NH": initial_NH}

@@ -27,8 +27,8 @@ def draw(
 ) -> None:
     """Draw the samples of sounds that follow `last` from white noise or, without noise, process the samples given.
 
-    `rows` are for each sound the vectors (P + S, C) of each layer, of which the first P are given; `conditioning`
-    (N, S, L, 2 C) is what the conditioner adds to each matrix product.  The other rows and the samples are written in
+    `rows` are the vectors (P + S, C) of each layer, for each sound; the first P of them are given.  `conditioning` (N,
+    S, L, 2 C) is what the conditioner adds to each matrix product.  The other rows and the samples are written in
     place: both have to be contiguous float32.  On a CPU the samples of a sound do not depend on the others.  Raises
     UserError if the shapes or types do not fit.
     """

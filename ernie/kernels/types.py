@@ -1,4 +1,7 @@
-"""The arguments of kernels that are more than tensors: weights that belong together, settings, and runs of rows."""
+"""The arguments of kernels that are more than tensors: weights that belong together, settings, and runs of rows.
+
+Legend: D width, F inner width, C channels, H features of a conditioner, K skip channels, O outputs, L layers.
+"""
 
 from __future__ import annotations
 
@@ -76,10 +79,10 @@ class WaveNetEnds(NamedTuple):
 class SamplingWeights(NamedTuple):
     """The weights of a WaveNet, as float32 arrays.
 
-    `first` (2, C), a weight and a bias, maps a sample divided by `loudness` to a vector.  Of each layer, `mix`
-    (L, taps C, 2 C) has the oldest tap first, and `skip_residual` (L, C, 2 C) projects to the output of the stack and
-    to the next layer, the latter with the bias `residual_bias` (L, C).  `inner` (C, C) and `out` (C, 2) map the summed
-    skip outputs to a mean and a log scale: the next sample is loudness * (mean + exp(log_scale) * noise).
+    `first` (2, C), a weight and a bias, maps a sample divided by `loudness` to a vector.  `mix` (L, taps C, 2 C) has
+    the oldest tap of each layer first.  `skip_residual` (L, C, 2 C) projects to the output of the stack and to the next
+    layer; the bias of the latter is `residual_bias` (L, C).  `inner` (C, C) and `out` (C, 2) map the summed skip
+    outputs to a mean and a log scale: the next sample is loudness * (mean + exp(log_scale) * noise).
     """
 
     dilations: tuple[int, ...]
@@ -116,8 +119,8 @@ class AdamStep:
 class Runs(NamedTuple):
     """Keys and values (S, D) of N sequences in R runs of consecutive rows, float32, as Runs in src/attention.h.
 
-    Those of the n-th sequence are the runs `offsets[n]` to `offsets[n + 1]`.  `keys` and `values` hold the addresses of
-    each run's first row, `rows` their number.  Whoever makes the runs keeps the memory alive while they are used.
+    The n-th sequence has the runs `offsets[n]` to `offsets[n + 1]`.  `keys` and `values` hold the addresses of each
+    run's first row, `rows` their number.  Whoever makes the runs keeps the memory alive while they are used.
     """
 
     offsets: np.ndarray  # (N + 1,) int32

@@ -22,7 +22,7 @@ from ernie.text.tokenizer import Tokenizer
 
 
 class BaseEncoder(nn.Layer):
-    """Embedding, encoder and pooler, and what belongs to them: see `ErnieModel`, which makes them easy to use.
+    """Embedding, encoder and pooler, and what belongs to them: see `ErnieModel`, which adds what users call.
 
     `initialize=False` leaves the parameters without values, for callers that set all of them.
     """

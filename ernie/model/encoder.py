@@ -31,7 +31,7 @@ class Encoder(nn.Layer):
     words or speech.
 
     `recompute` enables activation checkpointing: the backward pass recomputes each layer instead of storing its
-    activations, for the same gradients with less memory and about a third more time (Chen et al., 2016, arXiv
+    activations.  Gradients are the same, with less memory and about a third more time (Chen et al., 2016, arXiv
     1604.06174).
     """
 

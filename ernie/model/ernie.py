@@ -106,15 +106,15 @@ class ErnieModel(BaseEncoder):
     ) -> np.ndarray:
         """Return a vector for each text, or pair of texts in a tuple: (N, D) float32, in the order of `texts`.
 
-        Arguments that are not given are those saved with the model, in `sentence_config`; else as said here.
-        `pooling` selects the mean of the last layer's vectors, special tokens included ("mean", the default), their
-        maximum ("max"), their sum over the root of their number ("mean_sqrt_len"), their mean weighted by position
-        ("weightedmean"), the vector of [CLS] ("cls") or of the last token ("lasttoken"), or the pooler's output
-        ("pooler"); several are put side by side.  A text without tokens is encoded as `[CLS] [SEP]`.  Texts of more
-        than `max_len` tokens (default: the model's positions) are truncated, with one warning that says how many.
-        `normalize` scales all vectors to length 1.  `prompt` is put before each text; `prompt_name` names one of the
-        model's.  Batches hold about `batch_tokens` tokens.  Runs without dropout and gradients, whatever mode the
-        model is in.  Raises UserError for anything but texts, and when the model has no tokenizer.
+        Arguments that are not given are those saved with the model, in `sentence_config`; else as said here.  `pooling`
+        says how the last layer's vectors, special tokens included, become one.  "mean", the default, is their mean,
+        "max" their maximum, "mean_sqrt_len" their sum over the root of their number, "weightedmean" their mean weighted
+        by position.  "cls" is the vector of [CLS], "lasttoken" that of the last token, "pooler" the pooler's output.
+        Several are put side by side.  A text without tokens is encoded as `[CLS] [SEP]`.  Texts of more than `max_len`
+        tokens (default: the model's positions) are truncated, with one warning that says how many.  `normalize` scales
+        all vectors to length 1.  `prompt` is put before each text; `prompt_name` names one of the model's.  Batches
+        hold about `batch_tokens` tokens.  Runs without dropout and gradients, whatever mode the model is in.  Raises
+        UserError for anything but texts, and when the model has no tokenizer.
         """
         return encode(self, texts, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
 
@@ -151,8 +151,8 @@ class ErnieModel(BaseEncoder):
 
         An existing model in the folder is replaced only once everything is written: a failure, such as a full disk,
         leaves it intact.  Other files in the folder stay.  Raises UserError when `folder` is a file, a run or a
-        fine-tuned model, whose head would be left with another encoder, and when the model no longer matches its
-        configuration, so that it could not be loaded.
+        fine-tuned model, whose head would be left with another encoder.  Also raises it when the model no longer
+        matches its configuration, and so could not be loaded.
         """
         self._check_shape()
         if (Path(folder) / TASK_FILE).is_file():

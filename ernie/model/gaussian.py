@@ -14,7 +14,7 @@ from paddle import Tensor
 from ernie.kernels.elementwise import elementwise
 
 MIN_LOG_SCALE = -7.0  # lower bound of log standard deviations when two distributions are compared
-APART = 4.0  # weight of the squared difference of log standard deviations
+LOG_STD_PENALTY = 4.0  # weight of the squared difference of log standard deviations
 
 
 class Gaussian(NamedTuple):
@@ -56,12 +56,12 @@ def divergence(q: Gaussian, p: Gaussian) -> Tensor:
     return log_ratio + 0.5 * (paddle.exp(-2 * log_ratio) + shift * shift - 1)
 
 
-def regularized_divergence(q: Gaussian, p: Gaussian, apart: float = APART) -> Tensor:
-    """KL(q || p) of each sample, plus `apart` times the squared difference of the log standard deviations.
+def regularized_divergence(q: Gaussian, p: Gaussian, log_std_penalty: float = LOG_STD_PENALTY) -> Tensor:
+    """KL(q || p) of each sample, plus `log_std_penalty` times the squared difference of the log standard deviations.
 
     Where p is peaked, the gradients of KL alone are too large for training: Ping et al., 2019, "ClariNet" (arXiv
     1807.07281), section 3.3.
     """
     q, p = q.at_least(MIN_LOG_SCALE), p.at_least(MIN_LOG_SCALE)
     difference = p.log_scale - q.log_scale
-    return divergence(q, p) + apart * difference * difference
+    return divergence(q, p) + log_std_penalty * difference * difference

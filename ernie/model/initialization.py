@@ -118,7 +118,7 @@ def initialize_matching_head(ernie: BaseEncoder) -> None:
 
 
 def neighbor_offsets(heads: int) -> tuple[int, ...]:
-    """Return the relative positions that the first heads of a layer with so many heads are initialized to attend to.
+    """Return the relative positions that the first of a layer's `heads` are initialized to attend to.
 
     With several heads, half are left out: an encoder fine-tuned without pretraining may have to find a word at any
     distance.
@@ -152,8 +152,8 @@ def _frequencies(width: int) -> np.ndarray:
 def _neighbor_waves(config: EncoderConfig) -> np.ndarray:
     """Return the waves by which the neighbor heads distinguish positions.
 
-    As many as a head has features for, with sine and cosine: evenly spaced among the fast waves, and also slower ones
-    where there are too few fast ones.
+    There are as many as a head has features for, with sine and cosine.  They are evenly spaced among the fast waves;
+    slower ones are added where there are too few fast ones.
     """
     count = config.hidden_size // config.heads // 2
     pairs = config.hidden_size // 2  # waves that have a cosine

@@ -32,7 +32,8 @@ class Padding:
 
     @classmethod
     def of(cls, shape: tuple[int, int], attention_mask: np.ndarray | None) -> Padding:
-        """Derive it from a mask, 1 for tokens and 0 for padding, which may be anywhere; None means no padding.
+        """Derive the positions from a mask, 1 for tokens and 0 for padding, which may be anywhere; None means no
+        padding.
 
         Raises UserError for other numbers, and for a sequence without tokens.
         """

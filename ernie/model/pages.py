@@ -44,7 +44,7 @@ class Block:
         self.rows, self._claimed = rows, claimed
 
     def claim(self, end: int, count: int) -> int:
-        """Claim at most `count` rows from `end` on; return how many: none if others have claimed the first of them."""
+        """Claim at most `count` rows from `end` on; return how many are: none if others have the first of them."""
         with _claiming:
             if self._claimed != end:
                 return 0

@@ -33,8 +33,8 @@ class SpeechFrontend(nn.Layer):
     """Two convolutions over time that subsample frames by four, plus the encoder's positions, (F, M) -> (T, D).
 
     The receptive field of vector t is the frames 4t - 3 to 4t + 3, zero-padded at the ends of each sequence.  With a
-    `period` positions wrap around after that many vectors: as long as attention spans fewer vectors, no two of them
-    share a position, and recordings may be longer than any in training, or than the encoder has positions.
+    `period` positions wrap around after that many vectors.  As long as attention spans fewer vectors, no two of them
+    share a position.  Recordings may then be longer than any in training, or than the encoder has positions.
     """
 
     def __init__(self, model: ErnieModel, features: int, period: int | None = None):
@@ -78,7 +78,7 @@ class SpeechHead(nn.Layer):
 
     Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.  `layers` adds an
     attention decoder of that many layers, the `writer`.  With a `history` it reads segments cut by CTC (see
-    `ernie.decode.truncated_attention`) and attends to that many of its own tokens; segments are encoded with the
+    `ernie.decode.truncated_attention`) and attends to that many of its own tokens.  Segments are encoded with the
     abstractions of the last `abstractions` tokens before them, if any.  `recurrent` replaces the encoder's layers.
     """
 

@@ -31,8 +31,8 @@ class TranslationHead(nn.Layer):
     """A Transformer decoder with its own positions and the encoder's embedding matrix, tied for input and output.
 
     Vaswani et al. (2017, arXiv 1706.03762), section 3, with the weight tying of section 3.4.  With a `window` each
-    token attends to at most that many target tokens, itself included, and positions wrap around after twice as many,
-    so that outputs may be longer than any seen in training.
+    token attends to at most that many target tokens, itself included.  Positions wrap around after twice as many, so
+    that outputs may be longer than any seen in training.
     """
 
     def __init__(self, model: ErnieModel, layers: int | None = None, window: int | None = None):

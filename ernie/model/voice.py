@@ -1,9 +1,10 @@
 """Speech synthesis: from the encoder's vectors of a text to frames of speech, and from these to audio samples.
 
-Ping et al., 2019, "ClariNet" (arXiv 1807.07281), section 4: a convolutional attention decoder for frames (as in Deep
-Voice 3: Ping et al., 2018, arXiv 1710.07654) and a bridge from its hidden states to the conditioner of a WaveNet.
-Attention differs: instead of matching contents and expected positions, it advances through the text by a predicted
-amount per step (Graves, 2013, arXiv 1308.0850, section 5; Battenberg et al., 2020, arXiv 1910.10288).
+Ping et al., 2019, "ClariNet" (arXiv 1807.07281), section 4.  A convolutional decoder with attention predicts frames, as
+in Deep Voice 3 (Ping et al., 2018, arXiv 1710.07654).  A bridge leads from its hidden states to the conditioner of a
+WaveNet.  Attention differs from the paper's.  It does not match contents and expected positions, but advances through
+the text by a predicted amount a step (Graves, 2013, arXiv 1308.0850, section 5; Battenberg et al., 2020, arXiv
+1910.10288).
 
 Legend: N sequences, L tokens of the longest text, F decoder steps of the longest sound, D width, M features of the
 frames of a step, S samples, H features of the conditioner.
@@ -43,8 +44,8 @@ _OUTSIDE = -1e9  # attention score of padding
 class FramePrediction(NamedTuple):
     """The decoder's predictions for each step.
 
-    `frames` (N, F, M); `stop_logits` (N, F), whether the step is the last; the hidden `states` (N, F, D), the input of
-    the bridge; and the `attention` weights (N, F, L).
+    `frames` (N, F, M), `stop_logits` (N, F) of whether the step is the last, and `attention` weights (N, F, L).  The
+    hidden `states` (N, F, D) are the input of the bridge.
     """
 
     frames: Tensor

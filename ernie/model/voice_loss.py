@@ -41,7 +41,7 @@ def frame_loss(prediction: FramePrediction, text: Text, frames_NFM: np.ndarray, 
     """The frame decoder's loss: averaged over the steps of a sequence, and summed over the sequences.
 
     It adds the absolute error of the frames, the cross entropy of whether a step is the last, and the distance of
-    attention from the diagonal: guided attention, Tachibana et al., 2018 (arXiv 1710.08969), section 4.1.
+    attention from the diagonal.  The last is guided attention (Tachibana et al., 2018, arXiv 1710.08969, section 4.1).
     """
     longest = frames_NFM.shape[1]
     inside_NF = np.arange(longest) < steps[:, None]
@@ -86,14 +86,14 @@ def flow_loss(
     started_NS: Tensor,
     noise_NS: Tensor,
     features: FeatureConfig,
-    apart: float,
+    log_std_penalty: float,
     spectral: float,
 ) -> Tensor:
     """Distillation loss: the divergence of the flow from the WaveNet plus `spectral` times the spectral distance.
 
     The divergence is averaged over the samples; both terms are summed over the sequences.  The flow needs its own
-    `context` of noise and also generates that of the WaveNet, which is silenced before the beginning of the sound,
-    where `started` is 0: the WaveNet has seen nothing else there.
+    `context` of noise and also generates that of the WaveNet.  Before the beginning of the sound, where `started` is 0,
+    it is silenced: the WaveNet has seen nothing else there.
     """
     assert head.flow is not None
     R = samples_NR.shape[1]
@@ -102,7 +102,7 @@ def flow_loss(
     times = USUAL_LOUDNESS / head.wavenet.loudness
     wavenet_gaussian = head.wavenet(generated_NS[:, :-1], conditioner_NSH).scaled(times)
     flow_gaussian = flow_gaussian.last(R).scaled(times)
-    total = _mean_inside(regularized_divergence(flow_gaussian, wavenet_gaussian, apart), inside_NR)
+    total = _mean_inside(regularized_divergence(flow_gaussian, wavenet_gaussian, log_std_penalty), inside_NR)
     if spectral:
         generated_NR = generated_NS[:, -R:] * inside_NR
         total = total + spectral * spectral_distance(generated_NR * times, samples_NR * times, features)
@@ -146,8 +146,8 @@ def segment_samples(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut out each sound's segment, with `context` samples before it.
 
-    Returns the samples (N, context + R), zero where there are none; which of the last R are inside the sound; and which
-    of all of them are not before its beginning.
+    Returns the samples (N, context + R), zero where there are none.  Also returns which of the last R are inside the
+    sound, and which of all of them are not before its beginning.
     """
     R = segment.steps * step_samples
     samples = np.zeros((len(batch.sounds), context + R), np.float32)

@@ -1,8 +1,7 @@
 """Fine-tune an encoder on one downstream task, described by one YAML file.
 
-Every seed and every point of the grid is trained, scored on the dev split and, where they have labels, on the other
-splits; the best model, its scores and its card go into the run's folder.  Run again, it trains only what
-is missing.
+Every seed and every point of the grid is trained, and scored on the dev split and on all other splits that have labels.
+The best model, its scores and its card go into the run's folder.  Run again, it trains only what is missing.
 
   ernie finetune glue/sst2 --model runs/first --output runs/sst2
   ernie finetune reviews.yaml --model runs/first --seeds 5 --set train.lr.peak=3e-5 --output runs/reviews

@@ -1,8 +1,8 @@
 """Predict rows with a fine-tuned model: one output line per row, in order, as rows are read.
 
-Input is TSV or CSV with a line of column names, JSON lines, Parquet, CoNLL, SQuAD's JSON, or plain lines of text,
-recognized by the file's name or set with --format.  `-` is standard input; for it, pipes such as <(...), and .txt
-files the first line decides: JSON lines, TSV or CSV that names the column that the task reads, or lines of text.
+Input is TSV or CSV with a line of column names, JSON lines, Parquet, CoNLL, SQuAD's JSON, or plain lines of text.  The
+file's name says which, or --format does.  `-` is standard input.  For standard input, pipes such as <(...) and .txt
+files, the first line decides: JSON lines, TSV or CSV that names the column that the task reads, or lines of text.
 Output is JSON lines, or TSV with --to tsv.
 
   ernie predict runs/sst2 --input reviews.tsv > answers.jsonl

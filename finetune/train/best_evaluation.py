@@ -14,7 +14,7 @@ _ERROR_RATES = ("wer", "cer")
 def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
     """Return the index of the best evaluation by the task's deciding score; ties go to the first.
 
-    At an error rate of 1, when no word is right, they go to the last: recognizers predict nothing for some time.
+    At an error rate of 1, when no word is right, ties go to the last: recognizers predict nothing for some time.
     """
     sign = -1 if task.scored_by[0] in LOWER_IS_BETTER else 1
     first = max(range(len(evaluations)), key=lambda i: (sign * evaluations[i].headline, -i))

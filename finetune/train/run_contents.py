@@ -63,8 +63,8 @@ def claim_folder(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path
 
     Yields the identity that checkpoints of the run have.
 
-    Raises UserError when it holds something else, when another process is using it, or when it has finished trials, or
-    checkpoints of unfinished ones, of another configuration or of other inputs.
+    Raises UserError when the folder holds something else or another process is using it.  Also raises it when there are
+    trials, finished or not, of another configuration or of other inputs.
     """
     trials, identity = folder / TRIALS_FOLDER, _identity(to_dict(config), inputs)
     if any(trials.glob(f"*/{SCORES_FILE}")) or any(

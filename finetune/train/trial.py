@@ -26,8 +26,8 @@ _KINDS = {
 class Trial:
     """The result of one fine-tuning: the scores of every labeled split at its best checkpoint, and its evaluations.
 
-    `point` names the combination of the grid ("" without a grid); `seconds` is the time spent on its steps; `tokens`
-    counts those of one epoch; `curve` has a record for each evaluation.
+    `point` names the combination of the grid ("" without a grid).  `seconds` is the time spent on its steps.  `tokens`
+    counts those of one epoch.  `curve` has a record for each evaluation.
     """
 
     point: str

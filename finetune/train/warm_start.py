@@ -75,7 +75,7 @@ def kept_head(config: FinetuneConfig) -> Path | None:
     if task_id != config.train.task_id:
         raise UserError(
             f"train.task_id: is {config.train.task_id}, and the head of {config.model} has learned with {task_id}; "
-            "set it so"
+            f"give --set train.task_id={task_id}"
         )
     return head_file(folder)
 

@@ -1,7 +1,8 @@
 """Speak texts with a voice that was fine-tuned, to a file or as a live stream.
 
-With - in place of a text, lines of standard input are spoken as they come; one that cannot be spoken is noted and left
-out, and the exit status is then 2.  With --output - 16-bit mono PCM at the voice's rate is streamed to standard output.
+With - in place of a text, lines of standard input are spoken as they come.  A line that cannot be spoken is noted and
+left out; the exit status is then 2.  With --output - 16-bit mono PCM at the voice's rate is streamed to standard
+output.
 
   ernie speak runs/voice "seven three five" --output number.wav
   ernie speak runs/voice "Room 735." --normalize en --output room.wav

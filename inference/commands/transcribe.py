@@ -1,8 +1,8 @@
 """Transcribe sound files, or live audio, with a model that was fine-tuned for it.
 
 One output line per file, an empty one for a file that cannot be transcribed; the exit status is then 2.  With - in
-place of a file, 16-bit mono PCM at the model's rate, or at --sample-rate, is read from standard input, and words are
-written as they are said; the model must have been trained in chunks (task.encoder: chunks).
+place of a file, 16-bit mono PCM at the model's rate, or at --sample-rate, is read from standard input.  Words are
+written as they are said.  The model must have been trained in chunks (task.encoder: chunks).
 
   ernie transcribe runs/digits call.wav
   ernie transcribe runs/digits --show-times *.flac

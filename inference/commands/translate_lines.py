@@ -27,8 +27,8 @@ _UNFINISHED = "could not be translated to the end"
 def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: TextIO | None = None) -> None:
     """Translate each line while its words arrive; delays are counted in words of both languages.
 
-    A line that is not UTF-8, or has more tokens than the model was trained on, is translated to that point and noted;
-    at the end UserError is raised for such lines.
+    A line that is not UTF-8, or has more tokens than the model was trained on, is translated to that point and noted.
+    At the end UserError is raised for such lines.
     """
     report, left_out = _Report("word", latency), LeftOut(_UNFINISHED)
     stream, line, number, usable = Stream(translator), _LineTiming(), 1, True

@@ -305,9 +305,9 @@ def float_logits(task: LogitsTask, head: nn.Layer, hidden_TD: Tensor, layout: La
 
 
 def encode_start(tokenizer: Tokenizer, text: str, needed: int) -> np.ndarray:
-    """Return the token ids of a text of which only the first `needed` are used, the others only counted.
+    """Return the token ids of a text.  Only the first `needed` of them are used; the others are only counted.
 
-    Of a text of over MOST_COUNTED characters no more is tokenized than is needed: the others are not counted either.
+    A text of over MOST_COUNTED characters is tokenized only as far as is needed: its other tokens are not counted.
     """
     return tokenizer.encode(text, None if len(text) <= MOST_COUNTED else needed + 1).ids
 

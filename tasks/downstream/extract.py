@@ -38,11 +38,11 @@ _CANDIDATES = 20  # start positions tried in a window, each with its best end
 class Extract(LogitsTask, EvaluationExamples, ExportNotes):
     """The answer to `question`, as a span of `context`.
 
-    `answers` is a column {text: [...], answer_start: [...]}, or a list of texts or, as in SQuAD's files, of
-    {text: ..., answer_start: ...}; all of them are accepted, the first is the training target.  `stride` is the overlap
-    of two windows of a passage in tokens, `max_question` the length to which questions are cut, `max_answer` the
-    maximum length of an answer in tokens.  With `no_answer` a question may have none: the answer is empty if the
-    no-answer score exceeds the best answer's by more than `threshold`.
+    `answers` is a column {text: [...], answer_start: [...]}, or a list of texts or, as in SQuAD's files, of {text: ...,
+    answer_start: ...}. All answers are accepted; the first one is the training target.  `stride` is the overlap of two
+    windows of a passage in tokens, `max_question` the length to which questions are cut, `max_answer` the maximum
+    length of an answer in tokens.  With `no_answer` a question may have none: the answer is empty if the no-answer
+    score exceeds the best answer's by more than `threshold`.
     """
 
     one_answer: ClassVar[bool] = False
@@ -120,7 +120,7 @@ class Extract(LogitsTask, EvaluationExamples, ExportNotes):
         return example
 
     def _spans(self, row: Row) -> list[tuple[int, int]]:
-        """Return where the accepted answers of a row stand in its context, those that stand there."""
+        """Return where the accepted answers of a row stand in its context; others are left out."""
         spans = []
         for text, given in self._answers(row):
             with suppress(UserError):
@@ -167,7 +167,7 @@ class Extract(LogitsTask, EvaluationExamples, ExportNotes):
     ) -> tuple[str, ...]:
         """Return a remark if none of the answers, first and last token, can be given.
 
-        Raises UserError for one to be learned that is cut by every window although it is short enough.
+        Raises UserError for an answer to be learned that is short enough, but that every window cuts.
         """
         short = [(first, last) for first, last in answers if last - first < self.max_answer]
         held = [answer for answer in answers if any(s <= answer[0] and answer[1] < s + size for s in starts)]

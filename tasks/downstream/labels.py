@@ -21,7 +21,7 @@ class UnknownLabel(UserError):
 
 
 def check_labels(labels: Sequence[str], fewest: int = 2) -> None:
-    """Raise UserError unless the labels, if given, are different ones and at least the `fewest`, 1 or 2."""
+    """Raise UserError for labels that are given and fewer than `fewest`, 1 or 2, or not all different."""
     if len(set(labels)) < len(labels):
         raise UserError(f"labels: '{next(label for label in labels if labels.count(label) > 1)}' stands twice")
     if 0 < len(labels) < fewest:
@@ -58,9 +58,8 @@ def is_number(label: str) -> bool:
 
 
 def is_placeholder(label: str, labels: Iterable[str]) -> bool:
-    """Whether a label looks like a mark of rows without any, given all labels.
-
-    So does a number below 0, such as -1 or -100, if it is the only one, but not beside its opposite alone.
+    """Whether a label, among all labels, looks like a mark of rows without one.  A number below 0, such as -1 or -100,
+    does if it is the only one below 0, but not beside its opposite alone.
     """
     if not (is_number(label) and label.startswith("-")):
         return label.strip().lower() in _PLACEHOLDERS
@@ -70,9 +69,8 @@ def is_placeholder(label: str, labels: Iterable[str]) -> bool:
 
 
 def found_in(rows: Sequence[Row], labels_of: Callable[[Row], Iterable[str]]) -> set[str]:
-    """Return all labels of those rows whose labels can be read; the others become errors of their rows later.
-
-    Raises UserError with their places if there are only others.
+    """Return all labels of the rows whose labels can be read.  Other rows have errors of their own later.  Raises
+    UserError with their places if no labels can be read.
     """
     found: set[str] = set()
     faults: list[Fault] = []

@@ -166,8 +166,8 @@ def tag_accuracy(targets: Tags, predictions: Tags) -> float:
 def mean_reciprocal_rank(targets: Ranked, predictions: Sequence[float]) -> float:
     """Return the mean over queries of 1 / the rank of the first relevant text.
 
-    Ties are averaged over all orders, so the order of the rows does not matter (McSherry & Najork, 2008, "Computing
-    information retrieval performance measures efficiently in the presence of tied scores").
+    Ties are averaged over all orders, so that the order of the rows does not matter (McSherry and Najork, 2008,
+    "Computing information retrieval performance measures efficiently in the presence of tied scores").
     """
 
     def reciprocal(ties: Ties) -> float:
@@ -268,13 +268,13 @@ _SPACE_BESIDE = re.compile(f" (?=[{NO_SPACES}])|(?<=[{NO_SPACES}]) ")
 def wer(targets: Sequence[str], predictions: Sequence[str], *, case: bool = False, punctuation: bool = True) -> float:
     """Return the word error rate by jiwer: words inserted, deleted and substituted, divided by the target words.
 
-    Without `case` it is ignored, as it is inaudible; without `punctuation` marks are no words but for what is spoken,
-    such as % and a decimal point, and 1,000 is the word 1000 (as in Whisper's normalizer).  Full-width characters are
-    the same as others.  A hyphen between words, or a period between initials, is the same as a space.  A character of a
-    script without spaces is a word, and so is any mark but the apostrophe of a contraction, however the vocabulary
-    spaces them.  Quotation marks belong to the words that they enclose.  Accents and vowel signs are part of a word,
-    however encoded.  An empty target counts the words of its prediction as inserted.  Raises UserError if all targets
-    are empty.
+    Without `case`, capitals do not count, as they are inaudible.  Without `punctuation`, marks do not count, except for
+    those that are spoken, such as % and a decimal point, and 1,000 is the word 1000 (as in Whisper's normalizer).
+    Full-width characters are the same as others.  A hyphen between words, or a period between initials, is the same as
+    a space.  A character of a script without spaces is a word, and so is any mark but the apostrophe of a contraction,
+    however the vocabulary spaces them.  Quotation marks belong to the words that they enclose.  Accents and vowel signs
+    are part of a word, however encoded.  An empty target counts the words of its prediction as inserted.  Raises
+    UserError if all targets are empty.
     """
     both = _normalized(targets, predictions, case, punctuation)
     return _error_rate(_jiwer().wer, *([_UNSPACED.sub(r" \g<0> ", text) for text in texts] for texts in both))

@@ -50,8 +50,8 @@ class SoundTask(
 ):
     """A kind whose rows have a sound in the column `audio`.
 
-    Its cells hold the name of a file, a file's bytes as the `datasets` library keeps them, {bytes: ..., path: ...}, or
-    samples with their rate, {array: [...], sampling_rate: 16000}; a path beside samples is ignored.
+    A cell holds the name of a file, or a file's bytes as the `datasets` library keeps them, {bytes: ..., path: ...}. It
+    may also hold samples with their rate, {array: [...], sampling_rate: 16000}; a path beside samples is ignored.
 
     `offset`, `duration` and `end` are columns with seconds: a row that has them is about that part of its sound only.
     `channel` says what is read of several channels: `mix`, their mean, `left`, `right`, a number counted from 1, or the

@@ -54,12 +54,13 @@ if TYPE_CHECKING:
 class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingConditions, MetricSettings):
     """The text of the column `text`, translated into the language of the column `label`.
 
-    Without `wait_k` whole sentences are read; a number stays that many tokens behind the source; of several, one is
-    sampled for each row (multi-path), and inference uses the first.  `catch_up` keeps the distance where the two
-    languages differ in length (1 - 1/r, a target being r times as long).  `encoder` says how it avoids seeing the
-    future: `causal`, each token is encoded once and sees only earlier ones, or `prefixes`, each prefix is re-encoded,
-    which takes more time.  `layers` are those of the decoder (by default as many as the encoder has), `label_smoothing`
-    the mass of each target that is spread over the vocabulary, `beam` the number of hypotheses once a source is over.
+    Without `wait_k` whole sentences are read.  With a number, the translation stays that many tokens behind the source.
+    Of several numbers, one is drawn for each row in training (multi-path), and inference uses the first.  `catch_up`
+    keeps the distance where the two languages differ in length (1 - 1/r, a target being r times as long).  `encoder`
+    says how it avoids seeing the future: `causal`, each token is encoded once and sees only earlier ones, or
+    `prefixes`, each prefix is re-encoded, which takes more time.  `layers` is the number of the decoder's layers, by
+    default the encoder's.  `label_smoothing` is the mass of each target that is spread over the vocabulary.  `beam` is
+    the number of hypotheses once a source is over.
 
     Training learns the translation in the column `label`, or the first where a cell lists several.  Scores compare with
     all of them, and with those in the columns `references`.  `bleu_tokenizer` is one of sacreBLEU's; `auto` chooses by
@@ -201,7 +202,7 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
         return TranslationHead(model, self.layers)
 
     def computed_tokens(self, example: Example) -> int:
-        """With `prefixes` count every encoded prefix of a source; of several distances take the costliest."""
+        """With `prefixes`, every encoded prefix of a source counts.  Of several distances the costliest one counts."""
         if self.encoder != "prefixes":
             return example.tokens
         return sum(self._prefixes(sample) for sample in example.samples)

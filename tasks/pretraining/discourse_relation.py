@@ -92,9 +92,10 @@ def _begins_with(sentence: Tokens, opening: tuple[int, ...]) -> bool:
 def _openings(tokenizer: Tokenizer) -> dict[int, list[tuple[tuple[int, ...], str]]]:
     """Map a first token to the token sequences of connectives, longest first, each with its relation ("" for none).
 
-    A comma after the connective belongs to it.  In English the comma is required after a single word of up to four
-    letters ("So, ..." but not "So far ...", except "But") and where the list has one, since these open sentences in
-    other ways too.  Followed by a preposition, a connective does not count ("In addition to ...").
+    A comma after the connective belongs to it.  In English a comma is required after a single word of up to four
+    letters, as in "So, ..." but not "So far ..."; "But" needs none.  It is also required where the list has one.  Such
+    words open sentences in other ways, too.  Followed by a preposition, a connective does not count ("In addition to
+    ...").
     """
     relations: dict[tuple[int, ...], str] = {}
     for connective, relation in ENGLISH.items():

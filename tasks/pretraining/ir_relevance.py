@@ -58,15 +58,15 @@ class Judged(NamedTuple):
 class IRRelevance(SequenceTask):
     """Three-way classification of a query and a passage: strongly relevant, weakly relevant, random.
 
-    From documents: the query is a heading (after the document's title); its own section is strong, another passage
-    of the same document weak, a passage of another document random.  In a document without headings the title is the
-    query, the first third of the text strong and the rest weak; without a title the first sentence replaces it, unless
-    `first_sentence` is false.
+    From documents: the query is a heading (after the document's title); its own section is strong, another passage of
+    the same document weak, a passage of another document random.  In a document without headings the title is the
+    query, the first third of the text is strong, and the rest is weak.  Without a title the first sentence is the
+    query, unless `first_sentence` is false.
 
     From `clicks`, a .tsv or .jsonl file with the columns query, passage, clicked (1 or 0): clicked is strong, shown
-    only is weak.  From `judgements`, a TREC qrels file (query 0 passage relevance) with `queries` and `passages`
-    (.tsv or .jsonl with the columns id, text): a relevance of at least `strong_from` is strong, any other above zero
-    weak.  A passage of another row is random, unless the file judges it for this query too, with any relevance.
+    only is weak.  `judgements` is a TREC qrels file (query 0 passage relevance), and `queries` and `passages` are its
+    texts (.tsv or .jsonl with the columns id, text).  A relevance of at least `strong_from` is strong, any other above
+    zero is weak.  A passage of another row is random, unless the file judges it for this query too, with any relevance.
 
     With documents, all three candidate passages are cut to one length, at most the shortest one's, so that neither
     length nor the end of a sentence gives the label away.

@@ -22,7 +22,7 @@ from tasks.passages import sentence_groups
 class SentenceReordering(SequenceTask):
     """Classification of a shuffled passage by how it was split into 1 to `segments` parts and permuted.
 
-    There are k = 1! + 2! + ... + segments! classes (3, 9, 33 for 2, 3, 4), sampled uniformly; passages of fewer
+    There are k = 1! + 2! + ... + segments! classes (3, 9, 33 for 2, 3, 4), sampled uniformly.  Passages of fewer
     sentences than `segments` are left out, so that the number of sentences does not give the class away.  Parts are
     joined without a separator: parts that stay adjacent look like one, so that there are only 2, 5 or 16 different
     orders, and accuracy cannot reach 1.

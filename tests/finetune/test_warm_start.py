@@ -72,7 +72,8 @@ def test_the_head_of_an_encoder_of_another_kind_or_task_embedding_is_refused(
     file = work / "done" / "model" / "task.json"
     file.write_text(file.read_text(encoding="utf-8").replace('"task_id": 0', '"task_id": 1'), encoding="utf-8")
     assert continued() == 2
-    assert "train.task_id: is 0, and the head of done has learned with 1; set it so" in capsys.readouterr().err
+    advice = "train.task_id: is 0, and the head of done has learned with 1; give --set train.task_id=1"
+    assert advice in capsys.readouterr().err
 
 
 def test_a_head_that_has_changed_is_another_run(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

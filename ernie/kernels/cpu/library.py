@@ -266,7 +266,7 @@ def _tried(kernels: Library) -> Library:
 
 
 def _report_fallback(chosen: str, reasons: dict[str, CannotBuild]) -> None:
-    """Warn once that a better variant could not be built, as by an old compiler that lacks the newest instructions."""
+    """Warn once that a better variant could not be built, for instance by an old compiler."""
     if not reasons:
         return
     better, reason = next(iter(reasons.items()))
@@ -287,8 +287,8 @@ def _wanted() -> str:
 def _existing(variant: str) -> Library | None:
     """Load the library that came with the wheel or was built before, if any.
 
-    One that was built on a system with a newer C library does not load here: it is rebuilt, as is a truncated one, or
-    one that another user may have put there.
+    A library that was built on a system with a newer C library does not load here, and is rebuilt.  So is a truncated
+    one, and one that another user may have put there.
     """
     shipped, built = SHIPPED / f"{variant}.so", cached(variant)
     if is_whole(shipped) and (found := _open(variant, shipped)):

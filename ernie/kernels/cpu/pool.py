@@ -1,9 +1,9 @@
 """A memory pool for large results: the next batch, whose sizes differ a little, reuses their memory.
 
-Freed to the C library, it would be fragmented: Paddle asks for addresses that are multiples of 4,096, for which glibc
-allocates more than requested, fills the gap with something small, and never finds the whole block again.  With batches
-of varying length, a training process thus grew to three times what it needs.  Returned to the kernel instead, every
-page would have to be zeroed again.
+Memory that goes back to the C library is fragmented.  Paddle asks for addresses that are multiples of 4,096; glibc
+allocates more than requested for them and fills the gap with something small.  It never finds the whole block again.
+With batches of varying length, a training process thus grew to three times what it needs.  Returned to the kernel
+instead, every page would have to be zeroed again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """GPU implementation of ernie.kernels.attention.  Legend: T packed queries, S packed keys, D width.
 
-FlashAttention-2 (Dao, 2023, arXiv 2307.08691) for sequences of varying length; for masks FlashMask (Wang et al., 2024,
-arXiv 2410.01359), which treats a packed batch as one sequence whose mask keeps its parts apart.
+FlashAttention-2 (Dao, 2023, arXiv 2307.08691) computes sequences of varying length.  FlashMask (Wang et al., 2024,
+arXiv 2410.01359) computes masks: a packed batch is one sequence to it, whose mask keeps its parts apart.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def is_causal(mask: Mask, layout: Layout, keys: Layout) -> bool:
 def seen_by(mask: Mask, layout: Layout, keys: Layout) -> tuple[np.ndarray, np.ndarray] | None:
     """Return, for each key, the first query that sees it and the first after it that does not, both (S,).
 
-    None if that cannot describe the mask: if queries and keys are of different sequences, if a query does not see
-    itself, or if `first` or `last` of the mask decreases from one query of a sequence to the next.
+    Returns None for a mask that this cannot describe: queries and keys of different sequences, a query that does not
+    see itself, or a `first` or `last` that decreases from one query of a sequence to the next.
     """
     if keys is not layout:
         return None

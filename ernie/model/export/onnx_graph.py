@@ -1,6 +1,6 @@
 """A builder of ONNX graphs with the few operators of an encoder: methods take and return the names of values.
 
-Graphs are built node by node rather than by a converter, so that constants keep the names of the parameters, and int8
+Graphs are built node by node rather than by a converter.  So constants keep the names of the parameters, and int8
 products have the form that runtimes have kernels for.  Uses ONNX operator set 17, the first with LayerNormalization.
 """
 

@@ -21,8 +21,9 @@ INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 class PaddedModel(nn.Layer):
     """An encoder, for one of its tasks, with or without a classifier; takes three (N, L) int64 inputs, see `INPUTS`.
 
-    Returns a classifier's logits, (N, C), or (N, L, C) if `per_token`; without one, the vectors of the tokens
-    (N, L, D), zero at padding, and of the sequences (N, D).  Positions count tokens, wherever the padding is.
+    Returns a classifier's logits, (N, C), or (N, L, C) if `per_token`.  Without a classifier, returns the vectors of
+    the tokens (N, L, D), zero at padding, and of the sequences (N, D).  Positions count tokens, wherever the padding
+    is.
     """
 
     def __init__(self, ernie: ErnieModel, classifier: nn.Linear | None = None, per_token: bool = False, task: int = 0):

@@ -17,8 +17,8 @@ TOLERANCE = 1e-4
 class Check:
     """One comparison: `against` describes the other side, `differences` holds the largest difference of each layer.
 
-    Differences are absolute where a layer's outputs are at most 1, and relative to the largest output otherwise:
-    float32 sums computed in another order differ by about 1e-6 of the summed values.  Some of BERT's hidden units are
+    Differences are absolute where a layer's outputs are at most 1, and relative to the largest output otherwise.
+    Float32 sums computed in another order differ by about 1e-6 of the summed values.  Some of BERT's hidden units are
     near 20 and its logits near 30, so that an absolute limit would be strict for those and lax for others.
     """
 

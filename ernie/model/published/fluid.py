@@ -1,8 +1,8 @@
 """Reader for Paddle 1.x variables: a folder with one binary file per variable.
 
-A file holds a version (4 bytes), the number of LoD levels (8 bytes) and each level's size and content, then the
-tensor: a version (4 bytes), the length of its description (4 bytes), the description (a protobuf message: field 1 the
-type, field 2 the sizes), and the values.  All numbers are little-endian.
+A file holds a version (4 bytes), the number of LoD levels (8 bytes), each level's size and content, and then the
+tensor.  The tensor has a version (4 bytes), the length of its description (4 bytes), the description and the values.
+The description is a protobuf message: field 1 is the type, field 2 the sizes.  All numbers are little-endian.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def expected_files() -> str:
 
 
 def read_settings(folder: Path, kind: Kind) -> tuple[Path, dict[str, Any]]:
-    """Read the settings of a checkpoint; return their file and them.  Raises UserError when it is damaged."""
+    """Read the settings of a checkpoint; return their file and the settings.  Raises UserError when it is damaged."""
     path = next(folder / name for name in _SETTINGS[kind] if (folder / name).exists())
     settings = read_object(path)
     nested = settings.get("init_args")  # PaddleNLP before 2.5 nests the encoder's settings in those of a head
@@ -80,7 +80,7 @@ def read_settings(folder: Path, kind: Kind) -> tuple[Path, dict[str, Any]]:
 def class_names(settings: Mapping[str, Any]) -> list[str]:
     """Return the classes that the settings name: transformers' `architectures`, PaddleNLP's `init_class`.
 
-    What is longer than any name of a class is none.
+    A text that is longer than any name of a class is left out.
     """
     classes = settings.get("architectures")
     named = [settings.get("init_class"), settings.get(_OUTER), *(classes if isinstance(classes, list) else [classes])]
@@ -88,7 +88,7 @@ def class_names(settings: Mapping[str, Any]) -> list[str]:
 
 
 def read_weights(folder: Path) -> tuple[Path, Weights]:
-    """Read the weights of a checkpoint, by their original names; return their file or folder and them."""
+    """Read the weights of a checkpoint; return their file or folder, and the weights by their original names."""
     readers: dict[str, Callable[[Path], Weights]] = {
         "params": read_fluid,
         "saved_weights.pdparams": read_pdparams,

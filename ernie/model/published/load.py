@@ -154,7 +154,7 @@ def _read_own(folder: Path, model_class: type[Model]) -> LoadedCheckpoint[Model]
 
 
 def _check_layers(layers: int, weights: Weights, path: Path) -> None:
-    """Raise UserError if the settings have more layers than there are weights, before anything is made for each."""
+    """Raise UserError if the settings have more layers than there are weights, before any layer is made."""
     if layers > len(weights):
         raise UserError(f"{path}: has {layers:,} layers, and there are only {plural(len(weights), 'weight')}")
 
@@ -274,7 +274,7 @@ def _set_head(
 
 
 def summarize_names(weights: Iterable[str]) -> str:
-    """List names; if there are many, those that differ only in numbers are merged, with * for the number."""
+    """List names; of many names, those that differ only in numbers are merged, with * for the number."""
     items = list(weights)
     if len(items) <= _MAX_LISTED:
         return ", ".join(items)

@@ -81,7 +81,7 @@ class _Program:
     """The sizes of what a pickle makes, computed from its operations without making it.
 
     An object counts as often as it is contained in others: a few bytes can name a large one many times.  `stack` holds
-    the size of each object and whether it can be a key of a dictionary: only text and numbers can, since Python hashes
+    the size of each object and whether it can be a key of a dictionary.  Only text and numbers can, since Python hashes
     a key with all that it contains, at each use.  A `None` in place of both is a mark.
     """
 

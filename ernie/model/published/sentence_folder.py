@@ -35,7 +35,7 @@ _NO_LIMIT = 1 << 31  # tokenizers without a limit are saved with one of 10^30
 
 
 def encoder_path(root: Path) -> str | None:
-    """Return the path of the encoder in the folder of a sentence encoder, "" if it is the folder; None if unknown."""
+    """Return the path of the encoder in the folder of a sentence encoder: "" for the folder itself, None if unknown."""
     if not (root / MODULES_FILE).is_file():
         return None
     kind, path = _listed_modules(root / MODULES_FILE)[0]

@@ -1,8 +1,8 @@
 """Reader for TensorFlow checkpoints (the "tensor bundle") that does not need TensorFlow.
 
-`NAME.index` is a table in LevelDB's format: blocks of sorted keys with shared prefixes, a block that indexes them, and
-a footer of 48 bytes with the position of the index block.  The values are protobuf messages that locate a tensor's
-bytes in the file `NAME.data-*`.
+`NAME.index` is a table in LevelDB's format.  It has blocks of sorted keys with shared prefixes, a block that indexes
+them, and a footer of 48 bytes with the position of the index block.  The values are protobuf messages that locate a
+tensor's bytes in the file `NAME.data-*`.
 """
 
 from __future__ import annotations

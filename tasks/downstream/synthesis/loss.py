@@ -96,8 +96,10 @@ def sound_loss(
     inside_NR, begun_NS = map(_tensor, masks)
     noise_NS = np.stack([rng.standard_normal(samples_NS.shape[1]) for rng in generators])
     if task.vocoder == "wavenet":
-        dither_NS = _tensor(task.input_noise_std * task.loudness * noise_NS) if task.input_noise_std else None
-        return voice_loss.likelihood_loss(head, conditioner_NSH, _tensor(samples_NS), inside_NR, begun_NS, dither_NS)
+        input_noise_NS = _tensor(task.input_noise_std * task.loudness * noise_NS) if task.input_noise_std else None
+        return voice_loss.likelihood_loss(
+            head, conditioner_NSH, _tensor(samples_NS), inside_NR, begun_NS, input_noise_NS
+        )
     return voice_loss.flow_loss(
         head,
         conditioner_NSH,

@@ -28,15 +28,16 @@ class SynthesizeSettings(SoundTask, SizedHead):
     `vocoder` says which of them generates the samples: `wavenet` one after the other, or `flow` all of them in
     parallel.
 
-    `crop` is the length in seconds of the segments on which a WaveNet is trained.  `input_noise_std`, times the
-    samples' standard deviation, is that of the noise added to its input, from which it learns to compensate for errors
-    of its own (Valin and Skoglund, 2019, arXiv 1810.11846, section 3.5).  With `end_to_end` its loss also trains the
-    decoder and the encoder, as in the paper; otherwise they are trained on frames alone.
+    `crop` is the length in seconds of the segments on which a WaveNet is trained.  `input_noise_std` is the standard
+    deviation of noise that is added to its input, in standard deviations of the samples.  From this noise the WaveNet
+    learns to compensate for errors of its own (Valin and Skoglund, 2019, arXiv 1810.11846, section 3.5).  With
+    `end_to_end` its loss also trains the decoder and the encoder, as in the paper; otherwise they are trained on frames
+    alone.
 
-    `teacher` is the run whose voice a flow is distilled from; nothing else is trained then.  Its loss is the divergence
-    between the two, plus `log_std_penalty` times the squared difference of their log deviations, plus `spectral` times
-    the distance of the spectra of its output from those of the recordings.  Both sounds are brought to a standard
-    deviation of 0.1 for that.
+    `teacher` is the run whose voice a flow is distilled from; nothing else is trained then.  The loss is the divergence
+    between the two plus two terms.  `log_std_penalty` weights the squared difference of their log deviations.
+    `spectral` weights the distance of the spectra of the flow's output from those of the recordings.  Both sounds are
+    brought to a standard deviation of 0.1 for that.
 
     `longest` is the length in seconds that no recording exceeds.  `pace` is the number of letters in a decoder step,
     and `loudness` the samples' standard deviation; the default of both is the mean over the train rows.  `learned` are
@@ -105,7 +106,7 @@ class SynthesizeSettings(SoundTask, SizedHead):
         return max(1, round(self.crop * self.features.sample_rate / self.step_samples))
 
     def padded_length(self, samples: int) -> int:
-        """Return the number of samples in the decoder steps that so many samples take."""
+        """Return the number of samples in the whole decoder steps that hold `samples` samples."""
         return -(-samples // self.step_samples) * self.step_samples
 
     def least_weights(self, width: int) -> int:
