@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ernie.data.parquet import load_saved, parquet_rows, saved_rows
 from ernie.data.raw import SPAN_KINDS, Dropped, Fields, Place, RawDocument, ReadOptions
 from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import NOT_UTF8
-from ernie.data.tables import load_saved, parquet_rows, saved_rows
 from ernie.data.text_layout import broken_into_lines, is_wiki_name, unescaped
 from ernie.data.wrapped import unwrapped
 from ernie.errors import UserError, nearest

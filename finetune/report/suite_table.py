@@ -39,7 +39,7 @@ def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
     seeds = sorted({o.config.seeds for o in outcomes if o.scores})
     counts = " or ".join(map(str, seeds))
     medians = f"Median of {counts} seeds, lowest to highest in brackets. " if counts not in ("", "1") else ""
-    head = ["task", "split", "measure", model, *models]
+    head = ["task", "split", "metric", model, *models]
     lines = [f"# {prose(suite)}", "", f"{medians}Figures of other models are those they published.", ""]
     lines += [_table_line(head), f"|{'---|' * len(head)}"]
     for outcome in outcomes:
@@ -64,7 +64,7 @@ def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
 def _rows(outcome: Outcome, models: Sequence[str]) -> list[list[str]]:
     """Return a row for each split and metric that has a score or a published figure."""
     ours, published = _scaled(outcome), outcome.config.published
-    pairs = [(split, name) for split, measures in ours.items() for name in measures]
+    pairs = [(split, name) for split, metrics in ours.items() for name in metrics]
     pairs += [(split, name) for figures in published.values() for split in figures for name in figures[split]]
     rows = []
     for split, name in sorted(dict.fromkeys(pairs), key=lambda pair: _sort_key(outcome, *pair)):
@@ -86,9 +86,9 @@ def _scaled(outcome: Outcome) -> dict[str, dict[str, dict[str, float]]]:
     return {
         split: {
             name: {key: found[key] * _scale(name) for key in ("median", "lowest", "highest")}
-            for name, found in measures.items()
+            for name, found in metrics.items()
         }
-        for split, measures in (outcome.scores or {"scores": {}})["scores"].items()
+        for split, metrics in (outcome.scores or {"scores": {}})["scores"].items()
     }
 
 

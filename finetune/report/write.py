@@ -19,6 +19,7 @@ from ernie.formatting import duration, percent, plural
 from ernie.json_file import check_kind
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
+from ernie.report.html_table import Cell, heat_table, table, text_table
 from ernie.report.panels import (
     BLUE,
     MUTED,
@@ -35,7 +36,6 @@ from ernie.report.panels import (
     style,
     text_width,
 )
-from ernie.report.table import Cell, heat_table, table, text_table
 from ernie.train.log import METRICS_FILE, read_records
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe

@@ -129,7 +129,7 @@ class Result:
     def score_rows(self) -> list[list[str]]:
         """Return the scores of every split as rows of a table, its header first."""
         found = spreads(self.trials, self.point)
-        rows = [[split, *map(str, measures.values())] for split, measures in found.items()]
+        rows = [[split, *map(str, metrics.values())] for split, metrics in found.items()]
         return [["split", *found["dev"]], *rows]
 
     def explained(self) -> str:
@@ -156,7 +156,7 @@ class Result:
         return {
             "metric": self.metric,
             "point": self.point,
-            "scores": {split: {name: s.as_dict() for name, s in measures.items()} for split, measures in found.items()},
+            "scores": {split: {name: s.as_dict() for name, s in metrics.items()} for split, metrics in found.items()},
             **({"signatures": self.signatures} if any(self.signatures.values()) else {}),
             "best": {"seed": self.best.seed, "step": self.best.best_step, "scores": self.best.scores},
             "trials": [asdict(trial) for trial in self.trials],
@@ -165,7 +165,7 @@ class Result:
 
 def check_alike(trials: Sequence[Trial], path: Path) -> None:
     """Raise UserError if the last trial, read from `path`, has other scores than those before it."""
-    first, last = ({split: measures.keys() for split, measures in trials[at].scores.items()} for at in (0, -1))
+    first, last = ({split: metrics.keys() for split, metrics in trials[at].scores.items()} for at in (0, -1))
     if first != last:
         raise UserError(f"{path}: has other scores than {trials[0].name}. Remove it, and its trial is run again.")
 
@@ -193,8 +193,8 @@ def spreads(trials: Sequence[Trial], point: str) -> dict[str, dict[str, Spread]]
     """Return {split: {metric: spread over the seeds}} of one grid point."""
     chosen = [trial for trial in trials if trial.point == point]
     return {
-        split: {name: Spread(tuple(trial.scores[split][name] for trial in chosen)) for name in measures}
-        for split, measures in chosen[0].scores.items()
+        split: {name: Spread(tuple(trial.scores[split][name] for trial in chosen)) for name in metrics}
+        for split, metrics in chosen[0].scores.items()
     }
 
 

@@ -90,8 +90,8 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"note: {remark}", file=sys.stderr)
     tried = "all tried" if plan.all_tried else "a learned search tried some"
     print(
-        f"{plural(plan.layouts, 'layout')}, {tried}, {len(plan.found):,} of these fit; the fastest, of each division "
-        "of the devices the one with the best options:\n"
+        f"{plural(plan.layouts, 'layout')}, {tried}, {len(plan.found):,} of these fit; the fastest ones, "
+        "with the best options for each division of the devices:\n"
     )
     print(markdown(plan.table(arguments.top)))
     print(f"\nThe first spends its time on: {plan.spent()}.\n\n{block(plan.best, work)}")

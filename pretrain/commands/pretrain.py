@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "pretrain an encoder on a corpus, through the stages of a schedule"
 _PAST_CHANGED = (
-    "schedule: by this one, step {:,}, which is done, would have drawn other tasks: the schedule in the run's "
+    "schedule: step {:,}, which is done, would have drawn other tasks by it. The schedule in the run's "
     "configuration no longer describes what was trained, and `ernie verify` will report it. To train more after the "
     "steps that are done, keep their stages as they were, under schedule.stages, and append one"
 )
@@ -78,7 +78,7 @@ def main(arguments: argparse.Namespace) -> int:
     corpus = Corpus.open(config.corpus)
 
     if arguments.check:
-        from pretrain.check import check
+        from pretrain.preflight import check
 
         layout.check(config.sizes(config.model.shape(corpus.tokenizer.vocab_size)))
         print(f"ok: {arguments.config} has no unknown or mistyped key", flush=True)

@@ -21,17 +21,17 @@ _CONFIG, _SCORES, _FILE = "config.yaml", "scores.json", "downstream.json"
 
 @dataclass(frozen=True)
 class Downstream:
-    """A fine-tuning run: its name, and by split and measure the scores of its seeds with median, lowest and highest."""
+    """A fine-tuning run: its name, and by split and metric the scores of its seeds with median, lowest and highest."""
 
     name: str
     scores: dict[str, dict[str, dict[str, Any]]]
 
     def rows(self) -> list[list[str]]:
-        """A row for each split and measure."""
+        """A row for each split and metric."""
         return [
-            [self.name, split, measure, _formatted(score)]
-            for split, measures in self.scores.items()
-            for measure, score in measures.items()
+            [self.name, split, metric, _formatted(score)]
+            for split, metrics in self.scores.items()
+            for metric, score in metrics.items()
         ]
 
 
@@ -50,7 +50,7 @@ def read_downstream(run: Path, folders: Sequence[Path]) -> list[Downstream]:
             if not Path(model).resolve().is_relative_to(run.resolve()):
                 raise UserError(f"{path}: was fine-tuned from {model or 'another model'}, not from {run}")
             scores = read_json(path / _SCORES, {"scores": (dict,)}, "Fine-tune it again.")["scores"]
-            if not all(isinstance(measures, dict) for measures in scores.values()):
+            if not all(isinstance(metrics, dict) for metrics in scores.values()):
                 raise UserError(f"{path / _SCORES}: scores: expected an object for each split; fine-tune it again")
             if not any(scores.values()):
                 raise UserError(f"{path / _SCORES}: holds no scores; fine-tune it again")
@@ -77,8 +77,8 @@ def saved_downstream(evidence: Evidence) -> list[Downstream]:
 def _checked(run: Any, file: Path) -> Downstream:
     """Return a run and its scores.  Raises UserError unless each score has its values, median, lowest and highest."""
     name, splits = run if isinstance(run, list | tuple) and len(run) == 2 else (None, None)
-    measures = list(splits.values()) if isinstance(splits, dict) else [None]
-    scores = [score for each in measures for score in (each.values() if isinstance(each, dict) else [None])]
+    metrics = list(splits.values()) if isinstance(splits, dict) else [None]
+    scores = [score for each in metrics for score in (each.values() if isinstance(each, dict) else [None])]
     if not isinstance(name, str) or not isinstance(splits, dict) or not scores or not all(map(_is_score, scores)):
         raise UserError(f"{file}: holds something else than the scores of fine-tuning; it is damaged, make it again")
     return Downstream(name, splits)
@@ -95,7 +95,7 @@ def downstream_rows(runs: Sequence[Downstream]) -> list[list[str]]:
     """All scores as a table, header first."""
     seeds = sorted({len(score["values"]) for run in runs for split in run.scores.values() for score in split.values()})
     counts = " or ".join(map(str, seeds[:-1])) + " or " * (len(seeds) > 1) + plural(seeds[-1], "seed")
-    return [["task", "split", "measure", f"median of {counts}"], *(row for run in runs for row in run.rows())]
+    return [["task", "split", "metric", f"median of {counts}"], *(row for run in runs for row in run.rows())]
 
 
 def _formatted(score: dict[str, Any]) -> str:

@@ -11,8 +11,8 @@ from matplotlib.patches import Rectangle
 
 from ernie.formatting import percent, plural
 from ernie.metrics import Score
+from ernie.report.html_table import Cell, heat_table
 from ernie.report.panels import DPI, FAINT, INK, MUTED, NORMAL, SMALL, WIDTH, shortened, text_width
-from ernie.report.table import Cell, heat_table
 from pretrain.ledger import Ledger
 from pretrain.schedule import Schedule
 

@@ -13,8 +13,8 @@ from ernie.config import dump
 from ernie.formatting import percent
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
+from ernie.report.html_table import facts, table
 from ernie.report.panels import style
-from ernie.report.table import facts, table
 from pretrain.report.downstream import FOLDER, Downstream, downstream_rows
 from pretrain.report.evidence import Evidence
 from pretrain.report.ledger_figure import color_scale, draw_ledger, ledger_table

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ernie.data.document import Document, Flag, Mark, Sample, Tokens
-from ernie.data.table import Table
+from ernie.data.indexed_table import Table
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ernie.data.document import Document, Mark, Sample
-from ernie.data.table import Table, are_held_out, hash_of
+from ernie.data.indexed_table import Table, are_held_out, hash_of
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task

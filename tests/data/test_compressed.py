@@ -14,7 +14,7 @@ import pytest
 import zstandard
 from support.documents import put, read_all
 
-from ernie.data import compressed, tables
+from ernie.data import compressed, parquet
 from ernie.data.labeled.read import read_rows
 from ernie.data.labeled.row import Row, RowOptions
 from ernie.data.read import find_inputs, read_documents
@@ -126,20 +126,20 @@ class TestParquet:
             list(documents)
 
     def test_large_rows_are_decoded_a_few_at_a_time(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(tables, "_MEMORY", 10_000)
+        monkeypatch.setattr(parquet, "_MEMORY", 10_000)
         texts = [f"{i} {'x' * 3000}" for i in range(20)]
         pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="none")
         steps: list[float] = []
-        assert [row["text"] for row in tables.parquet_rows(tmp_path / "a.parquet", progress=steps.append)] == texts
+        assert [row["text"] for row in parquet.parquet_rows(tmp_path / "a.parquet", progress=steps.append)] == texts
         assert len(steps) >= 5
 
     @pytest.mark.parametrize("before", [0, 10])
     def test_a_row_beyond_the_limit_is_refused_before_it_is_a_text(self, tmp_path, monkeypatch, before):
-        monkeypatch.setattr(tables, "_MEMORY", 10_000)
+        monkeypatch.setattr(parquet, "_MEMORY", 10_000)
         texts = ["One."] * before + ["x" * 11_000] + ["One."] * 1000
         pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
         with pytest.raises(UserError, match=rf"a\.parquet: row {before + 1:,} holds more than"):
-            list(tables.parquet_rows(tmp_path / "a.parquet"))
+            list(parquet.parquet_rows(tmp_path / "a.parquet"))
 
     def test_ordinary_files_are_within_the_limit(self, tmp_path):
         pq.write_table(pa.table({"text": ["It runs."] * 100_000}), tmp_path / "a.parquet")

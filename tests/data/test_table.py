@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.data.table import Table, are_held_out
+from ernie.data.indexed_table import Table, are_held_out
 from ernie.errors import UserError
 
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n"), max_size=20)

@@ -15,8 +15,8 @@ from PIL import Image
 
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
+from ernie.report.html_table import Cell, facts, heat_table, table
 from ernie.report.panels import Label, count_axis, grid, margin_labels, panels, style
-from ernie.report.table import Cell, facts, heat_table, table
 from pretrain.report.write import origin_section
 
 VOID = {"img", "meta", "wbr"}

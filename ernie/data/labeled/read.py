@@ -14,10 +14,10 @@ from ernie.data.find import absent, is_endless
 from ernie.data.labeled.lines import checked_row, read_columns, read_json_rows, read_plain, read_separated
 from ernie.data.labeled.questions import is_questions, load_json, read_questions
 from ernie.data.labeled.row import Fault, Row, RowOptions, is_empty
+from ernie.data.parquet import load_saved, parquet_rows, saved_rows
 from ernie.data.raw import Place
 from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import Line, LineFile, decoded
-from ernie.data.tables import load_saved, parquet_rows, saved_rows
 from ernie.errors import UserError
 from ernie.formatting import plural
 
