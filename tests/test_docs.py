@@ -162,6 +162,7 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path)
     assert len(pages) > len(PAGES) - 2  # the README of the repository is no page of it
     fetched = re.compile(r"<(?:script|img|link)\b[^>]*(?:src|href)=\"?https?:[^>]*>")
     assert [found for text in pages.values() for found in fetched.findall(text)] == []
+    assert [page for page, text in pages.items() if re.search(r"<!-- (commands|schema|registered)", text)] == []
     for name in ("pretrain", "predict", "transcribe"):
         assert f'id="ernie-{name}"' in pages[Path("reference/commands.html")]
     assert ">train.lr<" in pages[Path("reference/finetune.html")]
