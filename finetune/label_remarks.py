@@ -20,9 +20,9 @@ from tasks.downstream.labels import is_placeholder
 from tasks.downstream.multilabel import MultiLabel
 
 _SHOWN = 20  # labels listed with their counts
-_MANY = 20  # labels from which on few rows for each are remarked on
+_MANY = 20  # labels: with more of them, few rows for each are remarked on
 _FEW_ROWS = 5  # rows a label, on average
-_SEPARATORS = ";|，；、/"  # that data sets write between labels in place of the comma
+_SEPARATORS = ";|，；、/"  # what data sets write between labels in place of the comma
 _EDGES = "\"'“”‘’«».,;:!?。、"  # marks around a label, as if it were a sentence; others are already folded
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 

@@ -38,7 +38,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 NEEDED = ("train", "dev")
 _SEEN = 0.05  # share of rows: some short texts are common
-_UNKNOWN = 0.2  # share of tokens: as many make a text unreadable
+_UNKNOWN = 0.2  # share of tokens: a text with as many is unreadable
 _PROGRESS_INTERVAL = 15.0  # seconds of reading between progress messages
 _VARIABLE_PARTS = re.compile(r"'[^']*'|\d+")  # the parts that differ between messages about the same fault
 

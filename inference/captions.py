@@ -15,9 +15,9 @@ from ernie.text.surrogates import printable
 
 CaptionFormat = Literal["srt", "vtt", "jsonl"]
 _GAP = 0.8  # seconds between two words that part captions
-_LONGEST = 7.0  # seconds of a caption
+_LONGEST = 7.0  # seconds that a caption lasts at most
 _WIDTH = 42  # columns of a line of a caption, two for each full-width character
-_LINES = 2  # of a caption
+_LINES = 2  # lines of a caption
 
 
 class TimedWord(NamedTuple):

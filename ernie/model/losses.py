@@ -43,8 +43,8 @@ def checked(loss: object, batch: Packed) -> Loss:
         labels = ", ".join(f"{len(values.values):,} called '{key}'" for key, values in batch.labels.items())
         raise UserError(
             f"its loss is a sum over {plural(loss.count, 'target')}, and a batch of its samples has "
-            f"{plural(batch.targets, 'label')} ({labels}), by whose number the sum is divided: give samples no labels "
-            "but those that the loss counts"
+            f"{plural(batch.targets, 'label')} ({labels}). The sum is divided by the number of labels: "
+            "give samples only those that the loss counts"
         )
     return loss
 

@@ -86,8 +86,8 @@ class Table:
             for pieces in sequences
             for block, first, count in pieces
         ]
-        # Of each run: the address of its first layer's keys, or the bytes from there on in a new tensor; the distance
-        # between the keys and the values of a layer; the number of rows; and whether it lies in new tensors.
+        # For each run: the address of its first layer's keys, or its place in bytes within a new tensor.  Then the
+        # distance between the keys and the values of a layer, the number of rows, and whether it is in new tensors.
         self._start, self._plane, self.rows, self._is_new = np.array(entries, np.int64).reshape(-1, 4).T.copy()
         self._rows32 = self.rows.astype(np.int32)
 

@@ -29,7 +29,7 @@ from tasks.downstream.translate import Translate
 
 LATENCY_FILE = "latency.json"
 DISTANCES: tuple[int | None, ...] = (1, 3, 5, 7, 9, None)
-MOST_ROWS = 500  # of dev: enough for a curve, at a small fraction of the training time
+MOST_ROWS = 500  # rows of dev: enough for a curve, at a small fraction of the training time
 
 
 @dataclass(frozen=True)

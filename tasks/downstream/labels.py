@@ -8,7 +8,7 @@ from ernie.data.labeled.read import raise_faults
 from ernie.data.labeled.row import Fault, Row, is_empty
 from ernie.errors import UserError, nearest
 
-# What data sets and tables write where a row has no label, as -1 beside numbers from 0.
+# What data sets and tables write where a row has no label, such as -1 beside numbers from 0.
 _PLACEHOLDERS = frozenset(
     "- -- — – _ * ? ?? n/a n.a. na <na> #n/a nan nat none <none> null nil unlabeled unlabelled unknown undefined "
     "missing unk <unk> [unk] pad <pad> [pad] 未标注 未知 无标签 缺失".split()

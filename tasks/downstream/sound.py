@@ -77,7 +77,7 @@ class SoundTask(
             if count not in (0, self.features.features):
                 raise UserError(f"{name}: expected {self.features.features} numbers, one a feature, found {count}")
         if len(self.mean) != len(self.deviation):
-            raise UserError("mean and deviation: give both, or neither, and they are those of the rows to learn from")
+            raise UserError("mean and deviation: give both, or neither for those of the training rows")
 
     @classmethod
     def completed(cls, saved: Mapping[str, Any]) -> dict[str, Any]:

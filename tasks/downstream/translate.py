@@ -194,7 +194,7 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
         return answer["translation"]
 
     def least_weights(self, width: int) -> int:
-        return 8 * width**2 * (self.layers or 1)  # two attentions a layer
+        return 8 * width**2 * (self.layers or 1)  # each layer has two attentions
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.translation import TranslationHead

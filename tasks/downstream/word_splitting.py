@@ -11,8 +11,8 @@ from unicodedata import category
 from ernie.text.scripts import HAN, NO_SPACES
 from ernie.text.tokenizer import Tokenizer
 
-# At white space; there and at marks on the edge of a word; the same, where Chinese words were known; at each character;
-# as the tokenizer splits, at every mark.
+# `spaces`: at white space.  `marks`: there, and at marks on the edge of a word.  `segmented`: the same, where Chinese
+# words were known.  `characters`: at each character.  `units`: as the tokenizer splits, at every mark.
 Splitting = Literal["spaces", "marks", "segmented", "characters", "units"]
 Span = tuple[int, int]  # characters [start, end)
 

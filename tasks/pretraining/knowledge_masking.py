@@ -117,7 +117,7 @@ class KnowledgeMasking(PretrainTask):
         target = self.mask_rate * len(flags)
         count = int(np.searchsorted(ends, target, side="right"))
         if count < len(order):
-            # The next unit would exceed the rate; taken with this probability, it makes the rate right on average.
+            # The next unit would exceed the rate.  Taking it with this probability makes the rate right on average.
             size = sizes[order[count]]
             count += int(rng.random() < (target - (ends[count] - size)) / size)
         chosen_units = np.zeros(len(sizes), bool)

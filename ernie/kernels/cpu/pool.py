@@ -77,8 +77,8 @@ class _Pool:
 
     def lend(self, block: mmap.mmap, array: np.ndarray) -> None:
         """Take the block back when the array is freed."""
-        # The callback must be a C function: Paddle holds a lock of its own while it frees a tensor, and a thread that
-        # waits for that lock holds the GIL, which Python code would release now and then and never get back.
+        # The callback must be a C function.  Paddle holds a lock of its own while it frees a tensor, and a thread that
+        # waits for that lock holds the GIL.  Python code would release the GIL now and then, and never get it back.
         loan = _Loan(array, self._returned.append)
         loan.block = block
         self._lent[id(loan)] = loan

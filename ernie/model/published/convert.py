@@ -119,7 +119,7 @@ def _write_certified(
     if head is not None and (loaded.kind, to) == ("ernie", "ernie"):
         _copy_other_files(source, folder)
     written, written_head = read(folder, type(model)).model, read_task_head(folder)
-    # Each reader initializes a pooler that is not there at random: they differ.
+    # A pooler that is not there is initialized at random by each reader, so that the two differ.
     no_pooler = frozenset[str]() if loaded.pooler else frozenset((POOLER,))
     skip = no_pooler | (frozenset((FILLED,)) if plan.other_task else frozenset[str]())
     comparison.add("the written folder, read again by this library", _states(written, written_head, probe), skip)

@@ -25,7 +25,7 @@ _TORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _PADDLE = "model_state.pdparams"
 _BUNDLE = "bert_model.ckpt"
 _OUTER = "head_class"  # our key for the class around the encoder's in PaddleNLP's older settings
-_LONGEST_NAME = 200  # characters of a class's
+_LONGEST_NAME = 200  # characters of a class's name
 _TYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"},
     **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (8, 4, 2, 1)},

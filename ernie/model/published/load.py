@@ -149,7 +149,7 @@ def _read_own(folder: Path, model_class: type[Model]) -> LoadedCheckpoint[Model]
             )
     model.sentence_config, notes = read_sentence_config(folder, config.max_positions, config.hidden_size)
     model.eval()
-    check_model(folder)  # last: what is wrong in a file that cannot be read is said better
+    check_model(folder)  # last: the readers above say better what is wrong in a file
     return LoadedCheckpoint(model, "ernie", (*(() if pooler else (NO_POOLER,)), *notes), pooler)
 
 
@@ -183,7 +183,7 @@ def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str, dict[s
 
 
 def _convert(values: np.ndarray, transposed: bool) -> np.ndarray:
-    with np.errstate(over="ignore"):  # infinity, which whoever writes the weights names
+    with np.errstate(over="ignore"):  # they become infinity, which `check_finite` reports
         return np.ascontiguousarray(values.T if transposed else values, dtype=np.float32)
 
 

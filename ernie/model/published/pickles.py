@@ -73,7 +73,7 @@ class SafeUnpickler(pickle.Unpickler):
         return _Callable(found) if isinstance(found, FunctionType) else found
 
 
-_GROWTH, _SLACK = 8, 1 << 20  # what a pickle may make: so many times its own length, and this many bytes
+_GROWTH, _SLACK = 8, 1 << 20  # a pickle may make so much: this multiple of its length, plus these bytes
 
 
 @dataclass

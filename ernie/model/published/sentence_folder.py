@@ -30,7 +30,7 @@ from ernie.model.sentence import (
 from ernie.text.tokenizer import SETTINGS_FILE
 
 _MODULE_FOLDER = re.compile(r"(\d+)_([A-Za-z]+)")
-_LONGEST_NAME = 200  # characters of a folder's
+_LONGEST_NAME = 200  # characters of a folder's name
 _NO_LIMIT = 1 << 31  # tokenizers without a limit are saved with one of 10^30
 
 

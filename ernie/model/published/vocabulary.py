@@ -15,7 +15,7 @@ from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.wordpiece import VOCABULARY_FILE
 
 CONFIG_FILE = "config.json"
-_MOST_BYTES, _MOST_PER_TOKEN = 16 << 20, 1024  # of the file of a vocabulary
+_MOST_BYTES, _MOST_PER_TOKEN = 16 << 20, 1024  # bytes of a vocabulary's file, and of it for each token
 _KINDS = ("", "BertTokenizer", "ErnieTokenizer", "ErnieMTokenizer", "PreTrainedTokenizer")
 
 

@@ -35,7 +35,7 @@ def answer_all(task: TranscribeSettings, ernie: ErnieModel, head: Any, examples:
     from ernie.model.inference import tokenizer_of
 
     if task.hears_chunks:
-        # As streams are: another order of the same sums would change a word now and then.
+        # As streams are read: another order of the same sums would change a word now and then.
         sounds = pack([example.samples[0] for example in examples]).sounds
         recognized = recognizer(task, ernie, head).recognize(sounds)
     else:
@@ -165,4 +165,4 @@ def special_tokens(tokenizer: Tokenizer) -> tuple[int, int, tuple[int, ...]]:
 def _excluded_from_ctc(tokenizer: Tokenizer) -> list[int]:
     """Return the tokens that CTC never predicts: no training transcript contains them."""
     begin, end, others = special_tokens(tokenizer)
-    return [token for token in (begin, end, *others) if token != tokenizer.pad_id]  # which is the blank
+    return [token for token in (begin, end, *others) if token != tokenizer.pad_id]  # the blank, which CTC does predict

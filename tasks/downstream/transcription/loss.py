@@ -72,7 +72,7 @@ def head_loss(task: TranscribeSettings, head: Any, hidden_TD: Tensor, batch: Pac
     labels = _labels(batch)
     label_layout = Layout.of_lengths([len(own) for own in labels])
     ctc = ctc_loss(head(hidden_TD), batch.layout, np.concatenate(labels), label_layout, head.blank)
-    ctc = replace(ctc, count=batch.targets)  # with the end of each sound
+    ctc = replace(ctc, count=batch.targets)  # which count the end of each sound, too
     if task.decoder == "ctc":
         return ctc
     from ernie.decode.global_attention import global_attention_loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -84,18 +84,8 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
     files: ClassVar = ("language_model", "hot_words")
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
     decoding_fields: ClassVar = (
-        *(
-            "beam",
-            "language_model",
-            "language_model_unit",
-            "alpha",
-            "beta",
-            "unknown",
-            "hot_words",
-            "hot_weight",
-            "n_best",
-        ),
-        *("pause", "longest_line", "scoring", "channel"),
+        *(item.name for item in fields(RankedDecoding)),
+        *("n_best", "pause", "longest_line", "scoring", "channel"),
     )
     column_fields: ClassVar = ("audio", "label")
 
@@ -130,7 +120,12 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
 
     def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> TranscribeSettings:
         if given.get("beam") == 1 and "language_model" not in given:
-            given = {"hot_words": None, "n_best": 1, **given, "language_model": None}  # which rank several hypotheses
+            given = {
+                "hot_words": None,
+                "n_best": 1,
+                **given,
+                "language_model": None,
+            }  # what is left out here ranks several hypotheses
         changed = with_decoding(self, given, tokenizer)
         if changed.beam == 1 and given.keys() & {"alpha", "beta"}:
             raise UserError("alpha and beta rank hypotheses; keep several, such as beam: 16")
@@ -186,8 +181,8 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
             )
         if self.decoder == "global" and self.max_len >= positions:
             raise UserError(
-                f"task.max_len: with decoder: global as many tokens are written, and a mark before them takes a "
-                f"position; {encoder} has {positions}, so that at most {positions - 1} are possible"
+                f"task.max_len: with decoder: global up to {self.max_len} tokens are written after a mark, which takes "
+                f"a position, too; {encoder} has {positions} positions, so that at most {positions - 1} are possible"
             )
 
     def metric(self, name: str) -> Metric:
