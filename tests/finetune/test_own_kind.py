@@ -138,6 +138,11 @@ def edit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], 
             "default_metrics: ClassVar = 5",
             "KIND: its `default_metrics` is 5, and it has 2 metrics: kappa, accuracy; expected how many",
         ),
+        (
+            "    sample_target = target\n",
+            "    sample_target = target\n\n    def remarks_on(self, rows):\n        return ['odd']\n",
+            "KIND: its `remarks_on` is never called: the kind has to inherit from SplitRemarks, too (of tasks.",
+        ),
         (LOSS, LOSS.replace("\n", ".total\n"), "KIND: its `loss` gives a Tensor; expected a Loss (of"),
         (
             LOSS,
