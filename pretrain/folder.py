@@ -58,8 +58,8 @@ def open_run(
     """Prepare the run's folder for a fresh start or a resume, and lock it against other processes meanwhile.
 
     `layout` says in words how the run is spread over processes.  If nothing was saved yet, the run starts from scratch.
-    Raises UserError if the folder holds something else, if another process uses it, or if its checkpoints are from
-    another configuration or corpus; `may_change` names the keys (or key prefixes) that may differ.
+    `may_change` names the keys (or key prefixes) that may differ.  Raises UserError if the folder holds something else,
+    if another process uses it, or if its checkpoints are from another configuration or corpus.
     """
     if not (folder / ORIGIN).exists() and folder.exists() and any(map(_is_foreign, folder.iterdir())):
         damaged = (folder / CONFIG).exists() and (folder / CHECKPOINTS).is_dir()

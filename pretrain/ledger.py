@@ -31,17 +31,17 @@ class Ledger:
     def shortfalls(self, task: str) -> list[float | None]:
         """Return how far the task is below its own best so far, after each stage, as a fraction of that best."""
         scores: list[Score] = []
-        shares: list[float | None] = []
+        fractions: list[float | None] = []
         for score in self.column(task):
             if score is not None:
                 scores.append(score)
-            shares.append(None if score is None else shortfall(score, best(scores)))
-        return shares
+            fractions.append(None if score is None else shortfall(score, best(scores)))
+        return fractions
 
     def forgetting(self, task: str) -> float | None:
         """Return (best over the stages - last) / best, with the sign reversed where lower is better; None before the
         task's first measurement."""
-        measured = [share for share in self.shortfalls(task) if share is not None]
+        measured = [short for short in self.shortfalls(task) if short is not None]
         return measured[-1] if measured else None
 
     def has_forgotten(self, task: str) -> bool:
@@ -77,8 +77,8 @@ class Ledger:
         ]
 
     def _forgotten(self, task: str) -> str:
-        share = self.forgetting(task)
-        return "" if share is None else f"{share:.1%}{' *' if self.has_forgotten(task) else ''}"
+        forgotten = self.forgetting(task)
+        return "" if forgotten is None else f"{forgotten:.1%}{' *' if self.has_forgotten(task) else ''}"
 
 
 def make_ledger(measurements: Iterable[Measurement], tasks: Sequence[str]) -> Ledger:

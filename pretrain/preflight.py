@@ -38,7 +38,7 @@ _DOCUMENTS = 200  # that each task makes samples of
 _TOKENS = 1024  # of the batch for the trial step
 _COMPARED = 5  # training and held-out items of a task
 _SHOWN = 40  # tokens of the sample that is printed
-_CLASSES = 20  # at most, whose shares are listed
+_CLASSES = 20  # at most, whose frequencies are listed
 _ONE_SIDED = 0.95  # the fraction of one class above which there is little to learn from the others
 _TOLERANCE = 1e-4  # relative, between two losses that are equal up to rounding
 _RARE = 0.5  # the fraction of documents without a sample above which that is worth a note
@@ -159,8 +159,8 @@ def _check_classes(samples: list[Sample], count: int) -> Iterator[str]:
     if not total:
         yield "note: these samples have no label"
         return
-    shares = ", ".join(f"{label} {percent(found[label] / total)}" for label in sorted(found)[:_CLASSES])
-    yield f"ok: {plural(total, 'label')}: {shares}" + (" and more" if len(found) > _CLASSES else "")
+    frequencies = ", ".join(f"{label} {percent(found[label] / total)}" for label in sorted(found)[:_CLASSES])
+    yield f"ok: {plural(total, 'label')}: {frequencies}" + (" and more" if len(found) > _CLASSES else "")
     missing = [str(label) for label in range(count) if label not in found]
     if missing:
         names = ", ".join(missing[:_CLASSES]) + (" and more" if len(missing) > _CLASSES else "")

@@ -92,11 +92,11 @@ def split_evenly(tasks: Sequence[str], steps: int, method: Method) -> list[dict[
         return [dict.fromkeys(tasks, steps)]
     if method == "sequential":
         return [{task: steps} for task in tasks]
-    share = steps // (len(tasks) + 1)
+    part = steps // (len(tasks) + 1)
     stages = []
     for s in range(len(tasks)):
-        own = steps - (len(tasks) - 1 - s) * share
-        stage = {task: share for task in tasks[:s] if share}
+        own = steps - (len(tasks) - 1 - s) * part
+        stage = {task: part for task in tasks[:s] if part}
         stages.append(stage | {tasks[s]: own})
     return stages
 

@@ -103,7 +103,7 @@ class Sample:
     `ids` (n,) and `segments` (n,) are the model's input.  A label is a number for the sequence, an array (1, C) with
     several, or an array (n,) with one per token; IGNORE excludes a token or a sequence.  `decoder_ids` (m,) is the
     target sequence of a decoder, including the start token.  For speech, `sound` reads the waveform (s,) on every call,
-    since hours of audio would not fit into memory; `ids` are then n zeros, one per input vector of the encoder.
+    since hours of audio would not fit into memory.  `ids` are then n zeros, one per input vector of the encoder.
     """
 
     ids: np.ndarray

@@ -63,8 +63,8 @@ def install(timeout: float = 300.0, waiting: Waiting = lambda _: contextlib.null
 def disable_libuv_store() -> None:
     """Make Paddle serve its TCP stores without libuv; to be called before the first store is created.
 
-    libuv is Paddle's default.  With it, the process that hosts a store is aborted (SIGABRT, without a message) if
-    another process exits at the same time: the store's thread keeps running after what it uses has been freed.  A
+    libuv is Paddle's default.  With it, the process that hosts a store may be aborted (SIGABRT, without a message) when
+    another process exits at the same time.  The store's thread keeps running after what it uses has been freed.  A
     completed run would fail.
     """
     paddle.set_flags({"FLAGS_tcp_store_using_libuv": False})

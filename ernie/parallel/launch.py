@@ -183,9 +183,9 @@ def _explain(texts: Sequence[str], launcher: str) -> None:
 
 
 def _environment(processes: int) -> dict[str, str]:
-    """Return environment variables that give each process an equal share of the threads."""
-    share = str(max(1, threads() // processes))
-    return {"MKL_NUM_THREADS": share, "FLAGS_paddle_num_threads": share, "OMP_NUM_THREADS": share}
+    """Return environment variables that give each process equally many threads."""
+    own = str(max(1, threads() // processes))
+    return {"MKL_NUM_THREADS": own, "FLAGS_paddle_num_threads": own, "OMP_NUM_THREADS": own}
 
 
 def _say(text: str) -> None:

@@ -5,7 +5,7 @@ Finished runs are kept: the command resumes where it was stopped.  Given folders
 with the columns size and error, uses their measurements.  Prints the law, how well it predicted the largest size from
 the others, what --error needs, with intervals, and where the runs do not support an answer.
 
-  ernie scaling run.yaml --output runs/scaling --shards 6 --widths 64 128 192 256 --error 3.0
+  ernie scaling run.yaml --output runs/scaling --fractions 6 --widths 64 128 192 256 --error 3.0
   ernie scaling runs/a runs/b runs/c runs/d runs/e
   ernie scaling curve.tsv --error 2.5
 """
@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ernie.arguments import add_plugin, add_quiet, add_set, output_path
+from ernie.renames import add_renamed_flag
 
 if TYPE_CHECKING:
     from pretrain.config import PretrainConfig
     from pretrain.scaling.ladder import Rung
 
 SUMMARY = "fit a learning curve: how much text and how large a model an error needs"
-SHARDS, WIDTHS = 6, (64, 128, 192, 256)
+FRACTIONS, WIDTHS = 6, (64, 128, 192, 256)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--corpus", type=Path, metavar="DIR", help=moved)
     add_set(parser, "override a key of the configuration")
     parser.add_argument("--output", type=output_path, metavar="DIR", help="folder of the runs and the figure")
-    parser.add_argument("--shards", type=int, metavar="N", help=f"nested shares, doubling ({SHARDS})")
+    parser.add_argument("--fractions", type=int, metavar="N", help=f"nested fractions, doubling ({FRACTIONS})")
+    add_renamed_flag(parser, "--shards", "--fractions")
     widths = f"widths of the encoder ({', '.join(map(str, WIDTHS))})"
     parser.add_argument("--widths", type=int, nargs="+", action="extend", metavar="W", help=widths)
     parser.add_argument("--error", type=float, metavar="E", help="target loss, in nats per token")
@@ -63,7 +65,7 @@ def main(arguments: argparse.Namespace) -> int:
     first, *others = arguments.what
     is_table = first.suffix in (".tsv", ".csv")
     if first.is_dir() or is_table:
-        for name in ("set", "shards", "widths", "plan"):
+        for name in ("set", "fractions", "widths", "plan"):
             if getattr(arguments, name) not in (None, []):
                 raise UserError(f"--{name}: is for new runs, and {first} holds measurements; leave it out")
     if arguments.corpus is not None and not first.is_dir():
@@ -80,8 +82,8 @@ def main(arguments: argparse.Namespace) -> int:
         overridden = _Overridden(first, arguments.set)
         if arguments.output is None:
             raise UserError("where should the runs go? Give --output DIR")
-        shards = SHARDS if arguments.shards is None else arguments.shards
-        rungs = ladder(arguments.output, shards, arguments.widths or WIDTHS, overridden.share)
+        fractions = FRACTIONS if arguments.fractions is None else arguments.fractions
+        rungs = ladder(arguments.output, fractions, arguments.widths or WIDTHS, overridden.fraction)
         overridden.config(rungs[0])  # reports mistakes once, before anything is run
         if arguments.plan:
             planned = costs(rungs, [overridden.config(rung) for rung in rungs])
@@ -117,7 +119,7 @@ class _Overridden:
         self._file, self._changes = file, changes
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """The fraction of the corpus that the largest run trains on."""
         from pretrain.config import load
 

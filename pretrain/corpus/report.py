@@ -20,7 +20,7 @@ _FEW_HELD_OUT = 10  # documents
 MANY_UNKNOWN = 0.05  # of the tokens: more than in text of a language that the tokenizer was trained on
 _MANY_REPEATED = 0.01  # of the documents
 
-_SHARES = {  # shares of tokens in the report: a name, and the flags that count towards it
+_FRACTIONS = {  # fractions of tokens in the report: a name, and the flags that count towards it
     "continue a word": Flag.CONTINUES_WORD,
     "in phrases": Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE,
     "in entities": Flag.BEGINS_ENTITY | Flag.CONTINUES_ENTITY,
@@ -66,7 +66,7 @@ class Counts:
         self.tokens["unknown"] += int(np.count_nonzero(documents.ids == unk_id))
         # A histogram of the 256 possible flag bytes takes one pass over the tokens instead of one per name.
         histogram = np.bincount(documents.flags, minlength=256)
-        for name, flags in _SHARES.items():
+        for name, flags in _FRACTIONS.items():
             self.tokens[name] += int(histogram[(np.arange(256) & flags) != 0].sum())
 
     def add(self, other: Counts) -> None:
@@ -122,7 +122,7 @@ class CorpusReport:
             *((f"  documents in {name}", f"{number:,}") for name, number in self._languages),
             ("tokens", f"{counts.total('tokens'):,}"),
             ("  in the longest document", f"{counts.longest:,}"),
-            *((f"  {name}", _share(number, counts.total("tokens"))) for name, number in counts.tokens.items()),
+            *((f"  {name}", _fraction(number, counts.total("tokens"))) for name, number in counts.tokens.items()),
             *([("letters that lose a mark", f"{counts.stripped:,}")] if counts.stripped else []),
             ("text", f"{counts.bytes / 1e6:.1f} MB in {self.seconds:.1f} s: {self.speed:.1f} MB/s"),
         ]
@@ -185,5 +185,5 @@ def _sizes(sizes: Counter[str]) -> str:
     return f"{sizes['documents']:,} ({sizes['sentences']:,} sentences, {sizes['tokens']:,} tokens)"
 
 
-def _share(number: int, total: int) -> str:
+def _fraction(number: int, total: int) -> str:
     return f"{number / max(total, 1):.2%}"

@@ -253,9 +253,9 @@ def _link(mesh: Mesh) -> Link:
 
     large_seconds = _seconds(lambda: all_reduce(large, ReduceOp.SUM), mesh, together=True)
     small_seconds = _seconds(row, mesh, together=True) / _ROW
-    share = 2 * (ranks - 1) / ranks
-    bandwidth = share * 4 * (LARGE - SMALL) / max(large_seconds - small_seconds, 1e-9)
-    return Link(bandwidth, max(0.0, small_seconds - share * 4 * SMALL / bandwidth) / (2 * (ranks - 1)))
+    sent = 2 * (ranks - 1) / ranks  # times the size, by each rank
+    bandwidth = sent * 4 * (LARGE - SMALL) / max(large_seconds - small_seconds, 1e-9)
+    return Link(bandwidth, max(0.0, small_seconds - sent * 4 * SMALL / bandwidth) / (2 * (ranks - 1)))
 
 
 class _Bench:

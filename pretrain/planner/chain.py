@@ -16,9 +16,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Piece:
-    """The cost of one piece of a model: `seconds` for a micro-batch, forward and backward; `state` bytes for weights,
-    gradients and moments; `kept` bytes of activations for each micro-batch in flight; `sent` seconds to send its output
-    to the next stage and to receive the gradient."""
+    """The cost of one piece of a model.
+
+    A micro-batch takes `seconds`, forward and backward.  Weights, gradients and moments take `state` bytes, and the
+    activations of each micro-batch in flight take `kept` bytes.  Sending the output to the next stage, and receiving
+    its gradient, takes `sent` seconds.
+    """
 
     seconds: float
     state: float = 0.0

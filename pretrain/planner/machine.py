@@ -48,15 +48,17 @@ class Machine:
 
     Rates: `products` are the FLOP/s that the layers of an encoder reach, `updates` the weights per second that the
     optimizer updates.  `near` is the link between the `per_node` devices of a node, `far` the link between nodes.
-    Sizes in bytes: `memory` of a device; `value` of a number in the hidden states between layers; `copies` of a
-    weight's low-precision copy.  `kept` bytes of activations are stored by a layer for each element of its input, of
-    which `replicated_activations` are replicated in all processes of a tensor group; `split_kept` is `kept` for layers
-    that tensor parallelism splits.  `base` bytes are taken by a process besides its layers, for programs and the code
-    of matmuls; `split_base`, `sharded_base` and `pipeline_base` replace it with tensor parallelism, with stage 3 of
-    sharding and in a pipeline.  Where `split_kept` or one of these three is 0, `kept` or `base` applies. Seconds:
-    `overhead` is the fixed time of each pass through a layer.  `split` is the time per token of a layer that is split,
-    for what each process does for all tokens.  `per_tensor_latency` is the time per tensor that is sent by itself, on
-    top of the link's.
+
+    Bytes: `memory` of a device; `value` of a number in the hidden states between layers; `copies` of a weight's
+    low-precision copy.  A layer stores `kept` bytes of activations for each element of its input.  All processes of a
+    tensor group have `replicated_activations` of these.  `split_kept` is `kept` for layers that tensor parallelism
+    splits.  A process takes `base` bytes besides its layers, for programs and the code of matmuls.  `split_base` stands
+    for it with tensor parallelism, `sharded_base` with stage 3 of sharding, `pipeline_base` in a pipeline.  Where one
+    of them is 0, `base` applies, and `kept` where `split_kept` is 0.
+
+    Seconds: `overhead` is the fixed time of each pass through a layer.  `split` is the time per token of a layer that
+    is split, for what each process does for all tokens.  `per_tensor_latency` is the time per tensor that is sent by
+    itself, on top of the link's.
 
     `at_once` is 0 where each process has its own device.  Otherwise all processes share the processors, on which
     `at_once` processes were measured at the same time.  `alone` is then the FLOP/s of a single process that has them

@@ -70,9 +70,9 @@ class Plan:
         return rows
 
     def spent(self) -> str:
-        """How the step time of the best layout is divided, as shares."""
-        shares = {name: seconds / self.best.seconds for name, seconds in self.best.spent.items()}
-        return ", ".join(f"{share:.0%} {_NAMES[name]}" for name, share in shares.items() if share >= 0.005)
+        """How the step time of the best layout is divided, in percent."""
+        fractions = {name: seconds / self.best.seconds for name, seconds in self.best.spent.items()}
+        return ", ".join(f"{fraction:.0%} {_NAMES[name]}" for name, fraction in fractions.items() if fraction >= 0.005)
 
     def remark_on_data(self) -> str | None:
         """A remark if one worker may be too slow to make the batches of a process of the best layout."""

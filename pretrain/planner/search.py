@@ -20,7 +20,7 @@ from pretrain.planner.layouts import Candidate, Decision, Space
 
 Price = Callable[[Candidate], Cost | None]  # None where a process would run out of memory
 _FIRST = 24  # random layouts before the first move of a start
-_ANY = 0.25  # the share of random layouts after them
+_ANY = 0.25  # the fraction of random layouts after them
 _BEST = 3  # fastest layouts that moves start from
 _STUCK = 32  # layouts without improvement after which the search restarts
 _RANK = 0.5  # preference lost with each rank below the fastest layout

@@ -106,11 +106,11 @@ def _data(evidence: Evidence) -> str:
     if not data:
         return f"{where}, of which no statistics were recorded."
     part = evidence.config.data.fraction
-    share = "" if part == 1 else f" That is the share of {part:g} that `data.fraction` takes of its documents."
+    fraction = "" if part == 1 else f" That is `data.fraction`, {part:g}, of its documents."
     return (
         f"{where}, language {code(str(data['language']))}: {plural(data['documents'], 'document')} with "
         f"{plural(data['sentences'], 'sentence')} and {amount(data['tokens'])} tokens, {data['held_out']:,} more "
-        f"documents held out to measure on, from {plural(data['sources'], 'file')}.{share}"
+        f"documents held out to measure on, from {plural(data['sources'], 'file')}.{fraction}"
     )
 
 

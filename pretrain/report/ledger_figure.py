@@ -48,7 +48,7 @@ def draw_ledger(ledger: Ledger, schedule: Schedule) -> Figure:
 
 
 def color_scale(ledger: Ledger) -> float:
-    """The share below its best at which a task's cell has the strongest color."""
+    """The fraction below its best at which a task's cell has the strongest color."""
     return max([_LEAST_SCALE, *(short for task in ledger.tasks for short in ledger.shortfalls(task) if short)])
 
 

@@ -39,7 +39,7 @@ from pretrain.schedule import Schedule
 
 _HEIGHT = 1.25  # inches of a panel
 _MOST_MARKERS = 40  # more would overlap
-_SHARES = LinearSegmentedColormap.from_list("share", ["#e3eef7", "#62a9d8"])  # light enough for dark text
+_FRACTIONS = LinearSegmentedColormap.from_list("fraction", ["#e3eef7", "#62a9d8"])  # light enough for dark text
 _ROW, _BOTTOM, _RIGHT, _MOST_NAME = 0.36, 0.4, 0.75, 2.6  # inches, of the schedule
 _TO_COME = 0.45  # opacity of future steps
 
@@ -90,7 +90,7 @@ def _draw_cell(
     start, length = schedule.stage_start(stage), schedule.stage_length(stage)
     gap = min(1.5 / points_a_step, length / 2)  # of the same width on paper for any length of the run
     passed = min(max(done - start, 0), length - gap)
-    look: dict[str, Any] = {"facecolor": _SHARES(steps / length), "linewidth": 0}
+    look: dict[str, Any] = {"facecolor": _FRACTIONS(steps / length), "linewidth": 0}
     axes.add_patch(Rectangle((start, row + 0.05), passed, 0.9, **look))
     axes.add_patch(Rectangle((start + passed, row + 0.05), length - gap - passed, 0.9, alpha=_TO_COME, **look))
     text = compact(steps)
@@ -175,7 +175,7 @@ def _mark_skipped(axes: Axes, history: History) -> None:
 
 
 def draw_speed(history: History, schedule: Schedule) -> Figure:
-    """Draw tokens per second, the share of time spent waiting for data, and the padding that packing saves."""
+    """Draw tokens per second, the fraction of time spent waiting for data, and the padding that packing saves."""
     speed = history.tokens / history.seconds
     waiting = history.waited / history.seconds
     figure, panes = panels(["tokens a second", "waiting for data", "padding spared by packing"], _HEIGHT)
@@ -184,7 +184,7 @@ def draw_speed(history: History, schedule: Schedule) -> Figure:
         fit_y(axes, values, from_zero=True)
         steps_axis(axes, schedule, history.done)
     for axes in panes[1:]:
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:g}%"))
     panes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     median = float(np.median(speed))
     waited = history.waiting

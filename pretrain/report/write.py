@@ -88,7 +88,7 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
         yield Chapter("metrics", "Held-out metrics", note, draw_metrics(history, schedule))
     note = (
         "Stages from left to right, as wide as they have steps. In each cell the task's steps in that stage; the "
-        "stronger its blue, the larger its share of the stage."
+        "stronger its blue, the larger its part of the stage."
     )
     yield Chapter("schedule", "Schedule", note, draw_schedule(schedule, history.done))
     if history.done:
@@ -96,8 +96,8 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
         clip = evidence.config.train.clip
         yield Chapter("optimization", "Optimization", note, draw_optimization(history, schedule, clip))
         note = (
-            "Tokens of each step by its duration; the share of it that waited for data; and the share of padding that "
-            "the same batches would have without packing. Beside each panel stands the figure for the whole run."
+            "Tokens of each step by its duration; the part of it that waited for data; and the padding that the same "
+            "batches would have without packing. Beside each panel stands the figure for the whole run."
         )
         yield Chapter("speed", "Speed", note, draw_speed(history, schedule))
 

@@ -1,4 +1,4 @@
-"""The grid of runs for a learning curve: nested shares of a corpus times widths of the encoder."""
+"""The grid of runs for a learning curve: nested fractions of a corpus times widths of the encoder."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ HEAD = 64  # the width of an attention head
 
 
 class Rung(NamedTuple):
-    """A run: its share of the text, the encoder's width, and its folder."""
+    """A run: its fraction of the text, the encoder's width, and its folder."""
 
-    share: float
+    fraction: float
     width: int
     folder: Path
 
     def overrides(self) -> Iterator[str]:
         """The overrides of the given configuration that make this run."""
-        yield f"data.fraction={self.share}"
+        yield f"data.fraction={self.fraction}"
         yield f"model.hidden_size={self.width}"
         yield f"model.intermediate_size={4 * self.width}"
         yield f"model.heads={max(1, self.width // HEAD)}"
 
 
-def ladder(folder: Path, shards: int, widths: Sequence[int], whole: float = 1.0) -> list[Rung]:
-    """The runs of `shards` shares, each twice as large as the one before, times `widths`; smallest share first.
+def ladder(folder: Path, fractions: int, widths: Sequence[int], largest: float = 1.0) -> list[Rung]:
+    """Return the runs of that many `fractions` of the corpus times `widths`, the smallest fraction first.
 
-    The largest share is `whole`, a share of the corpus.
-    Raises UserError when there are too few shares to predict from, or a width has no whole number of heads.
+    Each fraction is twice the one before, up to `largest`.  Raises UserError when there are too few fractions to
+    predict from, or a width has no whole number of heads.
     """
-    if shards < 5:
-        raise UserError(f"--shards: {shards} leave {shards - 1} to fit a law of 3 numbers to; take at least 5")
+    if fractions < 5:
+        raise UserError(f"--fractions: {fractions} leave {fractions - 1} to fit a law of 3 numbers to; take at least 5")
     for width in widths:
         if width < 1 or (width > HEAD and width % HEAD):
             raise UserError(f"--widths: {width} is no multiple of {HEAD}, the width of an attention head")
     return [
-        Rung(whole / parts, width, folder / f"1-of-{parts}-width-{width}")
-        for parts in (2**power for power in reversed(range(shards)))
+        Rung(largest / parts, width, folder / f"1-of-{parts}-width-{width}")
+        for parts in (2**power for power in reversed(range(fractions)))
         for width in sorted(set(widths))
     ]
 
@@ -63,11 +63,11 @@ class Cost(NamedTuple):
 
 def costs(rungs: Sequence[Rung], configs: Sequence[PretrainConfig]) -> list[Cost]:
     """Return the cost of each run.  Raises UserError if none of their tasks is measured by perplexity."""
-    found, texts = [], dict[float, int]()  # by share
+    found, texts = [], dict[float, int]()  # by fraction
     for rung, config in zip(rungs, configs, strict=True):
-        if rung.share not in texts:
-            texts[rung.share] = training_split(config, Corpus.open(config.corpus)).tokens
-        work, text = work_planned(config), texts[rung.share]
+        if rung.fraction not in texts:
+            texts[rung.fraction] = training_split(config, Corpus.open(config.corpus)).tokens
+        work, text = work_planned(config), texts[rung.fraction]
         steps = sum(sum(stage.values()) for stage in config.schedule.table)
         task = _measured_task(config)
         measured = sum(stage.get(task, 0) for stage in config.schedule.table)
@@ -90,7 +90,8 @@ def _measured_task(config: PretrainConfig) -> str:
 def table(runs: Sequence[Cost]) -> list[list[str]]:
     """Return the cost of each run and of all of them as a table, header first.
 
-    The epochs show whether a small share is read often enough that its error is limited by its text, not by its steps.
+    The epochs show whether a small fraction is read often enough that its error is limited by its text, not by its
+    steps.
     """
     rows = [["run", "text, tokens", "million weights", "steps", "passes over the text", "petaflop"]]
     for run in runs:
@@ -105,12 +106,12 @@ def remarks(runs: Sequence[Cost]) -> Iterator[str]:
     if partial:
         yield (
             f"{partial} of {plural(len(runs), 'run')} would not read all of their text, so that their errors would "
-            "depend on the steps rather than on the text; more steps or smaller shares (--shards) give a law of the "
-            "text"
+            "depend on the steps rather than on the text; more steps or smaller fractions (--fractions) give a law of "
+            "the text"
         )
     same = len(runs) - len({(run.text, run.weights) for run in runs})
     if same:
         yield (
             f"{same} of {plural(len(runs), 'run')} would have the text of another one, for the corpus has too few "
-            "documents for so many shares; take fewer (--shards)"
+            "documents for so many fractions; take fewer (--fractions)"
         )

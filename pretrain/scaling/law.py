@@ -72,7 +72,7 @@ class Fit:
 
     @property
     def explained(self) -> float:
-        """R squared in log space: the share of the variance of the log errors that the law explains."""
+        """R squared in log space: the fraction of the variance of the log errors that the law explains."""
         logs = np.log(self.errors)
         residuals = logs - np.log([self.law.error(size) for size in self.sizes])
         return 1 - float((residuals**2).sum() / ((logs - logs.mean()) ** 2).sum())
@@ -96,7 +96,7 @@ class Fit:
 
     def _interval(self, value: float, values: Sequence[float]) -> Interval:
         ordered = sorted(values)
-        low, high = (ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.025, 0.975))
+        low, high = (ordered[min(len(ordered) - 1, int(level * len(ordered)))] for level in (0.025, 0.975))
         return Interval(value, min(low, value), max(high, value))
 
 

@@ -1,4 +1,4 @@
-"""`ernie scaling`: nested shares, the runs of a ladder, and conclusions from a curve."""
+"""`ernie scaling`: nested fractions, the runs of a ladder, and conclusions from a curve."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ def table(folder: Path, rows: list[str]) -> Path:
     return file
 
 
-def test_a_smaller_share_is_a_subset_of_every_larger_one(corpus: Path) -> None:
+def test_a_smaller_fraction_is_a_subset_of_every_larger_one(corpus: Path) -> None:
     train = Corpus.open(corpus).train
-    shares = [Subset(train, 2.0**-power) for power in (3, 2, 1, 0)]
-    chosen = [{document.index for document in share} for share in shares]
-    assert [len(share) for share in shares] == [round(len(train) * 2.0**-power) for power in (3, 2, 1, 0)]
+    subsets = [Subset(train, 2.0**-power) for power in (3, 2, 1, 0)]
+    chosen = [{document.index for document in subset} for subset in subsets]
+    assert [len(subset) for subset in subsets] == [round(len(train) * 2.0**-power) for power in (3, 2, 1, 0)]
     for smaller, larger in pairwise(chosen):
         assert smaller < larger
     assert chosen[-1] == set(range(len(train)))
-    for share in shares:
-        assert share.tokens == sum(len(document.ids) for document in share)
-        assert share.sentences == sum(map(len, share))
-        assert share.source(0) == train.source(share[0].index)
-    assert shares[-1].tokens == train.tokens
+    for subset in subsets:
+        assert subset.tokens == sum(len(document.ids) for document in subset)
+        assert subset.sentences == sum(map(len, subset))
+        assert subset.source(0) == train.source(subset[0].index)
+    assert subsets[-1].tokens == train.tokens
     with pytest.raises(IndexError):
-        shares[0][len(shares[0])]
+        subsets[0][len(subsets[0])]
 
 
-def test_a_ladder_doubles_the_text_starting_with_the_smallest_share(tmp_path: Path) -> None:
+def test_a_ladder_doubles_the_text_starting_with_the_smallest_fraction(tmp_path: Path) -> None:
     rungs = ladder(tmp_path, 5, [128, 64])
-    assert [(rung.share, rung.width) for rung in rungs][:3] == [(1 / 16, 64), (1 / 16, 128), (1 / 8, 64)]
-    assert rungs[-1].share == 1
+    assert [(rung.fraction, rung.width) for rung in rungs][:3] == [(1 / 16, 64), (1 / 16, 128), (1 / 8, 64)]
+    assert rungs[-1].fraction == 1
     assert len({rung.folder for rung in rungs}) == 10
     assert "model.heads=2" in list(rungs[1].overrides())
 
 
 @pytest.mark.parametrize(
-    ("shards", "width", "message"),
+    ("fractions", "width", "message"),
     [(4, 64, "leave 3 to fit a law of 3 numbers"), (6, 100, "100 is no multiple of 64"), (6, 0, "0 is no multiple")],
 )
-def test_an_invalid_ladder_raises_an_error(shards: int, width: int, message: str, tmp_path: Path) -> None:
+def test_an_invalid_ladder_raises_an_error(fractions: int, width: int, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
-        ladder(tmp_path, shards, [width])
+        ladder(tmp_path, fractions, [width])
 
 
 def test_the_best_run_of_each_size_counts() -> None:
@@ -242,7 +242,7 @@ def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.Capture
         assert "--error: expected a number of nats above 0" in capsys.readouterr().err
     assert main(["scaling", args[1], "--error", "1e9"]) == 0
     capsys.readouterr()
-    for option in (["--widths", "64"], ["--shards", "0"], ["--set", "data.fraction=0.5"], ["--plan"]):
+    for option in (["--widths", "64"], ["--fractions", "0"], ["--set", "data.fraction=0.5"], ["--plan"]):
         assert main(["scaling", args[1], *option]) == 2
         assert f"{option[0]}: is for new runs" in capsys.readouterr().err
     assert main(["scaling", args[1], "--corpus", str(tmp_path)]) == 2
@@ -252,11 +252,11 @@ def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = ["scaling", str(config), "--plan", "--output", str(tmp_path), "--shards", "5", "--widths", "64"]
+    args = ["scaling", str(config), "--plan", "--output", str(tmp_path), "--fractions", "5", "--widths", "64"]
     assert main(args) == 0
     shown = capsys.readouterr()
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.out.splitlines()]
-    assert [row[0] for row in table[2:]] == [*(f"1-of-{share}-width-64" for share in (16, 8, 4, 2, 1)), "all"]
+    assert [row[0] for row in table[2:]] == [*(f"1-of-{subset}-width-64" for subset in (16, 8, 4, 2, 1)), "all"]
     texts, costs = ([float(row[column].replace(",", "")) for row in table[2:7]] for column in (1, 5))
     assert texts == sorted(set(texts))
     assert float(table[7][5]) == pytest.approx(sum(costs), rel=0.01)
@@ -265,7 +265,7 @@ def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest
     assert 0 < partial < 5
     assert f"note: {partial} of 5 runs would not read all of their text" in shown.err
     assert "have the text of another" not in shown.err
-    assert main([*args, "--shards", "12"]) == 0
+    assert main([*args, "--fractions", "12"]) == 0
     assert re.search(r"note: \d+ of 12 runs would have the text of another one", capsys.readouterr().err)
     assert main([*args, "--set", "data.fraction=0.5"]) == 0
     halved = [line.split("|")[2].strip() for line in capsys.readouterr().out.splitlines()[2:7]]
@@ -283,7 +283,7 @@ def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest
 
 @pytest.mark.slow
 def test_a_ladder_runs_and_its_runs_are_read(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = ["scaling", str(config), "--output", str(tmp_path), "--shards", "5", "--widths", "32", "64", "--quiet"]
+    args = ["scaling", str(config), "--output", str(tmp_path), "--fractions", "5", "--widths", "32", "64", "--quiet"]
     args += ["--set", "schedule.steps_per_task=4", "--set", "probe.every=3"]
     assert main(args) == 0
     text = capsys.readouterr().out
