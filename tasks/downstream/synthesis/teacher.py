@@ -107,11 +107,12 @@ def _with_dictionary_of(task: Task, before: SynthesizeSettings, whose: str) -> T
     return replace(task, dictionary=before.dictionary)
 
 
-def load_teacher(ernie: ErnieModel, head: VoiceHead, folder: Path) -> None:
-    """Load a teacher's voice into an encoder and its head, and freeze everything but the flow."""
+def load_teacher(ernie: ErnieModel, head: VoiceHead, run: Path) -> None:
+    """Load the voice of a teacher's run into an encoder and its head, and freeze everything but the flow."""
     from ernie.model.ernie import ErnieModel
     from ernie.model.weights import arrays, read_arrays, set_weights
 
+    folder = model_of(run)
     set_weights(ernie, arrays(ErnieModel.from_pretrained(folder)), str(folder))
     assert head.flow is not None
     own = {f"flow.{name}": value for name, value in arrays(head.flow).items()}
