@@ -58,14 +58,6 @@ class Shape:
         self.structure = AttentionShape(layout.sequences, heads, size, *addresses, 1.0 / math.sqrt(size))
 
 
-def row_block() -> int:
-    """Return how many rows a product computes at a time, 0 for as many as it likes.
-
-    Within `batch_invariant` the number is fixed, so that the bits of a row do not depend on the other rows.
-    """
-    return _INVARIANT_ROWS if is_batch_invariant() else 0
-
-
 def product(
     left: Tensor,
     right: Tensor,
@@ -80,7 +72,7 @@ def product(
     """
     M, K = left.shape[::-1] if transpose_left else left.shape
     N = right.shape[0] if transpose_right else right.shape[1]
-    block = 0 if transpose_left else row_block()
+    block = _INVARIANT_ROWS if is_batch_invariant() and not transpose_left else 0
     padding = -M % block if block else 0
     if padding:
         left = paddle.concat([left, paddle.zeros([padding, K], left.dtype)])

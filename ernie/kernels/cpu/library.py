@@ -163,7 +163,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "squares": (_PTR, c_long, POINTER(c_double)),
     "stack_new": (c_int, c_long, c_long, c_long, c_int, c_float, POINTER(LayerParameters), POINTER(_PTR)),
     "stack_is_of": (_PTR, POINTER(LayerParameters), POINTER(c_int)),
-    "stack_run": (_PTR, POINTER(LayerShape), POINTER(LayerShape), POINTER(LayerParameters), _PTR, _PTR, c_long),
+    "stack_run": (_PTR, POINTER(LayerShape), POINTER(LayerShape), POINTER(LayerParameters), _PTR, _PTR),
     "stack_delete": (_PTR,),
     "fingerprint": (_PTR, c_long, c_long, POINTER(c_uint64)),
     "peak": (c_int, c_long, POINTER(c_double)),

@@ -14,7 +14,7 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels.argument_checks import ACTIVATIONS, check_layer
-from ernie.kernels.cpu.call import Shape, byref, loaded, row_block
+from ernie.kernels.cpu.call import Shape, byref, loaded
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.cpu.pool import empty_like
 from ernie.kernels.precision import current
@@ -60,7 +60,7 @@ class PackedStack:
         y_TD = empty_like(x_TD)
         addresses = (x_TD.data_ptr(), y_TD.data_ptr())
         packed = self._current(x_TD, layers, settings)
-        loaded().call("stack_run", packed.handle, byref(shape), byref(last), packed.parameters, *addresses, row_block())
+        loaded().call("stack_run", packed.handle, byref(shape), byref(last), packed.parameters, *addresses)
         return y_TD
 
     def _current(self, x_TD: Tensor, layers: Sequence[LayerWeights], settings: LayerSettings) -> _Packed:

@@ -238,8 +238,8 @@ EXPORT const char* ernie_stack_is_of(void* stack, const LayerWeights* weights, i
     return guarded([&] { *answer = static_cast<const Stack*>(stack)->is_of(weights); });
 }
 EXPORT const char* ernie_stack_run(void* stack, const LayerShape* shape, const LayerShape* last, const LayerWeights* weights, const float* x,
-                                   float* y, long block) {
-    return guarded([&] { static_cast<Stack*>(stack)->run(*shape, *last, weights, x, y, block); });
+                                   float* y) {
+    return guarded([&] { static_cast<Stack*>(stack)->run(*shape, *last, weights, x, y); });
 }
 EXPORT const char* ernie_stack_delete(void* stack) {
     return guarded([&] { delete static_cast<Stack*>(stack); });

@@ -36,8 +36,8 @@ std::vector<uint64_t> Stack::fingerprints(const LayerWeights* weights) const {
 bool Stack::is_of(const LayerWeights* weights) const { return fingerprints(weights) == fingerprints_; }
 
 template <class E>
-void Stack::layer(Scratch* memory, const LayerShape& s, const Packed& p, const LayerWeights& w, const float* x_TD, float* y_RD, long block) {
-    const long T = s.tokens, R = s.outputs, D = D_, P = p.qkv->rows(T, block), Q = p.qkv->rows(R, block);
+void Stack::layer(Scratch* memory, const LayerShape& s, const Packed& p, const LayerWeights& w, const float* x_TD, float* y_RD) {
+    const long T = s.tokens, R = s.outputs, D = D_, P = p.qkv->rows(T), Q = p.qkv->rows(R);
     E* low = memory[0].get<E>(P * D);
     E* qkv = memory[1].get<E>(P * 3 * D);
     E* mixed = memory[2].get<E>(Q * D);
@@ -52,7 +52,7 @@ void Stack::layer(Scratch* memory, const LayerShape& s, const Packed& p, const L
     std::copy(w.k_bias, w.k_bias + D, bias + D);
     std::copy(w.v_bias, w.v_bias + D, bias + 2 * D);
     convert(x_TD, low, T, D, P);
-    p.qkv->multiply(T, low, bias, Activation::none, qkv, block);
+    p.qkv->multiply(T, low, bias, Activation::none, qkv);
     const E* queries = qkv;
     long ldq = 3 * D;
     if (s.rows) {
@@ -65,16 +65,16 @@ void Stack::layer(Scratch* memory, const LayerShape& s, const Packed& p, const L
     }
     attention_forward(s.attention, none, queries, ldq, qkv + D, 3 * D, qkv + 2 * D, 3 * D, mixed, logsum);
     clear_rows(mixed, R, Q, D);
-    p.out->multiply(R, mixed, w.out_bias, Activation::none, branch, block);
+    p.out->multiply(R, mixed, w.out_bias, Activation::none, branch);
     E* normal = low;  // low is no longer needed, and large enough for the outputs
     add_norm(s.rows ? residual : x_TD, branch, w.gain1, w.offset1, epsilon_, none, R, D, between, mixed, normal, inverse);
     clear_rows(mixed, R, Q, D);
-    p.inner->multiply(R, mixed, w.inner_bias, activation_, inner, block);
-    p.outer->multiply(R, inner, w.outer_bias, Activation::none, branch, block);
+    p.inner->multiply(R, mixed, w.inner_bias, activation_, inner);
+    p.outer->multiply(R, inner, w.outer_bias, Activation::none, branch);
     add_norm<E>(between, branch, w.gain2, w.offset2, epsilon_, none, R, D, y_RD, nullptr, normal, inverse);
 }
 
-void Stack::run(const LayerShape& shape, const LayerShape& last, const LayerWeights* weights, const float* x_TD, float* y_TD, long block) {
+void Stack::run(const LayerShape& shape, const LayerShape& last, const LayerWeights* weights, const float* x_TD, float* y_TD) {
     const long T = shape.tokens, D = D_;
     Pool<Workspace>::Loan workspace(workspaces_);
     Scratch* memory = workspace->memory;
@@ -85,9 +85,9 @@ void Stack::run(const LayerShape& shape, const LayerShape& last, const LayerWeig
         // Layers may run in place: each reads its whole input before it writes output, except the residual, row by row.
         float* y = &s == &last && !last.rows ? y_TD : states;
         if (kind_ == Kind::f32)
-            layer<float>(memory, s, layers_[n], weights[n], x, y, block);
+            layer<float>(memory, s, layers_[n], weights[n], x, y);
         else
-            layer<Low>(memory, s, layers_[n], weights[n], x, y, block);
+            layer<Low>(memory, s, layers_[n], weights[n], x, y);
         x = y;
     }
     if (!last.rows) return;

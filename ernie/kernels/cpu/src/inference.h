@@ -14,8 +14,7 @@ public:
     // Whether the matrices are unchanged since they were copied, according to their fingerprints (fingerprint.h).
     bool is_of(const LayerWeights*) const;
     // Writes the output of the last layer, (T, D), zero at tokens without output.  `last` is its shape, `shape` the others'.
-    // With a `block` above 0 the bits of a row do not depend on the number of rows (product.h).
-    void run(const LayerShape& shape, const LayerShape& last, const LayerWeights*, const float* x_TD, float* y_TD, long block);
+    void run(const LayerShape& shape, const LayerShape& last, const LayerWeights*, const float* x_TD, float* y_TD);
 
 private:
     struct Packed {
@@ -26,7 +25,7 @@ private:
         Scratch memory[9];
     };
     template <class E>
-    void layer(Scratch* memory, const LayerShape&, const Packed&, const LayerWeights&, const float* x_TD, float* y_RD, long block);
+    void layer(Scratch* memory, const LayerShape&, const Packed&, const LayerWeights&, const float* x_TD, float* y_RD);
 
     const Kind kind_;
     const long D_, F_;

@@ -27,7 +27,6 @@ enum { dnnl_stream_default_flags = 1 };
 enum { dnnl_bf16 = 2, dnnl_f32 = 3, dnnl_s32 = 4, dnnl_s8 = 5, dnnl_u8 = 6 };
 enum { dnnl_format_tag_any = 1 };
 enum { dnnl_query_weights_md = 131 };
-enum { dnnl_eltwise_relu = 0x20, dnnl_eltwise_gelu_erf = 0x31 };
 enum { DNNL_ARG_SRC = 1, DNNL_ARG_DST = 17, DNNL_ARG_WEIGHTS = 33, DNNL_ARG_BIAS = 41 };
 
 int dnnl_set_primitive_cache_capacity(int primitives);
@@ -44,7 +43,6 @@ int dnnl_memory_set_data_handle(dnnl_memory_t, void* handle);
 int dnnl_memory_destroy(dnnl_memory_t);
 int dnnl_post_ops_create(dnnl_post_ops_t*);
 int dnnl_post_ops_append_sum(dnnl_post_ops_t, float scale, int32_t zero_point, int type);
-int dnnl_post_ops_append_eltwise(dnnl_post_ops_t, int function, float alpha, float beta);
 int dnnl_post_ops_destroy(dnnl_post_ops_t);
 int dnnl_primitive_attr_create(dnnl_primitive_attr_t*);
 int dnnl_primitive_attr_set_post_ops(dnnl_primitive_attr_t, const struct dnnl_post_ops*);

@@ -75,27 +75,24 @@ Description::Description(long rows, long columns, int type, long stride, bool tr
 Description::~Description() { dnnl_memory_desc_destroy(handle); }
 
 Multiplication::Multiplication(const GrantedThreads& threads, const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c,
-                               bool bias, long N, bool add, int activation)
+                               bool bias, long N, bool add)
     : threads_(threads.count()) {
-    make(a, b, c, bias, N, add, activation);
+    make(a, b, c, bias, N, add);
 }
 
-Multiplication::Multiplication(const GrantedThreads& threads, int in, int out, long M, long N, long K, const_dnnl_memory_desc_t b, bool bias,
-                               int activation)
+Multiplication::Multiplication(const GrantedThreads& threads, int in, int out, long M, long N, long K, const_dnnl_memory_desc_t b)
     : threads_(threads.count()) {
     Description a(M, K, in, K, false), c(M, N, out, N, false);
-    make(a.handle, b, c.handle, bias, N, false, activation);
+    make(a.handle, b, c.handle, false, N, false);
 }
 
-void Multiplication::make(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add,
-                          int activation) {
+void Multiplication::make(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add) {
     Description d(1, N, dnnl_f32, N, false);
     dnnl_primitive_attr_t attributes;
     dnnl_post_ops_t after;
     check(dnnl_primitive_attr_create(&attributes), "making attributes");
     check(dnnl_post_ops_create(&after), "making attributes");
     if (add) check(dnnl_post_ops_append_sum(after, 1.f, 0, 0), "making a sum");
-    if (activation) check(dnnl_post_ops_append_eltwise(after, activation, 0.f, 0.f), "making an activation");
     check(dnnl_primitive_attr_set_post_ops(attributes, after), "making attributes");
     dnnl_post_ops_destroy(after);
     dnnl_primitive_desc_t description;

@@ -37,21 +37,20 @@ struct Description {
     Description(const Description&) = delete;
 };
 
-// A matrix product with these descriptions; it may add to C, or apply an activation (0: none) to it.  It runs with as many
-// threads as it was made for: `run` throws if there are others.
+// A matrix product with these descriptions; it may add to C.  It runs with as many threads as it was made for: `run` throws
+// if there are others.
 class Multiplication {
 public:
-    Multiplication(const GrantedThreads&, const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add,
-                   int activation);
+    Multiplication(const GrantedThreads&, const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add);
     // A (M, K) and C (M, N) in row-major order, B in a layout of its own.
-    Multiplication(const GrantedThreads&, int in, int out, long M, long N, long K, const_dnnl_memory_desc_t b, bool bias, int activation);
+    Multiplication(const GrantedThreads&, int in, int out, long M, long N, long K, const_dnnl_memory_desc_t b);
     Multiplication(const Multiplication&) = delete;
     ~Multiplication();
     void run(const GrantedThreads&, const void* A, const void* B, const float* bias, void* C);
     void run(const GrantedThreads&, const void* A, dnnl_memory_t B, const float* bias, void* C);
 
 private:
-    void make(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add, int activation);
+    void make(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add);
     const int threads_;
     dnnl_primitive_t primitive_ = nullptr;
     dnnl_memory_t a_ = nullptr, b_ = nullptr, c_ = nullptr, bias_ = nullptr;

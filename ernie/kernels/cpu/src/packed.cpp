@@ -68,8 +68,10 @@ template float quantize<bf16>(const bf16*, long, uint8_t*);
 #endif
 
 std::unique_ptr<PackedWeight> pack_weight(Kind kind, const PlainWeight& weight, Arena& arena) {
-    auto found = pack_in_strips(kind, weight, arena);
-    return found ? std::move(found) : pack_for_onednn(kind, weight, arena);
+#ifndef __AVX512VNNI__
+    if (kind == Kind::int8) return pack_for_onednn(weight, arena);
+#endif
+    return pack_in_strips(kind, weight, arena);
 }
 
 }  // namespace ernie

@@ -23,11 +23,11 @@ typedef float Low;
 class PackedWeight {
 public:
     virtual ~PackedWeight() = default;
-    // y (M, N) = f(x W + bias), vectors of float for f32 and of Low otherwise.  Several threads may call it at once.
-    // With a `block` above 0 the bits of a row of y do not depend on M (product.h).
-    virtual void multiply(long M, const void* x, const float* bias, Activation, void* y, long block) = 0;
+    // y (M, N) = f(x W + bias), vectors of float for f32 and of Low otherwise.  Several threads may call it at once.  The bits
+    // of a row do not depend on the other rows.
+    virtual void multiply(long M, const void* x, const float* bias, Activation, void* y) = 0;
     // The rows that x and y must have to multiply M of them; those beyond M are zero in x and arbitrary in y.
-    virtual long rows(long M, long block) const = 0;
+    virtual long rows(long M) const = 0;
 };
 
 // An unpacked weight: float matrices (K, N_i), side by side.
@@ -56,8 +56,8 @@ inline Vec dequantize(Ints sums, Ints shift, Vec scale_of_columns, float scale) 
 
 // Packs the weight in the best layout for this machine, in memory of `arena`.
 std::unique_ptr<PackedWeight> pack_weight(Kind, const PlainWeight&, Arena& arena);
-// In strips (strips.h), or null if the instruction set has no such words; and in oneDNN's layout.
+// In strips (strips.h); and as int8 in oneDNN's layout.
 std::unique_ptr<PackedWeight> pack_in_strips(Kind, const PlainWeight&, Arena&);
-std::unique_ptr<PackedWeight> pack_for_onednn(Kind, const PlainWeight&, Arena&);
+std::unique_ptr<PackedWeight> pack_for_onednn(const PlainWeight&, Arena&);
 
 }  // namespace ernie

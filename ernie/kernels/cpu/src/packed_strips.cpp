@@ -1,9 +1,10 @@
 // Weights in strips: each product reads them from memory once, whatever the number of rows.
+#include <stdexcept>
+
 #include "packed.h"
 #include "strips.h"
 
 namespace ernie {
-#ifdef __AVX512F__
 namespace {
 
 // A weight of type E, multiplied by rows of type E.
@@ -23,12 +24,12 @@ public:
         strips_ = strips;
     }
 
-    long rows(long M, long) const override { return M; }
+    long rows(long M) const override { return M; }
 
-    void multiply(long M, const void* x, const float* bias, Activation activation, void* y, long) override {
+    void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
         const E* rows = static_cast<const E*>(x);
         E* out = static_cast<E*>(y);
-        auto left = [&](long row, long count, uint32_t* strip) { pack_transposed(rows + row * K_, K_, count, K_, words_of<E>(strip), STRIP); };
+        auto left = [&](long row, long count, uint32_t* strip) { pack_transposed(rows + row * K_, K_, count, K_, words_of<E>(strip), STRIP_ROWS); };
         strips_product<E>(M, N_, K_, left, strips_, [&](long row, long column, Vec sums) {
             const Mask m = first(N_ - column);
             store(out + row * N_ + column, apply(activation, sums + load(bias + column, m)), m);
@@ -55,18 +56,18 @@ public:
         scale_ = std::move(quantized.scale), shift_ = std::move(quantized.shift);
     }
 
-    long rows(long M, long) const override { return M; }
+    long rows(long M) const override { return M; }
 
-    void multiply(long M, const void* x, const float* bias, Activation activation, void* y, long) override {
+    void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
         static thread_local Scratch scale_memory;
         const Low* rows = static_cast<const Low*>(x);
         Low* out = static_cast<Low*>(y);
         float* scale = scale_memory.get<float>(M);
         auto left = [&](long row, long count, uint32_t* strip) {
             static thread_local Scratch memory;
-            uint8_t* bytes = memory.get<uint8_t>(STRIP * K_);
+            uint8_t* bytes = memory.get<uint8_t>(STRIP_ROWS * K_);
             for (long r = 0; r < count; r++) scale[row + r] = quantize(rows + (row + r) * K_, K_, bytes + r * K_);
-            pack_transposed(bytes, K_, count, K_, strip, STRIP);
+            pack_transposed(bytes, K_, count, K_, strip, STRIP_ROWS);
         };
         strips_product<uint8_t>(M, N_, K_, left, strips_, [&](long row, long column, Ints sums) {
             const Mask m = first(N_ - column);
@@ -84,7 +85,6 @@ private:
 #endif
 
 }  // namespace
-#endif
 
 std::unique_ptr<PackedWeight> pack_in_strips(Kind kind, const PlainWeight& weight, Arena& arena) {
 #ifdef __AVX512VNNI__
@@ -93,10 +93,8 @@ std::unique_ptr<PackedWeight> pack_in_strips(Kind kind, const PlainWeight& weigh
 #ifdef __AVX512BF16__
     if (kind == Kind::bf16) return std::make_unique<StripsWeight<bf16>>(weight, arena);
 #endif
-#ifdef __AVX512F__
-    if (kind == Kind::f32) return std::make_unique<StripsWeight<float>>(weight, arena);
-#endif
-    return nullptr;
+    if (kind != Kind::f32) throw std::invalid_argument("this processor has no such products");
+    return std::make_unique<StripsWeight<float>>(weight, arena);
 }
 
 }  // namespace ernie

@@ -46,7 +46,7 @@ void multiply(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, con
     Key key{threads.count(), int(in), int(out), M, N, K, A.stride, A.transposed, B.stride, B.transposed, bias != nullptr, ldc, add};
     Multiplication& found = cache.get(key, [&] {
         Description a(M, K, int(in), A.stride, A.transposed), b(K, N, int(in), B.stride, B.transposed), c(M, N, int(out), ldc, false);
-        return std::make_unique<Multiplication>(threads, a.handle, b.handle, c.handle, bias != nullptr, N, add, 0);
+        return std::make_unique<Multiplication>(threads, a.handle, b.handle, c.handle, bias != nullptr, N, add);
     });
     found.run(threads, A.data, B.data, bias, C);
 }

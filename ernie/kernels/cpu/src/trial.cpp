@@ -65,10 +65,10 @@ struct Trial {
     void packed(Kind kind, const char* what, double tolerance) const {
         Arena arena;
         const auto weights = pack_weight(kind, {K, {weight.data()}, {N}}, arena);
-        const long rows = weights->rows(M, 0);
+        const long rows = weights->rows(M);
         std::vector<E> A = as<E>(x), found(size_t(rows * N));
         A.resize(size_t(rows * K));
-        weights->multiply(M, A.data(), bias.data(), Activation::none, found.data(), 0);
+        weights->multiply(M, A.data(), bias.data(), Activation::none, found.data());
         found.resize(wanted.size());
         std::vector<float> converted(found.size());
         for (size_t i = 0; i < found.size(); i += LANES) {
