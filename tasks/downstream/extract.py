@@ -18,9 +18,9 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair
+from tasks.downstream.answer_metrics import cmrc_exact, cmrc_f1, squad_exact, squad_f1
 from tasks.downstream.base import Answer, Example, LogitsTask, encode_start, finetune_task, rounded
 from tasks.downstream.hooks import EvaluationExamples, ExportNotes
-from tasks.downstream.reading import cmrc_exact, cmrc_f1, squad_exact, squad_f1
 from tasks.downstream.windows import Window, has_most_context, touched, window_starts
 
 if TYPE_CHECKING:

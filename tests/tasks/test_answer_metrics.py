@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.downstream.answer_metrics import cmrc_exact, cmrc_f1, cmrc_units, squad_exact, squad_f1, squad_words
 from tasks.downstream.base import Metric
-from tasks.downstream.reading import cmrc_exact, cmrc_f1, cmrc_units, squad_exact, squad_f1, squad_words
 
 
 class TestSquad:
