@@ -88,9 +88,9 @@ class Tag(LogitsTask, DerivesFromRows, EvaluationExamples, ScoresByLabel, Export
     were: by `splitting`, with `attached` words that keep a mark at an edge.  Both are learned from lists of words.
 
     `tags` names a column with a list of as many tags.  With `entities` they are O, and B-X and I-X for entities of type
-    X, as in BIO. They may also be in IOB1, where B-X is used only right after another entity of the type, or in BIOES,
-    BMES and BILOU, which mark last and single words, too.  With `entities: false` they are any names, such as parts of
-    speech.
+    X, as in BIO. They may also be in IOB1, where B-X is used only right after another entity of the type.  Or they are
+    in BIOES, BMES or BILOU, which mark last and single words, too.  With `entities: false` they are any names, such as
+    parts of speech.
 
     `labels` are the tags to learn, in any of these schemes.  The default is those of the rows, in BIO, as the tags of
     answers are.  A sentence longer than `max_len` is split into several samples, so that every word gets its tag.

@@ -25,8 +25,8 @@ class NextSentence(SequenceTask):
     """Two-way classification of a passage pair: the second follows the first, or comes from another document.
 
     Both candidates for the second passage are made in the same way, each from the text of its document.  They are cut
-    to one length, a little below the shorter one's.  So neither length nor the end of a sentence gives the label away,
-    not even beside the length of the first passage, which tells how long the passage that follows it was.
+    to one length, a little below the shorter one's.  So neither length nor the end of a sentence gives the label away.
+    The length of the first passage tells how long the passage that follows it was, and gives nothing away either.
     """
 
     classes: ClassVar[int] = 2
