@@ -57,7 +57,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     check_kind(task, few, tokenizer)
     yield from _label_lines(task, splits["train"])
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
-    yield from _show_example(splits["train"], tokenizer, spoken=task.answer_fields == ("audio",))
+    yield from described_example(splits["train"], tokenizer, spoken=task.answer_fields == ("audio",))
     yield from (f"note: {remark}" for remark in _rate_remarks(config, splits["train"]))
     yield from _try_step(config, ernie, task, few)
 
@@ -81,7 +81,7 @@ def _rate_remarks(config: FinetuneConfig, train: Prepared) -> list[str]:
     return list(dict.fromkeys(remark for remark in remarks if remark))
 
 
-def _show_example(split: Prepared, tokenizer: Tokenizer, spoken: bool) -> Iterator[str]:
+def described_example(split: Prepared, tokenizer: Tokenizer, spoken: bool) -> Iterator[str]:
     """Yield lines that show the first example as the model sees it; its sound is the target if it is `spoken`."""
     example = split.examples[0]
     yield f"the first row of train, {split.rows[0].place}, as the model sees it:"

@@ -72,7 +72,7 @@ def verify(folder: Path, quiet: bool = False, corpus_folder: Path | None = None)
             f"step {len(schedule):,}: the schedule in {CONFIG} ends here, but the run has come to step {end:,}"
         )
     feed, streams = open_streams(config, corpus)
-    consumed = {name: _ConsumedSamples() for name in streams}
+    consumed = {name: ConsumedSamples() for name in streams}
     starts = {name: stream.state() for name, stream in streams.items()}
     try:
         for step in tqdm(range(min(end, len(schedule))), unit="step", disable=quiet or None):
@@ -106,16 +106,18 @@ def verify(folder: Path, quiet: bool = False, corpus_folder: Path | None = None)
     return certificate
 
 
-class _ConsumedSamples:
+class ConsumedSamples:
     """The names of all samples that a task consumed."""
 
     def __init__(self) -> None:
         self._names: list[np.ndarray] = []
 
     def add(self, names: np.ndarray) -> None:
+        """Add the names (N, 3) of samples that a step consumed."""
         self._names.append(names)
 
     def problems(self, stream: Stream) -> list[str]:
+        """Return what is wrong with them as sentences: samples consumed twice, and samples missed in a whole epoch."""
         if not self._names:
             return []
         names = np.concatenate(self._names)
@@ -132,6 +134,7 @@ class _ConsumedSamples:
         return problems
 
     def summary(self, stream: Stream) -> str:
+        """Return how many samples were consumed, in how many epochs."""
         samples = sum(map(len, self._names))
         return (
             f"{stream.drawn:,} batches, {samples:,} samples, epoch {stream.epoch}, hash {sample_hash(stream.checksum)}"

@@ -202,3 +202,15 @@ def test_the_modules_of_tests_have_different_names() -> None:
     # pytest imports each by its name alone.
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_tests_import_no_private_name() -> None:
+    private = [
+        f"{path.relative_to(ROOT)} imports {alias.name} of {node.module}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.startswith("__")
+    ]
+    assert private == []

@@ -48,7 +48,7 @@ class Pipeline:
 
     def __init__(self, model: Staged, topology: Any, strategy: Any, layout: ParallelConfig):
         self._model, self._layout = model, layout
-        self._step = _Step()
+        self._step = StepInputs()
         self._losses: list[tuple[str, float]] = []
         recomputes = model.ernie.encoder.recompute
         layers = model.ernie.encoder.layers
@@ -58,7 +58,7 @@ class Pipeline:
             SharedLayerDesc(_SHARED_KEY, _TokenEmbedding, self._trim, "weight", model.ernie.embedding.token),
         ]
         self._embedding_matrix = model.ernie.embedding.token.weight
-        self._loss_counter, self._embed_counter, self._trim_counter = (_Counter(self._step) for _ in range(3))
+        self._loss_counter, self._embed_counter, self._trim_counter = (InputCounter(self._step) for _ in range(3))
         self._is_first = topology.is_first_stage
         self._interleaved = layout.virtual_stages > 1
         stages = PipelineLayer(
@@ -128,7 +128,7 @@ class _Input(NamedTuple):
     mask: Mask | None
 
 
-class _Step:
+class StepInputs:
     """The micro-batches of a step, and the number of rows of each message; 0 for as many as the micro-batch has."""
 
     def __init__(self) -> None:
@@ -137,6 +137,7 @@ class _Step:
         self._rows = 0
 
     def begin(self, micro_batches: list[_Input], rows: int) -> None:
+        """Begin a step of these micro-batches, whose messages have so many rows."""
         self._micro_batches, self._rows = micro_batches, rows
         self.number += 1
 
@@ -152,13 +153,14 @@ class _Step:
         return paddle.concat([x_TD, paddle.zeros([missing, x_TD.shape[1]], x_TD.dtype)]) if missing > 0 else x_TD
 
 
-class _Counter:
+class InputCounter:
     """Cycles through the micro-batches of a step."""
 
-    def __init__(self, step: _Step):
+    def __init__(self, step: StepInputs):
         self._step, self._calls, self._number = step, 0, 0
 
     def next(self) -> _Input:
+        """Return the next micro-batch of the step, after the last one the first again."""
         if self._number != self._step.number or self._calls == len(self._step):
             self._calls, self._number = 0, self._step.number
         self._calls += 1
@@ -168,11 +170,11 @@ class _Counter:
 class _Piece(nn.Layer):
     """A layer of the encoder, which is called for the micro-batches in order."""
 
-    def __init__(self, layer: nn.Layer, number: int, step: _Step, recomputes: bool):
+    def __init__(self, layer: nn.Layer, number: int, step: StepInputs, recomputes: bool):
         super().__init__()
         self.layer = layer
         self._number, self._recomputes = number, recomputes
-        self._step, self._counter = step, _Counter(step)
+        self._step, self._counter = step, InputCounter(step)
 
     def forward(self, x_TD: Tensor) -> Tensor:
         micro, batch, mask = self._counter.next()

@@ -161,7 +161,7 @@ class Watch:
         self._waits = self._passes = 0  # how often this process waited for the first one, and that one passed on
         self._ranks = ranks
         secret = run_secret(store, rank)
-        self._hub = _Hub(ranks, limit, host, secret) if rank == 0 else None
+        self._hub = Hub(ranks, limit, host, secret) if rank == 0 else None
         if self._hub is not None:
             store.set(_KEY, self._hub.address.encode())
         store.wait(_KEY)
@@ -301,7 +301,7 @@ class Watch:
         self._end(Verdict(f"{silence}; rank {self._rank} was at {self._place}", FAILED))
 
 
-class _Hub(threading.Thread):
+class Hub(threading.Thread):
     """In the first process: receives the reports of all processes, judges them, and sends the verdict."""
 
     def __init__(self, ranks: int, limit: float, host: str, secret: str):

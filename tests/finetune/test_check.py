@@ -17,7 +17,7 @@ from ernie.data.labeled.row import Row, RowOptions
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.text.train import train_sentencepiece
-from finetune.check_config import _show_example
+from finetune.check_config import described_example
 from inference.rows import input_rows
 from tasks.downstream.translate import Translate
 
@@ -354,7 +354,7 @@ def test_of_a_row_of_several_samples_the_first_has_the_label_and_a_target_text_i
         [row] = toy.rows(1)
         split = SimpleNamespace(examples=[toy.task.training_example(row, TOKENIZER)], rows=[row])
         spoken = kind == "synthesize"
-        return list(_show_example(split, TOKENIZER, spoken))[1:]  # type: ignore[arg-type]
+        return list(described_example(split, TOKENIZER, spoken))[1:]  # type: ignore[arg-type]
 
     samples = [line for line in described("choose") if "sample" in line]
     assert re.fullmatch(r"  sample 1 of \d: \d+ tokens, choice \d", samples[0])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.parallel.ranks import run_ranks
 
-from ernie.parallel.pipeline import _Counter, _Step
+from ernie.parallel.pipeline import InputCounter, StepInputs
 from ernie.parallel.pipeline_schedule import Action, Deadlock, pipeline_schedule, simulate
 
 PROGRAM = Path(__file__)
@@ -32,8 +32,8 @@ def tables(stages: int, pieces: int, micro_batches: int) -> list[list[Action]]:
 
 
 def test_every_step_begins_with_its_first_micro_batch_also_after_steps_that_a_stage_did_not_finish() -> None:
-    step = _Step()
-    counter = _Counter(step)
+    step = StepInputs()
+    counter = InputCounter(step)
     for micro_batches, calls in (("abcd", 4), ("ef", 2), ("ghij", 5), ("kl", 1)):
         step.begin(list(micro_batches), 0)  # type: ignore[arg-type]
         expected = [micro_batches[i % len(micro_batches)] for i in range(calls)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ernie.errors import UserError
-from ernie.parallel.watch import FAILED, Place, RankState, Verdict, Watch, _Hub, host, judge
+from ernie.parallel.watch import FAILED, Hub, Place, RankState, Verdict, Watch, host, judge
 
 LIMIT = 5.0
 SECRET = "0123456789abcdef" * 2
@@ -189,7 +189,7 @@ def heard(connection: socket.socket) -> dict[str, Any]:
 
 
 def test_messages_in_the_same_packet_as_the_rank_are_read() -> None:
-    hub = _Hub(2, 1.0, "127.0.0.1", SECRET)
+    hub = Hub(2, 1.0, "127.0.0.1", SECRET)
     with socket.create_connection(hub.address.split(":"), timeout=5) as other:
         other.sendall(entry(1))
         with socket.create_connection(hub.address.split(":"), timeout=5) as first:
@@ -201,7 +201,7 @@ def test_messages_in_the_same_packet_as_the_rank_are_read() -> None:
 
 
 def test_a_late_process_learns_that_the_first_passed_on() -> None:
-    hub = _Hub(2, 1.0, "127.0.0.1", SECRET)
+    hub = Hub(2, 1.0, "127.0.0.1", SECRET)
     with socket.create_connection(hub.address.split(":"), timeout=5) as first:
         first.sendall(entry(0) + b'{"passed": true}\n')
         assert heard(first) == {"passed": True}

@@ -17,7 +17,7 @@ from ernie.sha256 import file_sha256
 from ernie.train.checkpoint import MANIFEST, STATE, read_manifest
 from pretrain import verify
 from pretrain.scaling.points import read_run
-from pretrain.verify import _ConsumedSamples
+from pretrain.verify import ConsumedSamples
 
 
 def test_verify_says_which_change_made_it_draw_other_samples(
@@ -136,7 +136,7 @@ def test_a_damaged_record_is_reported_by_scaling(
 def test_duplicate_and_missing_samples_are_reported(taken: list[tuple[int, int, int]], problems: list[str]) -> None:
     """A completed epoch must not miss any; the rest of the current one is still to come."""
     source = SimpleNamespace(items=range(3), named_samples=lambda epoch, first, last: iter(range(first, last)))
-    consumed = _ConsumedSamples()
+    consumed = ConsumedSamples()
     for name in taken:
         consumed.add(np.array([name]))
     assert consumed.problems(SimpleNamespace(epoch=1, source=source)) == problems  # type: ignore
