@@ -160,7 +160,7 @@ class Synthesizer:
     def advance(self, utterances: Sequence[Utterance], most: int = 1) -> list[Stretch]:
         """Return the next stretch of each utterance: the samples of at most `most` times `chunk` steps.
 
-        The decoder goes at most as many steps further, and in the first stretch as many more as the bridge looks ahead.
+        The decoder goes at most as many steps further.  In the first stretch it adds what the upsampler looks ahead.
         An utterance whose numbers are not finite ends with the error NotFinite.
         """
         if not utterances:

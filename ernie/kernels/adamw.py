@@ -33,7 +33,7 @@ def reference(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor,
     paddle.assign(step.beta1 * moment1 + (1 - step.beta1) * gradient, moment1)
     paddle.assign(step.beta2 * moment2 + (1 - step.beta2) * gradient * gradient, moment2)
     mean, square = moment1 / (1 - step.power1), moment2 / (1 - step.power2)
-    updated = weight * (1 - step.rate * step.decay) - step.rate * mean / (square.sqrt() + step.epsilon)
+    updated = weight * (1 - step.lr * step.weight_decay) - step.lr * mean / (square.sqrt() + step.epsilon)
     paddle.assign(updated, weight)
 
 

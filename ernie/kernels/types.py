@@ -106,8 +106,8 @@ class SamplingWeights(NamedTuple):
 class AdamStep:
     """The settings of one AdamW step of one parameter; `power1` and `power2` are beta1^t and beta2^t after the step."""
 
-    rate: float
-    decay: float
+    lr: float
+    weight_decay: float
     beta1: float
     beta2: float
     epsilon: float

@@ -1,8 +1,8 @@
 """Speech synthesis: from the encoder's vectors of a text to frames of speech, and from these to audio samples.
 
 Ping et al., 2019, "ClariNet" (arXiv 1807.07281), section 4.  A convolutional decoder with attention predicts frames, as
-in Deep Voice 3 (Ping et al., 2018, arXiv 1710.07654).  A bridge leads from its hidden states to the conditioner of a
-WaveNet.  Attention differs from the paper's.  It does not match contents and expected positions, but advances through
+in Deep Voice 3 (Ping et al., 2018, arXiv 1710.07654).  An upsampler leads from its hidden states to the conditioner of
+a WaveNet.  Attention differs from the paper's.  It does not match contents and expected positions, but advances through
 the text by a predicted amount a step (Graves, 2013, arXiv 1308.0850, section 5; Battenberg et al., 2020, arXiv
 1910.10288).
 
@@ -31,8 +31,8 @@ from ernie.kernels.precision import to_numpy
 from ernie.model.wavenet import Flow, WaveNet
 from ernie.text.tokenizer import Tokenizer
 
-_WIDTH = 3  # kernel size of the decoder's convolutions, in steps; frames that the bridge's see on either side
-_BLOCKS = 2  # convolutions before the attention, after it, and in the bridge
+_WIDTH = 3  # kernel size of the decoder's convolutions, in steps; frames that the upsampler sees on either side
+_BLOCKS = 2  # convolutions before the attention, after it, and in the upsampler
 _HALF = math.sqrt(0.5)
 # Dropout on the previous frames.  Without it the decoder predicts so well from these alone that it hardly attends to
 # the text (Wang et al., 2017, "Tacotron", arXiv 1703.10135, section 3.1).
@@ -244,7 +244,7 @@ class FrameDecoder(nn.Layer):
         return F.softmax(scores_NFL, axis=-1)
 
 
-class Bridge(nn.Layer):
+class Upsampler(nn.Layer):
     """Upsamples the decoder's states to the conditioner of each sample, (N, F, D) -> (N, S, H).
 
     A linear layer splits each step into its frames, non-causal convolutions over frames follow, and two transposed
@@ -278,7 +278,10 @@ class Bridge(nn.Layer):
 
 
 class VoiceHead(nn.Layer):
-    """The speech synthesis head: frame decoder, bridge, WaveNet and, with `flow`, a flow distilled from the WaveNet."""
+    """The speech synthesis head: frame decoder, upsampler and WaveNet; with `flow` also a flow distilled from it.
+
+    The weights of the upsampler are called `bridge`, as the paper calls that part.
+    """
 
     def __init__(
         self,
@@ -294,7 +297,7 @@ class VoiceHead(nn.Layer):
     ):
         super().__init__()
         self.decoder = FrameDecoder(width, features * config.reduction, letters, pace)
-        self.bridge = Bridge(width, config, hop)
+        self.bridge = Upsampler(width, config, hop)
         self.wavenet = WaveNet(config.wavenet, config.conditioner, loudness)
         self.flow = Flow(config.flow, config.conditioner, config.flows, loudness) if flow else None
 

@@ -141,12 +141,12 @@ class AdamW(paddle.optimizer.AdamW):
             self._get_accumulator_master(name, parameter)
             for name in ("moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc")
         )
-        rate = self.get_lr() * getattr(parameter, "optimize_attr", {}).get("learning_rate", 1.0)
+        lr = self.get_lr() * getattr(parameter, "optimize_attr", {}).get("learning_rate", 1.0)
         decays = self._apply_decay_param_fun(parameter.name)
         beta1, beta2 = float(self._beta1), float(self._beta2)
         step = AdamStep(
-            rate=rate,
-            decay=self._weight_decay if decays else 0.0,
+            lr=lr,
+            weight_decay=self._weight_decay if decays else 0.0,
             beta1=beta1,
             beta2=beta2,
             epsilon=float(self._epsilon),

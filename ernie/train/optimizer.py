@@ -54,8 +54,8 @@ class Optimizer:
                 self._moments[key] = paddle.zeros_like(values), paddle.zeros_like(values)
             taken = self._steps[key] = self._steps.get(key, 0) + 1
             step = AdamStep(
-                rate=lr * self._factors.get(name, 1.0),
-                decay=config.weight_decay if parameter.ndim > 1 else 0.0,
+                lr=lr * self._factors.get(name, 1.0),
+                weight_decay=config.weight_decay if parameter.ndim > 1 else 0.0,
                 beta1=config.beta1,
                 beta2=config.beta2,
                 epsilon=config.epsilon,

@@ -15,7 +15,9 @@ from ernie.kernels.adamw import adamw, sum_of_squares
 from ernie.kernels.cpu.copies import bf16_copy
 from ernie.kernels.types import AdamStep
 
-FIRST = AdamStep(rate=0.01, decay=0.1, beta1=0.9, beta2=0.98, epsilon=1e-8, power1=1.0, power2=1.0, gradient_scale=0.5)
+FIRST = AdamStep(
+    lr=0.01, weight_decay=0.1, beta1=0.9, beta2=0.98, epsilon=1e-8, power1=1.0, power2=1.0, gradient_scale=0.5
+)
 sizes = st.one_of(st.integers(1, 100), st.integers(16_000, 40_000))
 
 
@@ -27,7 +29,7 @@ def five_steps(size: int, dtype: str, decay: float = 0.1) -> list[np.ndarray]:
     for t in range(1, 6):
         weight.grad = paddle.to_tensor(normal((size,), seed=(size, t))[0].astype(dtype))
         with paddle.no_grad():
-            adamw(replace(FIRST, decay=decay, power1=0.9**t, power2=0.98**t), weight, weight.grad, *moments)
+            adamw(replace(FIRST, weight_decay=decay, power1=0.9**t, power2=0.98**t), weight, weight.grad, *moments)
     return [weight.numpy(), *(moment.numpy() for moment in moments)]
 
 

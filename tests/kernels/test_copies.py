@@ -20,7 +20,7 @@ from ernie.kernels.types import AdamStep
 pytestmark = needs_bf16
 
 NEW = normal((40, 30), seed=1)[0]
-STEP = AdamStep(rate=0.01, decay=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, power1=0.9, power2=0.99)
+STEP = AdamStep(lr=0.01, weight_decay=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, power1=0.9, power2=0.99)
 
 
 @pytest.fixture

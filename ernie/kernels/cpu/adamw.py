@@ -17,7 +17,7 @@ def adamw(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor, mom
     """As ernie.kernels.adamw.reference, in one pass over memory."""
     s = step
     corrections = 1 / (1 - s.power1), 1 / (1 - s.power2)
-    settings = AdamW(s.rate, s.beta1, s.beta2, s.epsilon, s.decay, *corrections, s.gradient_scale)
+    settings = AdamW(s.lr, s.beta1, s.beta2, s.epsilon, s.weight_decay, *corrections, s.gradient_scale)
     copy = copy_to_update(weight)
     addresses = [x.data_ptr() for x in (weight, gradient, moment1, moment2)]
     copy_address = None if copy is None else copy.data_ptr()
