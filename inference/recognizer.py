@@ -13,7 +13,7 @@ import numpy as np
 from ernie.audio.wave import as_samples
 from ernie.decode.recognizer import RecognitionState, TokenRecognizer
 from ernie.decode.stream import StreamDecoder, check_pieces, check_state
-from ernie.decode.words import in_lines
+from ernie.decode.timed_words import in_lines
 from ernie.errors import UserError
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.outcome import Outcome

@@ -15,7 +15,7 @@ from ernie.data.labeled.row import Row
 from ernie.decode.ctc import LINE_END, Spike
 from ernie.decode.recognizer import Recognized, StreamState
 from ernie.decode.stream import Stream
-from ernie.decode.words import Words, in_lines
+from ernie.decode.timed_words import Words, in_lines
 from ernie.errors import NotFinite, UserError, about
 from ernie.text.incoming import has_no_spaces
 from ernie.text.scripts import words_in

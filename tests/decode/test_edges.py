@@ -12,7 +12,7 @@ from ernie.audio.lengths import STRIDE
 from ernie.decode.ctc import Spike
 from ernie.decode.edges import Edges, placed
 from ernie.decode.states import arrays_of, restore
-from ernie.decode.words import timed_words
+from ernie.decode.timed_words import timed_words
 
 CONFIG = FeatureConfig(sample_rate=8000, bins=20, normalize="none")
 HOP, MIDDLE = 0.01, 0.0125  # seconds from frame to frame, and from the beginning of one to its middle

@@ -14,7 +14,7 @@ import numpy as np
 from ernie.audio.features import FeatureStream
 from ernie.decode.ctc import Ranked, Spike, greedy
 from ernie.decode.edges import placed
-from ernie.decode.words import in_lines, timed_words
+from ernie.decode.timed_words import in_lines, timed_words
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, rounded

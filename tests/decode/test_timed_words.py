@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.decode import words
+from ernie.decode import timed_words as words
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 
