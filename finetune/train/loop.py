@@ -45,13 +45,13 @@ def finetune(
         try:
             report = training.step(number, step)
         except TrainingStopped as error:  # raised in all processes
-            training.stop_early(str(error))
+            training.give_up(str(error))
             break
         if progress is not None:
             progress(number, report, training.pace)
         if step.scored:
             if problem := training.evaluate(step):
-                training.stop_early(problem)
+                training.give_up(problem)
                 break
             if evaluated is not None:
                 evaluated(training.evaluations[-1])

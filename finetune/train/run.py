@@ -38,7 +38,7 @@ from finetune.prepare import Prepared, describe, prepare_all
 from finetune.report.card import write_card
 from finetune.report.dev_predictions import write_dev_answers
 from finetune.report.latency import measure_latency, write_latency
-from finetune.train.best_evaluation import best_of, unlearned
+from finetune.train.early_stopping import best_of, unlearned
 from finetune.train.loop import finetune
 from finetune.train.run_contents import claim_folder, encoder_fingerprint, inputs_of, keep_model, kept_trial
 from finetune.train.steps import planned_steps

@@ -28,7 +28,7 @@ from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared
-from finetune.train.best_evaluation import evaluations_since_best, is_out_of_patience
+from finetune.train.early_stopping import evaluations_since_best, is_out_of_patience
 from finetune.train.model import TrainingModel
 from finetune.train.steps import Step, micro_batches, planned_steps
 from finetune.train.trial_checkpoint import (
@@ -174,7 +174,7 @@ class Training:
             raise TrainingFailed(f"after step {self.state.step}: {error}. {self._causes()}") from None
         checkpoints.saved()
 
-    def stop_early(self, problem: str) -> None:
+    def give_up(self, problem: str) -> None:
         """Warn that training ends early.  Raises TrainingFailed if no evaluation has left a model that can be kept."""
         if not self.evaluations:
             raise TrainingFailed(f"{problem} {self._causes()}")

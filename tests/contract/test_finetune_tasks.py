@@ -34,7 +34,7 @@ from ernie.registry import import_plugins
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import prepare
-from finetune.train.best_evaluation import best_of
+from finetune.train.early_stopping import best_of
 from finetune.train.loop import finetune
 from finetune.train.model import TrainingModel
 from inference.task_model import TaskModel

@@ -20,7 +20,7 @@ from ernie.train.adam_config import AdamConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared, prepare
-from finetune.train.best_evaluation import best_of, unlearned
+from finetune.train.early_stopping import best_of, unlearned
 from finetune.train.loop import finetune
 from finetune.train.steps import planned_steps
 from finetune.train.trial_checkpoint import Evaluation

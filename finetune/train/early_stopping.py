@@ -1,4 +1,4 @@
-"""Which evaluation of a training is the best one, and when no better one is waited for."""
+"""Early stopping: which evaluation of a training is the best one, and when no better one is waited for."""
 
 from __future__ import annotations
 
