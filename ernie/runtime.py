@@ -197,7 +197,7 @@ def check_paddle() -> None:
     if importlib.util.find_spec("paddle") is None:
         raise UserError(
             "PaddlePaddle is not installed. On a machine without a GPU: pip install 'ernie-continual[cpu]'. "
-            "With an NVIDIA GPU, take the wheel for your CUDA version from Paddle's own index (README, Install)."
+            "With an NVIDIA GPU, take the wheel for your CUDA version from Paddle's own index (docs/howto/install.md)."
         )
 
 

@@ -56,7 +56,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the pages assume: texts, rows, the examples, a (tiny) configuration of that name, and a run."""
+    """What the pages assume: texts, rows, the examples, tiny configurations under the names of ours, and a run."""
     folder = tmp_path_factory.mktemp("docs")
     (folder / "texts").mkdir()
     made_up_text(folder / "texts" / "stories.txt")
@@ -66,7 +66,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "examples", folder / "examples")
     built = build_corpus(folder / "texts" / "stories.txt", folder / "made")
     # A file takes precedence over the configuration of that name which comes with the library.
-    (folder / "ernie2-en").write_text(CONFIG.format(corpus=built), encoding="utf-8")
+    for name in ("ernie2-en", "quickstart"):
+        (folder / name).write_text(CONFIG.format(corpus=built), encoding="utf-8")
     run("ernie pretrain ernie2-en --output runs/quickstart/pretrain --quiet", folder)
     return folder
 

@@ -10,7 +10,8 @@ from ernie.doctor.machine import Machine, version
 from ernie.doctor.stack import Kernels, Paddle, Stack
 
 _GPU_WHEEL = (
-    "pip uninstall paddlepaddle, then the GPU wheel for your CUDA version from Paddle's own index (README, Install)"
+    "pip uninstall paddlepaddle, then the GPU wheel for your CUDA version from Paddle's own index "
+    "(docs/howto/install.md)"
 )
 _OLDEST = (3, 3, 1)  # as in setup.cfg
 
