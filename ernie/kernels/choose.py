@@ -1,4 +1,8 @@
-"""Choose the body of a kernel: the only place where that is decided."""
+"""Choose the body of a kernel: C++, Paddle's fused operators, or the reference.
+
+A kernel chooses by `choose` or `choose_for_arrays`.  Two others ask `runs_in_cpp`: a cache, whether its keys can lie in
+pages, and the optimizer, whether to update by our kernel or by Paddle.
+"""
 
 from __future__ import annotations
 
