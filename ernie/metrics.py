@@ -21,8 +21,10 @@ _LARGEST_LOSS = 700.0  # whose exponential is finite
 
 @dataclass(frozen=True)
 class Score:
-    """A metric on `count` targets with its 95 % interval (bootstrap over their items), and the score of the majority
-    baseline, which always predicts the most frequent label.
+    """A metric on `count` targets with its 95 % interval (bootstrap over their items).
+
+    `majority` is the score of the best constant answer: the most frequent label, or class 1 for f1 if it scores better.
+    Of a perplexity it is that of always predicting the frequencies of the labels.
 
     `draws` are the bootstrap values in order.  The same items always give the same resamples, so that two scores can be
     compared draw by draw.

@@ -100,7 +100,7 @@ def shortfall(score: Score, top: Score) -> float:
 
 
 def beats_majority(score: Score) -> bool:
-    """Whether the whole interval is better than always predicting the most frequent label."""
+    """Whether the whole interval is better than the best constant answer."""
     return score.high < score.majority if score.lower_is_better else score.low > score.majority
 
 

@@ -11,7 +11,7 @@ from pretrain.schedule import Schedule
 
 _LAST_SHARE, _LAST_LEAST, _LAST_MOST = 0.05, 8, 100  # of a task's last steps whose mean is reported as its loss
 TASKS_NOTE = (
-    "The metric is measured on held-out documents; majority is what always answering the most frequent label scores. "
+    "The metric is measured on held-out documents; majority is the score of the best constant answer. "
     f"The loss is the mean over the last {_LAST_SHARE:.0%} of the task's steps, {_LAST_LEAST} to {_LAST_MOST} of them."
 )
 
@@ -31,7 +31,7 @@ def verdict(history: History, ledger: Ledger, schedule: Schedule) -> str:
     guessing = [task for task, score in last.items() if not beats_majority(score)]
     exceptions = f", all but {_listed(guessing)}" if 0 < len(guessing) < len(last) else ""
     learned = (
-        "Better on held-out documents than always answering the most frequent label: "
+        "Better on held-out documents than the best constant answer: "
         f"{len(last) - len(guessing)} of {plural(len(last), 'measured task')}{exceptions}."
     )
     if len(ledger.stages) < 2:

@@ -82,8 +82,8 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
         yield Chapter("losses", "Loss in training", note, draw_losses(history, schedule))
     if history.measurements:
         note = (
-            "Measured on documents that are never trained on, with 95% intervals. The dashed line is what always "
-            "answering the most frequent label scores: a task whose interval lies above it has learned something."
+            "Measured on documents that are never trained on, with 95% intervals. The dashed line is the score "
+            "of the best constant answer: a task whose interval lies above it has learned something."
         )
         yield Chapter("metrics", "Held-out metrics", note, draw_metrics(history, schedule))
     note = (

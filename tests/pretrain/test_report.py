@@ -128,7 +128,7 @@ def test_the_page_shows_the_ledger_as_a_table(tmp_path: Path) -> None:
 def test_the_verdict_names_tasks_at_chance_and_forgotten_tasks(tmp_path: Path) -> None:
     evidence = read_evidence(made_up_run(tmp_path / "run", method="sequential", forgets=1.5))
     assert verdict(evidence.history, evidence.ledger, evidence.schedule) == (
-        "Better on held-out documents than always answering the most frequent label: 2 of 3 measured tasks, all but "
+        "Better on held-out documents than the best constant answer: 2 of 3 measured tasks, all but "
         "knowledge_masking. Forgotten since, by more than chance explains: knowledge_masking (100%) and capitalization "
         "(50%)."
     )
@@ -142,7 +142,7 @@ def test_the_verdict_on_a_run_that_learned_nothing_lists_no_exceptions(tmp_path:
     metrics.write_text(re.sub(r'"low": [0-9.]+', '"low": 0.0', metrics.read_text(encoding="utf-8")), encoding="utf-8")
     evidence = read_evidence(run)
     assert verdict(evidence.history, evidence.ledger, evidence.schedule) == (
-        "Better on held-out documents than always answering the most frequent label: 0 of 1 measured task."
+        "Better on held-out documents than the best constant answer: 0 of 1 measured task."
     )
 
 
