@@ -26,7 +26,6 @@ from finetune.train.loop import finetune
 from finetune.train.run import check_segments
 from finetune.train.steps import planned_steps
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
-from tasks.downstream import hooks
 from tasks.downstream.base import Example, FinetuneTask, TextTask
 from tasks.downstream.calling import named
 
@@ -136,7 +135,6 @@ def check_kind(task: FinetuneTask, splits: Mapping[str, Prepared], tokenizer: To
 
     Targets and training examples have to be the same when made again.  Raises UserError for a mistake in the code.
     """
-    _check_hooks(task)
     if not 1 <= task.default_metrics <= len(task.known_metrics):
         known = f"{plural(len(task.known_metrics), 'metric')}: {', '.join(task.known_metrics) or 'none'}"
         raise UserError(
@@ -153,18 +151,6 @@ def check_kind(task: FinetuneTask, splits: Mapping[str, Prepared], tokenizer: To
                 _check_target(task, row)
                 if split.name == "train":
                     _check_example(task, example, task.training_example(row, tokenizer))
-
-
-def _check_hooks(task: FinetuneTask) -> None:
-    """Raise UserError for a method of a hook that the kind does not inherit: nobody would call it."""
-    for hook in vars(hooks).values():
-        if isinstance(hook, type) and hook.__module__ == hooks.__name__ and not isinstance(task, hook):
-            for name in vars(hook):
-                if not name.startswith("_") and hasattr(task, name):
-                    raise UserError(
-                        f"{named(task, name)} is never called: the kind has to inherit from {hook.__name__}, too (of "
-                        "tasks.downstream.hooks)"
-                    )
 
 
 def _check_target(task: FinetuneTask, row: Row) -> None:

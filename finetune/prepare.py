@@ -31,7 +31,7 @@ from tasks.downstream.base import (
     truncation_note,
 )
 from tasks.downstream.calling import calling
-from tasks.downstream.hooks import DerivesFromExamples, DerivesFromRows, EvaluationExamples, SplitRemarks
+from tasks.downstream.hooks import DerivesFromExamples, DerivesFromRows, EvaluationExamples, SplitRemarks, check_hooks
 from tasks.downstream.labels import UnknownLabel
 
 T = TypeVar("T")
@@ -70,6 +70,7 @@ def prepare_all(
     `say` receives progress messages if this takes long.  Raises UserError when there are no labeled training or dev
     rows, and for the unusable rows of all splits.
     """
+    check_hooks(task)
     for name in NEEDED:
         if name not in data.splits():
             raise UserError(f"data.{name}: fine-tuning needs a labeled {name} split; say here where its rows are")

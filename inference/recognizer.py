@@ -115,7 +115,7 @@ class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarra
     def advance(
         self, state: SpeechRecognizerState, most: int | None
     ) -> tuple[SpeechRecognizerState, list[Outcome[str]]]:
-        """Process at most `chunks` chunks of each stream; return what is newly transcribed of each."""
+        """Process at most `most` chunks of each stream; return what is newly transcribed of each."""
         check_state(state, SpeechRecognizerState)
         tokens, outcomes = self._tokens.advance(state.tokens, most)
         recent = [

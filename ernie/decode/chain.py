@@ -95,7 +95,8 @@ class Chain(StreamDecoder[ChainState, In, Out]):
         waiting = [True] * state.streams  # whether the decoder before may still commit something
         for position, (decoder, own) in enumerate(self._pairs(state)):
             if position:
-                own, refused = decoder.accept(own, outputs)
+                pieces = [None if ended[n] > position else output for n, output in enumerate(outputs)]
+                own, refused = decoder.accept(own, pieces)
                 errors = [error or other for error, other in zip(errors, refused, strict=True)]
                 over = [ended[n] == position and not waiting[n] for n in streams]
                 own = decoder.end(own, over) if any(over) else own
@@ -105,11 +106,13 @@ class Chain(StreamDecoder[ChainState, In, Out]):
             for noted, outcome in zip(notes, outcomes, strict=True):
                 noted += outcome.notes
             outputs = [
-                outcome.value if error is None and not failed else None
-                for outcome, error, failed in zip(outcomes, errors, state.failed, strict=True)
+                outcome.value if error is None else None for outcome, error in zip(outcomes, errors, strict=True)
             ]
             waiting = decoder.pending(own)
             states.append(own)
+        for n, has_failed in enumerate(state.failed):
+            if has_failed:  # what a decoder still makes of its input is nobody's
+                errors[n], notes[n], outputs[n] = None, [], None
         failed = tuple(before or error is not None for before, error in zip(state.failed, errors, strict=True))
         empty = self.joined([])
         return ChainState(tuple(states), tuple(ended), failed), [

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
+from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, FinetuneTask, LabelScores, Metric
+from tasks.downstream.calling import named
 
 if TYPE_CHECKING:
     from ernie.kernels.mask import Mask
@@ -236,3 +239,16 @@ class ExportNotes(ABC):
     def text_names(self) -> tuple[str, ...]:
         """What the text of a sample is, or the two texts of a pair; empty where they are the columns `texts`."""
         return ()
+
+
+def check_hooks(task: FinetuneTask) -> None:
+    """Raise UserError for a method of a hook that the kind does not inherit: nobody would call it."""
+    settings = {field.name for field in fields(task)}
+    for hook in globals().values():
+        if isinstance(hook, type) and hook.__module__ == __name__ and not isinstance(task, hook):
+            for name in vars(hook):
+                if not name.startswith("_") and name not in settings and hasattr(type(task), name):
+                    raise UserError(
+                        f"{named(task, name)} is never called: the kind has to inherit from {hook.__name__}, too (of "
+                        "tasks.downstream.hooks)"
+                    )

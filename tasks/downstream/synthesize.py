@@ -76,13 +76,13 @@ class Synthesize(
         return self.wave(row)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        return text_rows.example(self, row, tokenizer)
+        return text_rows.example(self, row, self.text_example(row, tokenizer), tokenizer)
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        return text_rows.training_example(self, row, tokenizer)
+        return text_rows.training_example(self, row, self.evaluation_example(row, tokenizer), tokenizer)
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        return text_rows.evaluation_example(self, row, tokenizer)
+        return text_rows.evaluation_example(self, row, self.text_example(row, tokenizer), tokenizer)
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.inference import tokenizer_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ from support.toys import GERMAN, tones
 from support.trained import trained
 
 from ernie.decode.chain import Chain, ChainState, timed
+from ernie.decode.states import BatchState
 from ernie.decode.stream import Stream, StreamDecoder, load_state, save_state
 from ernie.errors import UserError
+from ernie.outcome import Outcome
 from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
 from inference.translator import TextTranslator
@@ -118,6 +122,59 @@ def test_a_stream_that_fails_in_any_decoder_is_over_and_harms_no_other() -> None
     _, refused = chain.accept(chain.begin().concat([state.select([0])]), [None, sound(WORDS)])
     assert "this stream has failed; begin another one" in str(refused[1])
     assert refused[1] is not None and refused[1].stream == 1
+
+
+@dataclass(frozen=True)
+class LetterState(BatchState):
+    """The letters of each stream that wait, and whether it is over."""
+
+    waiting: tuple[str, ...]
+    ended: tuple[bool, ...]
+
+
+class Letters(StreamDecoder[LetterState, str, str]):
+    """Passes letters on, one a step; "!" fails, and nothing at all may be given to a stream that is over."""
+
+    def begin(self, streams: int = 1) -> LetterState:
+        return LetterState(("",) * streams, (False,) * streams)
+
+    def accept(self, state: LetterState, pieces: Sequence[str | None]) -> tuple[LetterState, list[UserError | None]]:
+        each = list(zip(state.ended, pieces, strict=True))
+        errors = [UserError("over") if ended and piece is not None else None for ended, piece in each]
+        waiting = (own + (piece or "") for own, piece in zip(state.waiting, pieces, strict=True))
+        return replace(state, waiting=tuple(waiting)), errors
+
+    def end(self, state: LetterState, streams: Sequence[bool] | None = None) -> LetterState:
+        ends = streams or [True] * state.streams
+        return replace(state, ended=tuple(own or end for own, end in zip(state.ended, ends, strict=True)))
+
+    def pending(self, state: LetterState) -> list[bool]:
+        return [bool(own) for own in state.waiting]
+
+    def advance(self, state: LetterState, most: int | None) -> tuple[LetterState, list[Outcome[str]]]:
+        taken = [own[:1] for own in state.waiting]
+        outcomes = [Outcome[str](error=UserError("failed")) if own == "!" else Outcome(own) for own in taken]
+        return replace(state, waiting=tuple(own[1:] for own in state.waiting)), outcomes
+
+    def joined(self, outputs: Sequence[str]) -> str:
+        return "".join(outputs)
+
+
+def test_a_decoder_gets_nothing_after_its_end() -> None:
+    chain: Chain[str, str] = Chain(Letters(), Letters(), Letters())
+    state, _ = chain.accept(chain.begin(2), ["ab", "cdef"])
+    assert chain.finish(state)[1] == ["ab", "cdef"]
+
+
+def test_a_failed_stream_gives_one_error_and_nothing_after_it() -> None:
+    chain: Chain[str, str] = Chain(Letters(), Letters())
+    state, _ = chain.accept(chain.begin(2), ["a!b!c", "defghi"])
+    given: list[list[str]] = [[], []]
+    while any(chain.pending(state)):
+        state, outcomes = chain.step(state)
+        for own, outcome in zip(given, outcomes, strict=True):
+            own.append("error" if outcome.error else outcome.get())
+    assert [[each for each in own if each] for own in given] == [["a", "error"], [*"defghi"]]
 
 
 def test_the_end_of_the_input_ends_each_decoder_after_the_one_before() -> None:

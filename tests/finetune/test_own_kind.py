@@ -143,6 +143,11 @@ def edit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], 
             "    sample_target = target\n\n    def remarks_on(self, rows):\n        return ['odd']\n",
             "KIND: its `remarks_on` is never called: the kind has to inherit from SplitRemarks, too (of tasks.",
         ),
+        (
+            "    sample_target = target\n",
+            "    sample_target = target\n\n    def adapted_to(self, rows):\n        raise ValueError\n",
+            "KIND: its `adapted_to` is never called: the kind has to inherit from DerivesFromRows, too (of tasks.",
+        ),
         (LOSS, LOSS.replace("\n", ".total\n"), "KIND: its `loss` gives a Tensor; expected a Loss (of"),
         (
             LOSS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,10 @@ from ernie.errors import UserError
 from ernie.model import voice_loss
 from ernie.model.voice import letters_of
 from ernie.text.spoken_form import SpokenLanguage, has_digits, spoken_form
+from ernie.text.tokenizer import Tokenizer
 from finetune.prepare import prepare
 from inference.task_model import TaskModel
+from tasks.downstream.base import Example
 from tasks.downstream.synthesize import Synthesize
 
 TASK = TOYS["synthesize"].task
@@ -149,6 +151,21 @@ def test_an_unreadable_dictionary_is_reported_by_its_key_before_any_row(tmp_path
     assert isinstance(TASK, Synthesize)
     with pytest.raises(UserError, match=r"^task\.dictionary: .*none\.dict: cannot be read as a dictionary"):
         replace(TASK, dictionary=tmp_path / "none.dict").check_tokenizer(TOKENIZER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeating(Synthesize):
+    """A kind of one's own that says each text twice."""
+
+    def text_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return super().text_example(Row({**row, "text": f"{row['text']} {row['text']}"}), tokenizer)
+
+
+def test_a_kind_that_changes_how_texts_are_read_trains_and_speaks_with_it() -> None:
+    own = Repeating(**{field.name: getattr(TASK, field.name) for field in fields(TASK)})
+    for make in (own.example, own.training_example, own.evaluation_example):
+        (sample,) = make(row("red blue"), TOKENIZER).samples
+        assert TOKENIZER.decode(sample.ids[1:-1]) == "red blue red blue"
 
 
 class TestWhatAVoiceCanSay:

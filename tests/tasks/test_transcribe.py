@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import pytest
+from support.toys import TOKENIZER, TOYS
 
+from ernie.data.labeled.row import Row
 from ernie.decode.recognizer import Recognized
 from inference.commands.transcribe import add_arguments, decoding_changes
 from tasks.downstream.transcribe import Transcribe
@@ -45,3 +48,21 @@ def test_lines_with_times_end_at_pauses_unless_something_else_is_said(
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     assert decoding_changes(parser.parse_args(["run", "a.wav", *given]), task) == changes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backwards(Transcribe):
+    """A kind of one's own that writes the words in the opposite order."""
+
+    def target(self, row: Row) -> str:
+        return " ".join(reversed(super().target(row).split()))
+
+
+def test_a_kind_that_changes_the_target_learns_from_it() -> None:
+    task = TOYS["transcribe"].task
+    (row,) = TOYS["transcribe"].rows(1)
+    own = Backwards(**{field.name: getattr(task, field.name) for field in fields(task)})
+    assert own.target(row) != task.target(row)
+    (sample,) = own.training_example(row, TOKENIZER).samples
+    assert sample.decoder_ids is not None
+    assert TOKENIZER.decode(sample.decoder_ids[1:]) == own.target(row)

@@ -54,17 +54,15 @@ def with_learned(task: Task, examples: Sequence[Example], tokenizer: Tokenizer) 
     return replace(task, learned=tuple(tokenizer.tokens[i] for i in sorted(ids - tokenizer.special_ids)))
 
 
-def example(task: SynthesizeSettings, row: Row, tokenizer: Tokenizer) -> Example:
-    """See `FinetuneTask.example`."""
-    given = text_example(task, row, tokenizer)
+def example(task: SynthesizeSettings, row: Row, given: Example, tokenizer: Tokenizer) -> Example:
+    """See `FinetuneTask.example`; `given` is the sample of the text."""
     with about(f"column '{task.text}'"):
         warnings = check_sayable(task, row.text(task.text), given, tokenizer)
     return replace(given, warnings=(*given.warnings, *warnings))
 
 
-def training_example(task: SynthesizeSettings, row: Row, tokenizer: Tokenizer) -> Example:
-    """See `FinetuneTask.training_example`."""
-    given = evaluation_example(task, row, tokenizer)
+def training_example(task: SynthesizeSettings, row: Row, given: Example, tokenizer: Tokenizer) -> Example:
+    """See `FinetuneTask.training_example`; `given` is the example for evaluation."""
     wave = task.wave(row)
     (sample,) = given.samples
     if tokenizer.unk_id in sample.ids:
@@ -87,9 +85,8 @@ def training_example(task: SynthesizeSettings, row: Row, tokenizer: Tokenizer) -
     return replace(given, samples=(sample,), warnings=tuple(warnings))
 
 
-def evaluation_example(task: SynthesizeSettings, row: Row, tokenizer: Tokenizer) -> Example:
-    """See `EvaluationExamples.evaluation_example`."""
-    given = text_example(task, row, tokenizer)
+def evaluation_example(task: SynthesizeSettings, row: Row, given: Example, tokenizer: Tokenizer) -> Example:
+    """See `EvaluationExamples.evaluation_example`; `given` is the sample of the text."""
     if given.empty:
         raise UserError(f"column '{task.text}': there is nothing in the text that could be said")
     if given.cut:

@@ -18,7 +18,6 @@ from ernie.decode.timed_words import in_lines, timed_words
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, rounded
-from tasks.downstream.transcription.loss import augmented, encode
 from tasks.downstream.transcription.settings import TranscribeSettings
 
 if TYPE_CHECKING:
@@ -27,21 +26,6 @@ if TYPE_CHECKING:
     from ernie.decode.recognizer import Pauses, Recognized, TokenRecognizer
     from ernie.decode.truncated_attention import SegmentDecoder
     from ernie.model.ernie import ErnieModel
-
-
-def answer_all(task: TranscribeSettings, ernie: ErnieModel, head: Any, examples: Sequence[Example]) -> list[Answer]:
-    """Return the answers to a batch of sounds."""
-    from ernie.data.batch import pack
-    from ernie.model.inference import tokenizer_of
-
-    if task.hears_chunks:
-        # As streams are read: another order of the same sums would change a word now and then.
-        sounds = pack([example.samples[0] for example in examples]).sounds
-        recognized = recognizer(task, ernie, head).recognize(sounds)
-    else:
-        recognized = _recognize_whole(task, ernie, head, examples)
-    decode = tokenizer_of(ernie).decode
-    return [answer_of(task, own, decode) for own in recognized]
 
 
 def answer_of(task: TranscribeSettings, recognized: Recognized, decode: Callable[[Sequence[int]], str]) -> Answer:
@@ -90,8 +74,8 @@ def recognizer(task: TranscribeSettings, ernie: ErnieModel, head: Any) -> TokenR
     )
 
 
-def _recognize_whole(
-    task: TranscribeSettings, ernie: ErnieModel, head: Any, examples: Sequence[Example]
+def recognize_whole(
+    task: TranscribeSettings, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int
 ) -> list[Recognized]:
     """Return what is said in each sound, by a model that reads whole sounds."""
     from ernie.data.batch import pack
@@ -101,8 +85,8 @@ def _recognize_whole(
 
     tokenizer = tokenizer_of(ernie)
     decode = _token_decoder(task, tokenizer, head)
-    batch = augmented(task, pack([example.samples[0] for example in examples]), training=False)
-    hidden_TD = encode(task, ernie, head, batch)
+    batch = task.augmented(pack([example.samples[0] for example in examples]), training=False)
+    hidden_TD = task.encode(ernie, head, batch, task_id)
     logits_TV = finite(to_numpy(head(hidden_TD)))
     logits_TV[:, _excluded_from_ctc(tokenizer)] = -np.inf
     assert batch.frames is not None

@@ -36,15 +36,16 @@ def example(task: TranscribeSettings, row: Row, tokenizer: Tokenizer) -> Example
 
 def training_example(task: TranscribeSettings, row: Row, tokenizer: Tokenizer) -> Example:
     """See `FinetuneTask.training_example`."""
-    if not target(task, row):
+    text = task.target(row)
+    if not text:
         raise UserError(f"column '{task.label}': the transcript is empty; rows where nothing is said can be tested on")
     given = _whole_example(task, row)
     _check_length(task, row, given)
-    ids = encode_start(tokenizer, target(task, row), given.tokens)
+    ids = encode_start(tokenizer, text, given.tokens)
     if tokenizer.unk_id in ids:
         raise UserError(
-            f"column '{task.label}': the vocabulary lacks characters of '{target(task, row)}'; train a tokenizer on "
-            "the transcripts, or leave them out"
+            f"column '{task.label}': the vocabulary lacks characters of '{text}'; train a tokenizer on the "
+            "transcripts, or leave them out"
         )
     (sample,) = given.samples
     if min_vectors(ids) > len(sample):
@@ -57,7 +58,7 @@ def training_example(task: TranscribeSettings, row: Row, tokenizer: Tokenizer) -
 
 def evaluation_example(task: TranscribeSettings, row: Row, tokenizer: Tokenizer) -> Example:
     """See `EvaluationExamples.evaluation_example`."""
-    given, text = example(task, row, tokenizer), target(task, row)
+    given, text = task.example(row, tokenizer), task.target(row)
     ids, warnings = encode_start(tokenizer, text, given.tokens), list(given.warnings)
     if not text:
         warnings.append("an empty transcript, where each word that is written counts as inserted")
