@@ -80,7 +80,7 @@ def test_states_can_be_joined_split_and_restored() -> None:
     assert found == [[GERMAN[word] for word in words] for words in (WORDS, WORDS[::-1])]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     st.sampled_from(["transcribe", "translate", "chain"]),
     st.lists(st.lists(st.sampled_from(WORDS), max_size=4), min_size=3, max_size=3),

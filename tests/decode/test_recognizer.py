@@ -99,7 +99,7 @@ def full_precision():
         yield
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.sampled_from(KINDS), st.integers(0, 10**6))
 def test_the_output_does_not_depend_on_how_the_sound_is_split(sizes: list[int], kind: str, seed: int) -> None:
     samples = sound(sum(sizes), seed)
@@ -375,8 +375,10 @@ def test_a_wide_beam_finds_the_likeliest_text_over_all_ways_to_divide_it_into_se
 
 @pytest.mark.parametrize("kind", ["attention by beam", "abstractions by beam"])
 def test_caches_belong_to_the_paths_that_are_kept(kind: str) -> None:
-    decoder, counts = recognizer(kind=kind), set()
+    decoder, counts = recognizer(kind=kind), set[int]()
     for seed in range(12):
+        if seed > 3 and counts >= {1, 2, 4}:
+            break
         state = decoder.begin()
         for piece in np.split(sound(6000, seed), 6):
             state, _ = decoder.push(state, [piece])

@@ -48,7 +48,7 @@ def test_messages_can_be_sent_before_they_are_received_and_arrive_by_group_despi
 def test_paddle_lacks_asynchronous_messages() -> None:
     """Each rank waits for the one after it to receive, in a circle."""
     with pytest.raises(subprocess.TimeoutExpired):
-        run_ranks(PROGRAM, 3, "stock", "messages", seconds=12)
+        run_ranks(PROGRAM, 3, "stock", "messages", seconds=8)
 
 
 def test_groups_of_any_ranks_can_be_created() -> None:
