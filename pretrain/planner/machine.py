@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from ernie.atomic import put_text
 from ernie.errors import UserError, nearest
-from ernie.json_file import read_json
+from ernie.json_file import check_kind, read_json
 from ernie.kernels import build
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.model.config import EncoderConfig
+from ernie.renames import formerly, with_new_names
 
 EFFICIENCY = 0.45  # fraction of the published FLOP/s that a whole layer reaches, assumed for devices not measured
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -74,16 +75,16 @@ class Machine:
     updates: float = math.inf
     overhead: float = 0.0
     split: float = 0.0
-    per_tensor_latency: float = 0.0
+    per_tensor_latency: float = field(default=0.0, metadata=formerly("handed"))
     value: int = 2
     copies: int = 2
     kept: float = 34.0
-    replicated_activations: float = 10.0
+    replicated_activations: float = field(default=10.0, metadata=formerly("kept_alike"))
     split_kept: float = 0.0
     base: float = 0.0
     split_base: float = 0.0
-    sharded_base: float = 0.0
-    pipeline_base: float = 0.0
+    sharded_base: float = field(default=0.0, metadata=formerly("handed_base"))
+    pipeline_base: float = field(default=0.0, metadata=formerly("piped_base"))
     at_once: int = 0
     alone: float = 0.0
 
@@ -92,7 +93,8 @@ class Machine:
         """Read a machine from a JSON file.  Raises UserError when the file does not describe one."""
         remedy = "`ernie plan CONFIG --devices N --calibrate` measures this machine."
         keys = {item.name: (float, int) for item in fields(cls)} | {"name": (str,), "near": (dict,), "far": (dict,)}
-        tree = read_json(path, keys, remedy)
+        tree = with_new_names(cls, read_json(path, {}, remedy))
+        check_kind(tree, keys, path, remedy)
         try:
             tree |= {key: Link(**tree[key]) for key in ("near", "far")}
         except TypeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -350,3 +351,13 @@ def test_a_quantity_with_the_wrong_unit_raises_an_error() -> None:
         quantity("300GB/s", "B")
     with pytest.raises(UserError, match="'80': expected a number of B with its unit, such as 80GB"):
         quantity("80", "B")
+
+
+def test_a_machine_that_an_earlier_version_measured_is_read(tmp_path: Path) -> None:
+    measured = replace(machine.MACHINES["a100"], per_tensor_latency=1e-6, sharded_base=3.0, pipeline_base=4.0)
+    measured.write(tmp_path / "machine.json")
+    former = {"per_tensor_latency": "handed", "replicated_activations": "kept_alike"}
+    former |= {"sharded_base": "handed_base", "pipeline_base": "piped_base"}
+    content = json.loads((tmp_path / "machine.json").read_text())
+    (tmp_path / "former.json").write_text(json.dumps({former.get(key, key): value for key, value in content.items()}))
+    assert Machine.read(tmp_path / "former.json") == measured
