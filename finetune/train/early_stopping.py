@@ -32,7 +32,7 @@ def unlearned(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> str | No
     why = "More is written than is said" if score > 1 else "Recognizers begin with empty transcripts for some time"
     return (
         f"the last {name} on dev is {score:.2f}: nothing is recognized yet. {why}; train longer (train.epochs), or "
-        "with a higher rate (train.lr.peak)"
+        "with a higher learning rate (train.lr.peak)"
     )
 
 

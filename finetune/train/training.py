@@ -119,8 +119,8 @@ class Training:
         began, state, replicas = time.perf_counter(), self.state, self._mesh.layout.replicas
         packs = micro_batches(self._train.examples, self._sizes, step, self.config.micro_batch_tokens, replicas)
         batches = [("task", packed) for packed in packs]
-        rate = self.config.lr.at(number, len(self.steps))
-        report = self._trainer.step(number, batches, lambda _, packed: self.model.loss(packed), rate)
+        lr = self.config.lr.at(number, len(self.steps))
+        report = self._trainer.step(number, batches, lambda _, packed: self.model.loss(packed), lr)
         state.step = number + 1
         state.failed += report.failed
         if not report.skipped and report.losses:  # rows may have no targets, such as words to tag
@@ -203,8 +203,8 @@ class Training:
         # A single step, such as that of `ernie check`, has no warm-up.
         warmup = f", a warm-up that is too short (train.lr.warmup is {lr.warmup:g})" if len(self.steps) > 1 else ""
         return (
-            f"The usual causes are a rate that is too high (train.lr.peak is {lr.peak:g}){warmup} and an encoder with "
-            "damaged weights."
+            f"The usual causes are a learning rate that is too high (train.lr.peak is {lr.peak:g}){warmup} and an "
+            "encoder with damaged weights."
         )
 
 

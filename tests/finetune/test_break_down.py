@@ -32,7 +32,7 @@ def test_an_excessive_learning_rate_is_an_error_with_step_and_causes_and_exit_st
     assert main(["finetune", "task.yaml", *words]) == 1
     captured = capsys.readouterr()
     assert "ernie: error: seed=0: step 16: the model's outputs or weights are not finite." in captured.err
-    assert "a rate that is too high (train.lr.peak is 1e+30)" in captured.err
+    assert "a learning rate that is too high (train.lr.peak is 1e+30)" in captured.err
     assert captured.out == ""
     assert not (work / "run" / "model").exists()
 

@@ -136,7 +136,7 @@ def test_a_rate_that_is_too_high_is_reported_without_the_warm_up_that_the_trial_
 ) -> None:
     assert main(["check", "task.yaml", "--set", "train.lr.peak=1e30"]) == 1
     err = capsys.readouterr().err
-    assert "a rate that is too high (train.lr.peak is 1e+30) and an encoder with damaged weights." in err
+    assert "a learning rate that is too high (train.lr.peak is 1e+30) and an encoder with damaged weights." in err
     assert main(["finetune", "task.yaml", "--output", "run", "--quiet", "--set", "train.lr.peak=1e30"]) == 1
     assert "a warm-up that is too short (train.lr.warmup is 0.1) and an encoder" in capsys.readouterr().err
 
