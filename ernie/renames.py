@@ -57,12 +57,6 @@ def renamed(
     return rename(schema, tree, context or tree, (), (), found), found
 
 
-def with_new_names(schema: Any, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the library has written of a dataclass `schema`, with the new names of its fields."""
-    new = {former: field.name for field in dataclasses.fields(schema) for former in field.metadata.get(_FORMERLY, ())}
-    return {new.get(name, name): value for name, value in content.items()}
-
-
 def key_path(path: tuple[str | int, ...]) -> str:
     """Return a path as messages show it, such as `schedule.stages[0].masking`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")

@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from ernie.atomic import put_text
+from ernie.config import from_dict
 from ernie.errors import UserError, nearest
 from ernie.json_file import check_kind, read_json
 from ernie.kernels import build
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.model.config import EncoderConfig
-from ernie.renames import formerly, with_new_names
+from ernie.renames import formerly, renamed
 
 EFFICIENCY = 0.45  # fraction of the published FLOP/s that a whole layer reaches, assumed for devices not measured
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -93,7 +94,7 @@ class Machine:
         """Read a machine from a JSON file.  Raises UserError when the file does not describe one."""
         remedy = "`ernie plan CONFIG --devices N --calibrate` measures this machine."
         keys = {item.name: (float, int) for item in fields(cls)} | {"name": (str,), "near": (dict,), "far": (dict,)}
-        tree = with_new_names(cls, read_json(path, {}, remedy))
+        tree = renamed(cls, from_dict(read_json(path, {}, remedy)), exact=True)[0].plain()
         check_kind(tree, keys, path, remedy)
         try:
             tree |= {key: Link(**tree[key]) for key in ("near", "far")}
