@@ -101,14 +101,18 @@ class Chain(StreamDecoder[ChainState, In, Out]):
                 over = [ended[n] == position and not waiting[n] for n in streams]
                 own = decoder.end(own, over) if any(over) else own
                 ended = [position + 1 if over[n] else ended[n] for n in streams]
-            own, outcomes = decoder.step(own, most)
+            waiting = decoder.pending(own)
+            if any(waiting):
+                own, outcomes = decoder.step(own, most)
+                waiting = decoder.pending(own)
+            else:  # a server steps all the time, and a step prepares the model even for nothing
+                outcomes = [Outcome(decoder.joined([]))] * state.streams
             errors = [error or outcome.error for error, outcome in zip(errors, outcomes, strict=True)]
             for noted, outcome in zip(notes, outcomes, strict=True):
                 noted += outcome.notes
             outputs = [
                 outcome.value if error is None else None for outcome, error in zip(outcomes, errors, strict=True)
             ]
-            waiting = decoder.pending(own)
             states.append(own)
         for n, has_failed in enumerate(state.failed):
             if has_failed:  # what a decoder still makes of its input is nobody's
