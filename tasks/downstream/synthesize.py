@@ -143,4 +143,9 @@ class Synthesize(
 
         `vocoder` overrides the kind's own; `seed` is that of the noise from which samples are generated.
         """
-        return answers.make_synthesizer(self, ernie, head, task_id, vocoder=vocoder, seed=seed, chunk=chunk)
+        from ernie.decode.synthesis import FlowVocoder, Synthesizer, WaveNetVocoder
+
+        flow = None if (vocoder or self.vocoder) == "wavenet" else head.flow
+        generator = WaveNetVocoder(head.wavenet) if flow is None else FlowVocoder(flow, seed)
+        steps = chunk or max(1, round(0.25 * self.features.sample_rate / self.step_samples))
+        return Synthesizer(ernie, head, task_id, generator, steps, seed=seed)

@@ -14,8 +14,6 @@ from tasks.downstream.synthesis.settings import SynthesizeSettings
 
 if TYPE_CHECKING:
     from ernie.decode.synthesis import Synthesizer
-    from ernie.model.ernie import ErnieModel
-    from ernie.model.voice import VoiceHead
 
 _DIGITS = 4  # of the samples in answers
 
@@ -51,25 +49,3 @@ def spoken(synthesizer: Synthesizer, texts: Sequence[np.ndarray]) -> list[np.nda
                 else:
                     going[n] = utterance
     return [np.concatenate(own) for own in sounds]
-
-
-def make_synthesizer(
-    task: SynthesizeSettings,
-    ernie: ErnieModel,
-    head: VoiceHead,
-    task_id: int,
-    *,
-    vocoder: str | None = None,
-    seed: int = 0,
-    chunk: int | None = None,
-) -> Synthesizer:
-    """Return what speaks tokens in stretches of `chunk` decoder steps, by default of a quarter of a second.
-
-    `vocoder` overrides the kind's own; `seed` is that of the noise from which samples are generated.
-    """
-    from ernie.decode.synthesis import FlowVocoder, Synthesizer, WaveNetVocoder
-
-    flow = None if (vocoder or task.vocoder) == "wavenet" else head.flow
-    generator = WaveNetVocoder(head.wavenet) if flow is None else FlowVocoder(flow, seed)
-    steps = chunk or max(1, round(0.25 * task.features.sample_rate / task.step_samples))
-    return Synthesizer(ernie, head, task_id, generator, steps, seed=seed)
