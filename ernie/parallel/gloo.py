@@ -29,6 +29,7 @@ from paddle.base import core
 from paddle.distributed import collective
 
 from ernie.parallel.secret import LENGTH, is_secret, run_secret
+from ernie.parallel.store import disable_libuv_store, join_store, serve_store
 from ernie.parallel.watch import host
 
 Group: TypeAlias = Any  # a core.ProcessGroupGloo
@@ -58,16 +59,6 @@ def install(timeout: float = 300.0, waiting: Waiting = lambda _: contextlib.null
         _install_operators()
         _install_devices()
     return True
-
-
-def disable_libuv_store() -> None:
-    """Make Paddle serve its TCP stores without libuv; to be called before the first store is created.
-
-    libuv is Paddle's default.  With it, the process that hosts a store may be aborted (SIGABRT, without a message) when
-    another process exits at the same time.  The store's thread keeps running after what it uses has been freed.  A
-    completed run would fail.
-    """
-    paddle.set_flags({"FLAGS_tcp_store_using_libuv": False})
 
 
 class _Done:
@@ -209,15 +200,13 @@ def _create(store: Any, rank: int, size: int, group: int = 0) -> Group:
     _mailbox = _mailbox or Mailbox()  # every process listens before the first message
     key = f"{_KEY}/group/{group}"
     if rank == 0:
-        with socket.create_server((host(), 0)) as probe:
-            address = _address(probe)
-        store.set(key, address.encode())  # before opening the store, which blocks until all others have joined
+        address, opened = serve_store()
+        store.set(key, address.encode())
     else:
         store.wait(key)
-        address = bytes(store.get(key)).decode()
-    to, port = address.rsplit(":", 1)
-    _stores.append(core.TCPStore(to, int(port), rank == 0, size))
-    return _stock["create"](_stores[-1], rank, size, group)
+        opened = join_store(bytes(store.get(key)).decode())
+    _stores.append(opened)
+    return _stock["create"](opened, rank, size, group)
 
 
 def _all_reduce(group: Group, tensor: Tensor, op: Any = _SUM, sync_op: bool = True) -> object:

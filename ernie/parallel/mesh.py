@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import io
 import logging
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from typing import Any, TypeVar
 
-from paddle.base import core
 from paddle.distributed import fleet, get_group, get_rank, get_world_size
 from paddle.distributed.fleet.utils import log_util
 
-from ernie.errors import PortTaken
 from ernie.parallel import gloo
 from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.store import disable_libuv_store, global_store
 from ernie.parallel.watch import Unwatched, Watch, host
 
 T = TypeVar("T")
@@ -54,8 +52,8 @@ class Mesh:
         layout = layout.over(get_world_size())
         if layout.processes == 1:
             return cls(layout)
-        gloo.disable_libuv_store()
-        watch = Watch(_store(), get_rank(), layout.processes, layout.timeout, host())
+        disable_libuv_store()
+        watch = Watch(global_store(), get_rank(), layout.processes, layout.timeout, host())
         gloo.install(layout.timeout, watch.waiting)
         with quiet_fleet():
             strategy = fleet.DistributedStrategy()
@@ -104,20 +102,6 @@ def _groups(layout: ParallelConfig, topology: Any) -> dict[str, Any]:
         "tensor": topology.get_model_parallel_group,
     }
     return {axis: group() for axis, group in groups.items() if layout.degree(axis) > 1}
-
-
-def _store() -> Any:
-    """Return the store through which the processes find one another.  Raises PortTaken in the one that serves it."""
-    try:
-        return core.create_or_get_global_tcp_store()
-    except ValueError as error:
-        found = re.search(r"Bind network on \S+:(\d+) failed", str(error))
-        if found is None:
-            raise
-        raise PortTaken(
-            f"port {found[1]}, which was free when the processes were started, is in use by another program now; run "
-            "the command again"
-        ) from None
 
 
 @contextmanager
