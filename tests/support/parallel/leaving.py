@@ -34,11 +34,13 @@ else:
 import paddle  # noqa: E402
 import paddle.distributed as dist  # noqa: E402
 
-from ernie.parallel import gloo  # noqa: E402
+from ernie.parallel import gloo, store  # noqa: E402
 
 gloo.install()
 if sys.argv[1] == "stock":
     paddle.set_flags({"FLAGS_tcp_store_using_libuv": True})
+else:
+    store.global_store()
 dist.init_parallel_env()
 print(json.dumps("right"), flush=True)
 while not FIRST and EXITING.exists():
