@@ -18,7 +18,7 @@ Set before the arms were fine-tuned with dropout, on a corpus that holds out a t
 downstream means over three seeds have the order sequential, joint, continual (highest).
 
 tasks: each of the other tasks added to knowledge masking, at equal total steps.  Set before the first run: the task's
-own held-out metric is above that of always answering the most frequent label and above that of counting tokens (naive
+own held-out metric is above that of the best constant answer and above that of counting tokens (naive
 Bayes for passages, each token's most frequent label for tokens), with its whole 95 % interval; and when the task
 embeddings are swapped, the held-out masked loss rises.  The interval is over documents, as is that of the task's
 advantage over counting on the same documents.  What a task changes downstream is reported with its interval,

@@ -118,12 +118,11 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TrainConfig(UpdateConfig):
-    """The step: its update (see UpdateConfig), its micro-batches, and when to give up.
+    """The step: its update (see UpdateConfig) and its micro-batches.
 
     The gradients of `micro_batches` are accumulated into one step.  With `moments: each_task` every task has its own
     AdamW moments, and none is slowed by the larger gradients of another (Yang et al., 2023, arXiv 2211.15055).  The
-    moments then take as many times the memory.  The run stops after `max_bad_steps` consecutive steps that were not
-    finite.
+    moments then take as many times the memory.
     """
 
     moments: Literal["shared", "each_task"] = "shared"
@@ -132,7 +131,7 @@ class TrainConfig(UpdateConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, micro_batches=1, max_bad_steps=1)
+        check_least(self, micro_batches=1)
         check_most(self, micro_batches=MOST_MICRO_BATCHES)
 
 

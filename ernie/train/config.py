@@ -16,7 +16,8 @@ class UpdateConfig:
     """An update of the weights: the learning rate, the optimizer, clipping, and the precision of the step.
 
     `clip` is the maximum norm of the gradients (0: no clipping).  Matrix products are computed in `precision` (`auto`:
-    the fastest that the machine has); `amp_level` says what else is, on a GPU (see ernie.kernels.precision).
+    the fastest that the machine has); `amp_level` says what else is, on a GPU (see ernie.kernels.precision).  A step
+    whose loss or gradient is not finite is skipped; training stops after `max_bad_steps` of them in a row.
     """
 
     lr: LRScheduleConfig = field(default_factory=LRScheduleConfig, metadata=formerly("rate"))
@@ -24,6 +25,7 @@ class UpdateConfig:
     clip: float = 1.0
     precision: PrecisionChoice = "auto"
     amp_level: Level = "O1"
+    max_bad_steps: int = 20
 
     def __post_init__(self) -> None:
-        check_least(self, clip=0)
+        check_least(self, clip=0, max_bad_steps=1)

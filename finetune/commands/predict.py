@@ -95,17 +95,16 @@ def main(arguments: argparse.Namespace) -> int:
     from inference.answer_writer import write_answers
     from inference.rows import FaultyRow, groups_as_available, in_groups, input_rows, is_unnamed
     from tasks.downstream.base import answer_columns
-    from tasks.downstream.hooks import GivesAllLabels
 
     model = load_model(arguments.run, arguments.set, arguments.precision)
     # Rows without a label are what is to be answered.
     options = options.keeping_empty(answer_columns(model.task))
     config = config and replace(config, data=config.data.keeping_empty(answer_columns(model.task)))
     if arguments.all_labels:
-        if not isinstance(model.task, GivesAllLabels):
+        if "all_labels" not in model.task.decoding_fields:
             kind = model.task.variant_name
             raise UserError(f"--all-labels: a model of the kind {kind} gives no probability of each label")
-        model.task = model.task.with_all_labels()
+        model.change_decoding(all_labels=True)
     if arguments.submission is not None:
         assert config is not None
         written = write_submission(model, config, arguments.submission)

@@ -45,8 +45,6 @@ from tasks.downstream.hooks import OwnBatches, PartialTraining
 from tasks.downstream.saved import read_head
 from tasks.downstream.scoring import score_answers
 
-_MAX_BAD_STEPS = 20  # in a row, whose loss or gradient is not finite
-
 
 class Training:
     """The fine-tuning of an encoder with a head on the split `train`, scored on `dev`.
@@ -81,7 +79,7 @@ class Training:
             self.model,
             config.adam,
             clip=config.clip,
-            max_bad_steps=_MAX_BAD_STEPS,
+            max_bad_steps=config.max_bad_steps,
             seed=seed,
             lr_factors=layer_factors(self.model, config.layer_decay),
             separate_clip_groups=[f"head.{part}." for part in clipped_apart],

@@ -11,14 +11,14 @@ import numpy as np
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded, softmax
-from tasks.downstream.hooks import DerivesFromRows, ExportNotes, GivesAllLabels, ScoresByLabel, SplitRemarks
+from tasks.downstream.hooks import DerivesFromRows, ExportNotes, ScoresByLabel, SplitRemarks
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, label_in
 from tasks.downstream.metrics import accuracy, f1, label_scores, macro_f1, matthews
 
 
 @finetune_task("classify")
 @dataclass(frozen=True, kw_only=True)
-class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, GivesAllLabels, ExportNotes):
+class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, ExportNotes):
     """One of `labels` for each row; by default those of the training rows.
 
     The metric f1 is that of the second of two labels, macro_f1 the mean over the labels among the targets or answers.
@@ -30,6 +30,7 @@ class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, GivesAllL
 
     known_metrics: ClassVar = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
     head_fields: ClassVar = ("labels",)
+    decoding_fields: ClassVar = ("all_labels",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,9 +63,6 @@ class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, GivesAllL
         best = int(probabilities.argmax())
         answer = {"label": self.labels[best], "probability": rounded(probabilities[best])}
         return answer | (by_label(self.labels, probabilities) if self.all_labels else {})
-
-    def with_all_labels(self) -> Classify:
-        return replace(self, all_labels=True)
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         return label_scores([self.target(row) for row in rows], [self.prediction(a) for a in answers], self.labels)

@@ -214,14 +214,6 @@ class ScoresByLabel(ABC):
         """Score the answers to these rows for each label, tag or type of entity."""
 
 
-class GivesAllLabels(ABC):
-    """A kind whose answers can give the probability of every label."""
-
-    @abstractmethod
-    def with_all_labels(self) -> FinetuneTask:
-        """Return the task with answers that give the probability of every label."""
-
-
 class ExportNotes(ABC):
     """A kind with logits that says how to read them, in the README of an exported model."""
 

@@ -27,7 +27,7 @@ from tasks.downstream.base import (
     finetune_task,
     rounded,
 )
-from tasks.downstream.hooks import DerivesFromRows, ExportNotes, GivesAllLabels, ScoresByLabel
+from tasks.downstream.hooks import DerivesFromRows, ExportNotes, ScoresByLabel
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.metrics import exact_sets, label_scores, set_macro_f1, set_micro_f1
 from tasks.downstream.multi_hot import (
@@ -48,7 +48,7 @@ _QUOTED_ITEM = re.compile(r"""[\[({]\s*[uUbB]?['"]""")
 
 @finetune_task("multilabel")
 @dataclass(frozen=True, kw_only=True)
-class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, GivesAllLabels, ExportNotes):
+class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, ExportNotes):
     """Any number of `labels` for each row: those whose probability is at least `threshold`.
 
     The cell of a row is a list of labels, or text with `separator` between them; empty for none.  With `multi_hot` it
@@ -67,7 +67,7 @@ class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, GivesAllLabels, Expor
     known_metrics: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
     default_metrics: ClassVar = 3
     head_fields: ClassVar = ("labels", "multi_hot")
-    decoding_fields: ClassVar = ("threshold",)
+    decoding_fields: ClassVar = ("threshold", "all_labels")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -202,9 +202,6 @@ class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, GivesAllLabels, Expor
             "probabilities": [rounded(probabilities[i]) for i in chosen],
         }
         return answer | (by_label(self.labels, probabilities) if self.all_labels else {})
-
-    def with_all_labels(self) -> MultiLabel:
-        return replace(self, all_labels=True)
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         targets, predictions = [self.target(row) for row in rows], [self.prediction(answer) for answer in answers]

@@ -101,7 +101,7 @@ class TestClassify:
         assert answer == {"label": "b", "probability": pytest.approx(5 / 8)}
 
     def test_the_probability_of_every_label_is_given_on_request(self) -> None:
-        task = Classify(labels=("a", "b", "c")).with_all_labels()
+        task = Classify(labels=("a", "b", "c"), all_labels=True)
         answer = task.answer(NOTHING, [np.log(np.float32([1, 5, 2]))])
         assert answer["all_labels"] == {label: pytest.approx(n / 8) for label, n in (("a", 1), ("b", 5), ("c", 2))}
 
@@ -190,7 +190,7 @@ class TestMultiLabel:
         assert answer == {"labels": ["b"], "probabilities": [1.0]}
 
     def test_the_probability_of_every_label_is_given_on_request(self) -> None:
-        answer = self.task.with_all_labels().answer(NOTHING, [np.log(np.float32([1, 1 / 4, 9]))])
+        answer = replace(self.task, all_labels=True).answer(NOTHING, [np.log(np.float32([1, 1 / 4, 9]))])
         assert answer["labels"] == ["a", "c"]
         assert answer["all_labels"] == {label: pytest.approx(p) for label, p in (("a", 0.5), ("b", 0.2), ("c", 0.9))}
 
