@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ernie.kernels.precision import InferencePrecisionChoice, precision
+from ernie.errors import check_count
+from ernie.kernels.precision import InferencePrecisionChoice, batch_invariant, precision
 from ernie.model.ernie import ErnieModel
-from ernie.model.fill_mask import Filled, fill_masks
+from ernie.model.fill_mask import Filled, fill_masked, fill_masks, masked_text
 from ernie.model.inference import for_inference, tokenizer_of
-from ernie.model.sentence_embedding import Text, encode_each
+from ernie.model.sentence_embedding import Encoding, Text, encode_each
 from ernie.outcome import Outcome
 from ernie.text.tokenizer import Tokenizer
 from inference.face import Face, face
+from inference.operation import Operation, Prepared
 from inference.precision import check_precision
+from inference.predictor import exercise
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,78 @@ class LoadedEncoder:
         return cls(ernie, precision or "auto")
 
 
+T = TypeVar("T")
+_SETTINGS = ("pooling", "max_len", "normalize", "prompt_name", "prompt")
+_ALL = 1 << 62  # tokens: more than any batch has
+
+
+class _OfEncoder(Operation):
+    def __init__(self, model: LoadedEncoder):
+        self._model = model
+
+    @property
+    def longest(self) -> int:
+        return self._model.ernie.config.max_positions
+
+    def exercise(self, lengths: Sequence[int]) -> None:
+        with precision(self._model.precision), batch_invariant():
+            exercise(self._model.ernie, lengths)
+
+
+class Encode(_OfEncoder):
+    """The vector (D,) of a text, or of a pair of texts; the settings are those of `ErnieModel.encode`."""
+
+    settings = frozenset(_SETTINGS)
+
+    def __init__(self, model: LoadedEncoder):
+        super().__init__(model)
+        self._encoding = lru_cache(maxsize=64)(self._new_encoding)
+
+    def prepare(self, given: Any, **settings: Any) -> Prepared:
+        pooling = settings.get("pooling")
+        chosen = settings if not isinstance(pooling, list) else {**settings, "pooling": tuple(pooling)}
+        encoding = self._encoding(tuple(chosen.get(name) for name in _SETTINGS))
+        outcome = encoding.sample(tuple(given) if isinstance(given, list) else given)
+        sample = outcome.get()
+        return Prepared(len(sample), (encoding, sample), outcome.notes)
+
+    def _new_encoding(self, settings: tuple[Any, ...]) -> Encoding:
+        return Encoding.of(self._model.ernie, batch_tokens=_ALL, **dict(zip(_SETTINGS, settings, strict=True)))
+
+    def compute(self, batch: Sequence[Prepared]) -> list[Outcome[np.ndarray]]:
+        outcomes: dict[int, Outcome[np.ndarray]] = {}
+        with precision(self._model.precision), batch_invariant():
+            for encoding, rows in _by(lambda prepared: prepared.content[0], batch):
+                found = encoding.vector_outcomes([batch[row].content[1] for row in rows])
+                outcomes |= zip(rows, found, strict=True)
+        return [replace(outcomes[row], notes=prepared.notes) for row, prepared in enumerate(batch)]
+
+
+class FillMask(_OfEncoder):
+    """The `top` most probable tokens for each mask of a text."""
+
+    settings = frozenset({"top"})
+
+    def prepare(self, given: Any, **settings: Any) -> Prepared:
+        top = settings.get("top", 5)
+        check_count("top", top, 1)
+        text = masked_text(self._model.ernie, given)
+        return Prepared(len(text.sample), (text, top))
+
+    def compute(self, batch: Sequence[Prepared]) -> list[Outcome[list[list[Filled]]]]:
+        texts, tops = zip(*(prepared.content for prepared in batch), strict=True)
+        with precision(self._model.precision), batch_invariant():
+            return fill_masked(self._model.ernie, texts, tops)
+
+
+def _by(key: Callable[[Prepared], T], batch: Sequence[Prepared]) -> Iterator[tuple[T, list[int]]]:
+    """Yield each key of a batch with the indices of its inputs, in order."""
+    found: dict[T, list[int]] = {}
+    for row, prepared in enumerate(batch):
+        found.setdefault(key(prepared), []).append(row)
+    yield from found.items()
+
+
 @face("encode")
 class TextEncoder(Face):
     """Turns texts into vectors, and fills masks.
@@ -51,6 +127,14 @@ class TextEncoder(Face):
 
     def __init__(self, model: LoadedEncoder):
         super().__init__(model)
+
+    @cached_property
+    def operations(self) -> Mapping[str, Operation]:
+        """`encode`: the vector of a text, and `fill_mask` if the model can fill masks."""
+        operations: dict[str, Operation] = {"encode": Encode(self.model)}
+        if self.model.ernie.masked_head is not None:
+            operations["fill_mask"] = FillMask(self.model)
+        return operations
 
     def encode(self, texts: Iterable[Text], **settings: Any) -> np.ndarray:
         """Return a vector for each text, (N, D): see `ErnieModel.encode`."""

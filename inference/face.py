@@ -6,11 +6,13 @@ adds faces by `@face("NAME")`, in a module that it lists under the entry-point g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.registry import Registry
 from ernie.text.tokenizer import Tokenizer
+from inference.operation import Operation
 
 
 class Face:
@@ -38,6 +40,11 @@ class Face:
         """The model's tokenizer.  Raises UserError when it has none."""
         found: Tokenizer = self.model.tokenizer
         return found
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """What the model is asked for by single inputs, by name; streams are no part of it."""
+        return {}
 
 
 faces: Registry[type[Face]] = Registry("face of a loaded model", "ernie.faces", Face)

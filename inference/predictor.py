@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+from paddle import no_grad
+
+from ernie.data.batch import pack
+from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
+from ernie.kernels.precision import batch_invariant
+from ernie.model.ernie import ErnieModel
+from ernie.model.inference import evaluating
 from ernie.outcome import Outcome
 from inference.face import Face, face
-from inference.task_model import BATCH_TOKENS, TaskModel
+from inference.operation import Operation, Prepared
+from inference.task_model import BATCH_TOKENS, TaskModel, as_row
 from tasks.downstream.base import Answer
+
+
+class Predict(Operation):
+    """The answer to a row: its cells by column, or the text of the column that the task reads."""
+
+    def __init__(self, model: TaskModel):
+        self._model = model
+
+    def prepare(self, given: Any, **settings: Any) -> Prepared:
+        return self._model.prepare(as_row(self._model.task, given))
+
+    def compute(self, batch: Sequence[Prepared]) -> list[Outcome[Answer]]:
+        with batch_invariant():
+            return self._model.compute(batch, batch_tokens=max(1, sum(prepared.tokens for prepared in batch)))
+
+    @property
+    def longest(self) -> int:
+        return self._model.task.max_len
+
+    def exercise(self, lengths: Sequence[int]) -> None:
+        with self._model.computing(), batch_invariant():
+            exercise(self._model.ernie, lengths)
+
+
+def exercise(ernie: ErnieModel, lengths: Sequence[int]) -> None:
+    """Encode sequences of these lengths, in tokens, for the time that it takes."""
+    batch = pack([Sample(np.zeros(n, np.int64), np.zeros(n, np.int64)) for n in lengths])
+    with evaluating(ernie), no_grad():
+        ernie.encode_packed(batch)
 
 
 @face("predict")
@@ -18,6 +57,11 @@ class Predictor(Face):
 
     def __init__(self, model: TaskModel):
         super().__init__(model)
+
+    @cached_property
+    def operations(self) -> Mapping[str, Operation]:
+        """`predict`: the answer to a row."""
+        return {"predict": Predict(self.model)}
 
     def predict(
         self, rows: Iterable[Row | Mapping[str, Any] | str], batch_tokens: int = BATCH_TOKENS

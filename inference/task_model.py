@@ -31,6 +31,7 @@ from ernie.model.save import save
 from ernie.model.weights import save_weights, set_weights
 from ernie.outcome import Note, Outcome
 from ernie.text.tokenizer import Tokenizer
+from inference.operation import Prepared
 from inference.precision import check_precision, precision_of
 from inference.rows import FaultyRow, in_groups, read_column
 from tasks.downstream.base import (
@@ -98,8 +99,7 @@ class TaskModel(nn.Layer):
         if isinstance(rows, str | Mapping):
             rows = [rows]
         check_iterable(rows, "rows")
-        column = read_column(self.task)
-        for group in in_groups(_as_row(row, number, column) for number, row in enumerate(rows)):
+        for group in in_groups(_row_or_error(self.task, row, number) for number, row in enumerate(rows)):
             yield from self.group_outcomes(group, batch_tokens)
 
     def group_outcomes(
@@ -107,20 +107,38 @@ class TaskModel(nn.Layer):
     ) -> list[Outcome[Answer]]:
         """Return the outcomes of a few rows, in order; the outcome of an error in the place of a row is that error."""
         outcomes: list[Outcome[Answer]] = [Outcome()] * len(rows)
-        usable: dict[int, tuple[Place, Example]] = {}
-        tokenizer = self.tokenizer
+        usable: dict[int, Prepared] = {}
         for number, row in enumerate(rows):
-            if isinstance(row, UserError):
-                outcomes[number] = Outcome(error=row)
-                continue
             try:
-                usable[number] = row.place, self.task.example(row, tokenizer)
+                if isinstance(row, UserError):
+                    raise row
+                usable[number] = self.prepare(row)
             except UserError as error:
-                outcomes[number] = Outcome(error=_faulty(row.place, error))
-        found = self._outcomes([example for _, example in usable.values()], batch_tokens)
-        for (number, (place, example)), outcome in zip(usable.items(), found, strict=True):
+                outcomes[number] = Outcome(error=error)
+        outcomes_of_usable = self.compute([*usable.values()], batch_tokens)
+        for number, outcome in zip(usable, outcomes_of_usable, strict=True):
+            outcomes[number] = outcome
+        return outcomes
+
+    def prepare(self, row: Row) -> Prepared:
+        """Return a row ready for `compute`, with notes on what is unusual about it; the network is not used.
+
+        Raises FaultyRow, with the row's place, for a row that cannot be read.
+        """
+        try:
+            example = self.task.example(row, self.tokenizer)
+        except UserError as error:
+            raise _faulty(row.place, error) from None
+        return Prepared(example.tokens, (row.place, example), self._notes(row.place, example))
+
+    def compute(self, batch: Sequence[Prepared], batch_tokens: int = BATCH_TOKENS) -> list[Outcome[Answer]]:
+        """Return the outcomes of prepared rows, in order, with their notes."""
+        outcomes = []
+        found = self._outcomes([prepared.content[1] for prepared in batch], batch_tokens)
+        for prepared, outcome in zip(batch, found, strict=True):
+            place, _ = prepared.content
             located = None if outcome.error is None else _located(place, outcome.error)
-            outcomes[number] = Outcome(outcome.value, located, self._notes(place, example))
+            outcomes.append(Outcome(outcome.value, located, prepared.notes))
         return outcomes
 
     def _notes(self, place: Place, example: Example) -> tuple[Note, ...]:
@@ -256,12 +274,24 @@ def _without_labels(example: Example) -> Example:
     return replace(example, samples=samples)
 
 
-def _as_row(row: Any, number: int, column: str) -> Row | UserError:
-    if isinstance(row, Row) and row.place.file:
-        return row
-    if isinstance(row, str):
-        row = {column: row}
-    if not isinstance(row, Mapping):
+def as_row(task: FinetuneTask, given: Any, number: int = 0) -> Row:
+    """Return a row of cells by column, or of a text of the column that the task reads.
+
+    Raises UserError for anything else.
+    """
+    if isinstance(given, Row) and given.place.file:
+        return given
+    column = read_column(task)
+    if isinstance(given, str):
+        given = {column: given}
+    if not isinstance(given, Mapping):
         expected = f"expected its cells by column, such as {{'{column}': ...}}"
-        return UserError(f"row {number}: {expected}, found {row!r:.60}", row=number)
-    return Row(row, Place("", number))
+        raise UserError(f"row {number}: {expected}, found {given!r:.60}", row=number)
+    return Row(given, Place("", number))
+
+
+def _row_or_error(task: FinetuneTask, given: Any, number: int) -> Row | UserError:
+    try:
+        return as_row(task, given, number)
+    except UserError as error:
+        return error

@@ -30,9 +30,9 @@ data: {max_len: 32, micro_batch_tokens: 256}
 probe: {batches: 1}
 """
 PYTHON = """
-import ernie, tasks, pretrain, inference, finetune
+import ernie, tasks, pretrain, inference, finetune, serving
 from ernie import ErnieModel
-packages = ernie, tasks, pretrain, inference, finetune
+packages = ernie, tasks, pretrain, inference, finetune, serving
 assert all('site-packages' in module.__file__ for module in packages), ernie.__file__
 print(ErnieModel.from_pretrained('run').config)
 """

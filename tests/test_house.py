@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.helpers import ROOT, python
 
-PACKAGES = ("ernie", "tasks", "inference", "pretrain", "finetune")
+PACKAGES = ("ernie", "tasks", "inference", "pretrain", "finetune", "serving")
 # Which packages a package may import, besides itself.
 ALLOWED = {
     "ernie": (),
@@ -20,6 +20,7 @@ ALLOWED = {
     "inference": ("ernie", "tasks"),
     "pretrain": ("ernie", "tasks"),
     "finetune": ("ernie", "tasks", "inference"),
+    "serving": ("ernie", "tasks", "inference"),
 }
 # Programs among the tests that are no tests.
 PROGRAMS = ("check_wheel.py", "former/make.py")
@@ -80,6 +81,8 @@ MORE_WITHOUT_PADDLE = (
     "ernie.train.run_folder",
     "pretrain.config",
     "pretrain.schedule",
+    "serving.arguments",
+    "serving.config",
 )
 
 

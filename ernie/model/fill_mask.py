@@ -38,33 +38,68 @@ def fill_mask(model: BaseEncoder, text: str, top: int) -> list[list[Filled]]:
 
 def fill_masks(model: BaseEncoder, texts: Sequence[str], top: int = 5) -> list[Outcome[list[list[Filled]]]]:
     """Return the outcome of each text, computed as one batch: what `ErnieModel.fill_mask` returns, or its error."""
-    tokenizer, head = tokenizer_of(model), model.masked_head
-    if head is None:
+    check_masked_head(model)
+    check_count("top", top, 1)
+    outcomes: list[Outcome[list[list[Filled]]]] = [Outcome()] * len(texts)
+    prepared: dict[int, MaskedText] = {}
+    for row, text in enumerate(texts):
+        try:
+            prepared[row] = masked_text(model, text)
+        except UserError as error:
+            error.row = row
+            outcomes[row] = Outcome(error=error)
+    found = fill_masked(model, [*prepared.values()], [top] * len(prepared), [*prepared])
+    for row, outcome in zip(prepared, found, strict=True):
+        outcomes[row] = outcome
+    return outcomes
+
+
+class MaskedText(NamedTuple):
+    """A text with masks: its parts, of which those at odd indices are the masks, and its sample."""
+
+    parts: list[str]
+    sample: Sample
+
+
+def check_masked_head(model: BaseEncoder) -> None:
+    """Raise UserError for a model that cannot fill masks."""
+    tokenizer_of(model)
+    if model.masked_head is None:
         raise UserError(
             "this model has no head that predicts masked tokens. A run of 'ernie pretrain' with knowledge masking "
             "has one, and so have published checkpoints that were saved with theirs."
         )
-    check_count("top", top, 1)
-    outcomes: list[Outcome[list[list[Filled]]]] = [Outcome()] * len(texts)
-    prepared: dict[int, tuple[list[str], Sample]] = {}
-    for row, text in enumerate(texts):
-        try:
-            prepared[row] = _prepared(tokenizer, text, model.config.max_positions)
-        except UserError as error:
-            error.row = row
-            outcomes[row] = Outcome(error=error)
-    if not prepared:
-        return outcomes
-    batch = pack([sample for _, sample in prepared.values()])
+
+
+def masked_text(model: BaseEncoder, text: str) -> MaskedText:
+    """Return a text ready for `fill_masked`.  Raises UserError for one without a mask, or that is too long."""
+    tokenizer = tokenizer_of(model)
+    if not isinstance(text, str):
+        raise UserError(f"expected a text, found {text!r:.60}")
+    with about("the text"):
+        require_encodable(text)
+    parts = _parts(tokenizer, text)
+    return MaskedText(parts, _sample(tokenizer, parts, model.config.max_positions))
+
+
+def fill_masked(
+    model: BaseEncoder, texts: Sequence[MaskedText], tops: Sequence[int], rows: Sequence[int] | None = None
+) -> list[Outcome[list[list[Filled]]]]:
+    """Return the outcome of each text, computed as one batch, with so many candidates for each mask."""
+    tokenizer, head = tokenizer_of(model), model.masked_head
+    assert head is not None
+    if not texts:
+        return []
+    batch = pack([text.sample for text in texts])
     with evaluating(model):
         hidden_TD = model.encode_packed(batch, head.task_id)
         logits_PV = head(hidden_TD, np.flatnonzero(batch.ids == tokenizer.mask_id))
         probabilities_PV = to_numpy(F.softmax(logits_PV))
-    first = 0
-    for row, (parts, _) in prepared.items():
+    outcomes, first = [], 0
+    for (parts, _), top, row in zip(texts, tops, range(len(texts)) if rows is None else rows, strict=True):
         own_PV = probabilities_PV[first : first + len(parts) // 2]
         first += len(own_PV)
-        outcomes[row] = _outcome(tokenizer, parts, own_PV, top, row)
+        outcomes.append(_outcome(tokenizer, parts, own_PV, top, row))
     return outcomes
 
 
@@ -74,16 +109,6 @@ def _outcome(
     if not np.isfinite(probabilities_PV).all():
         return Outcome(error=NotFinite(NOT_FINITE, row=row))
     return Outcome([_candidates(tokenizer, parts, 2 * i + 1, row_V, top) for i, row_V in enumerate(probabilities_PV)])
-
-
-def _prepared(tokenizer: Tokenizer, text: str, positions: int) -> tuple[list[str], Sample]:
-    """Return the parts of a text (see `_parts`) and its sample.  Raises UserError for a text without a mask."""
-    if not isinstance(text, str):
-        raise UserError(f"expected a text, found {text!r:.60}")
-    with about("the text"):
-        require_encodable(text)
-    parts = _parts(tokenizer, text)
-    return parts, _sample(tokenizer, parts, positions)
 
 
 def _parts(tokenizer: Tokenizer, text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import paddle
@@ -36,7 +36,7 @@ def encode(
     prompt: str | None,
 ) -> np.ndarray:
     """See `ErnieModel.encode`."""
-    encoding = _Encoding.of(model, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
+    encoding = Encoding.of(model, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
     prepared = encoding.samples(texts)
     samples = [outcome.get() for outcome in prepared]
     if cut := sum(len(outcome.notes) for outcome in prepared):
@@ -63,14 +63,13 @@ def encode_each(
 
     The arguments are those of `ErnieModel.encode`.  Raises UserError for settings that do not fit the model.
     """
-    encoding = _Encoding.of(model, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
+    encoding = Encoding.of(model, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
     prepared = encoding.samples(texts)
     rows = [row for row, outcome in enumerate(prepared) if outcome.error is None]
-    vectors_ND = encoding.vectors([prepared[row].get() for row in rows])
     found: list[Outcome[np.ndarray]] = [Outcome(error=outcome.error) for outcome in prepared]
-    for row, vector_D, is_finite in zip(rows, vectors_ND, _are_finite(vectors_ND), strict=True):
-        notes = prepared[row].notes
-        found[row] = Outcome(vector_D, notes=notes) if is_finite else Outcome(error=_not_finite(row), notes=notes)
+    vectors = encoding.vector_outcomes([prepared[row].get() for row in rows], rows)
+    for row, vector in zip(rows, vectors, strict=True):
+        found[row] = replace(vector, notes=prepared[row].notes)
     return found
 
 
@@ -121,9 +120,9 @@ def _max_length(positions: int, saved: int | None, given: int | None) -> int:
     return given
 
 
-@dataclass(frozen=True)
-class _Encoding:
-    """How texts become vectors: with a `prompt` before each, cut to `max_len` tokens, and then pooled.
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """How texts become vectors, (D,) each: with a `prompt` before each, cut to `max_len` tokens, and then pooled.
 
     `more` is what a text that is too long has, in words.
     """
@@ -148,7 +147,7 @@ class _Encoding:
         normalize: bool | None,
         prompt_name: str | None,
         prompt: str | None,
-    ) -> _Encoding:
+    ) -> Encoding:
         """Resolve the arguments of `ErnieModel.encode`.  Raises UserError for those that do not fit the model."""
         config = model.sentence_config or SentenceConfig()
         if config.unsupported and pooling is None:
@@ -190,12 +189,25 @@ class _Encoding:
             vectors_ND = layer(vectors_ND)
         return normalized(vectors_ND) if self.normalize else vectors_ND
 
+    def vector_outcomes(
+        self, samples: Sequence[Sample], rows: Sequence[int] | None = None
+    ) -> list[Outcome[np.ndarray]]:
+        """Return the outcome of each sample: its vector (D,), or an error that names its row if it is not finite."""
+        vectors_ND = self.vectors(samples)
+        are_finite = _are_finite(vectors_ND)
+        named = range(len(samples)) if rows is None else rows
+        return [
+            Outcome(vector_D) if is_finite else Outcome(error=_not_finite(row))
+            for row, vector_D, is_finite in zip(named, vectors_ND, are_finite, strict=True)
+        ]
+
     def samples(self, texts: Iterable[Text]) -> list[Outcome[Sample]]:
         """Return the outcome of each text: its sample, or its error, and a note if it was cut."""
         check_iterable(texts, "texts")
-        return [self._outcome(text, row) for row, text in enumerate([texts] if isinstance(texts, str) else texts)]
+        return [self.sample(text, row) for row, text in enumerate([texts] if isinstance(texts, str) else texts)]
 
-    def _outcome(self, text: Text, row: int) -> Outcome[Sample]:
+    def sample(self, text: Text, row: int = 0) -> Outcome[Sample]:
+        """Return the outcome of one text, whose `row` messages name."""
         try:
             first, second = self._ids(text)
         except UserError as error:

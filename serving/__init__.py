@@ -1,0 +1,1 @@
+"""Serving: many users' requests and streams through loaded models, in batches under a latency bound."""

@@ -1,0 +1,54 @@
+"""Serve models over HTTP: give folders of runs or published models, each perhaps as NAME=FOLDER, or a YAML file.
+
+  ernie serve runs/films
+  ernie serve runs/films vectors=runs/first --port 8000
+  ernie serve serve.yaml --set limits.timeout=0.5
+
+Then, for a model that classifies:
+
+  curl localhost:8000/models/films/predict -d '{"inputs": ["A moving film."]}'
+
+Ctrl-C or SIGTERM lets it answer what waits, and end; a second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+
+from ernie.arguments import add_plugin, add_precision, add_set
+from ernie.errors import UserError
+
+SUMMARY = "serve models over HTTP"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="[NAME=]FOLDER of a model, or one YAML file")
+    parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1, this machine only)")
+    parser.add_argument("--port", type=int, help="the port to listen on (default: 8000)")
+    parser.add_argument("--api-key-file", type=Path, metavar="FILE", help="a file with an API key a line")
+    add_set(parser, "change a key of the configuration")
+    add_plugin(parser)
+    add_precision(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    from ernie.runtime import require_paddle
+    from serving.arguments import read_config
+
+    config = read_config(arguments)
+    require_paddle()
+    check_installed()
+    from serving.run import serve
+
+    return serve(config)
+
+
+def check_installed() -> None:
+    """Raise UserError if a package is missing that only servers need."""
+    missing = [name for name in ("starlette", "uvicorn", "msgspec", "prometheus_client") if find_spec(name) is None]
+    if missing:
+        raise UserError(f"a server needs {', '.join(missing)}: pip install 'ernie-continual[serving]'")

@@ -1,0 +1,84 @@
+"""The configuration of a server: what `ernie serve` reads from YAML, and what its flags change.  Imports no Paddle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ernie.config import check_least
+from ernie.errors import UserError
+from ernie.kernels.precision import InferencePrecisionChoice
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model to serve: the folder of a run or of a published model, as `inference.load` takes it.
+
+    `decoding` changes how answers are found, such as `{beam: 4}` or `{all_labels: true}`.
+    """
+
+    path: str
+    precision: InferencePrecisionChoice | None = None
+    decoding: dict[str, Any] = field(default_factory=dict)
+    trust_plugins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """What one request, and all of them, may ask for.
+
+    A request without a timeout of its own has `timeout` seconds, a bulk one `bulk_timeout`.  `bulk_share` is the part
+    of the engine's time that bulk requests have while interactive ones are there.
+    """
+
+    timeout: float = 1.0
+    bulk_timeout: float = 60.0
+    longest_timeout: float = 600.0
+    bulk_share: float = 0.1
+    inputs: int = 1000
+    body_mb: float = 10.0
+    batch_tokens: int = 16384
+    waiting_mb: float = 50.0
+    sessions: int = 1000
+
+    def __post_init__(self) -> None:
+        check_least(self, timeout=0.001, bulk_timeout=0.001, longest_timeout=0.001, inputs=1, batch_tokens=1)
+        check_least(self, body_mb=0.001, waiting_mb=0.001, sessions=0)
+        if not 0 < self.bulk_share < 1:
+            raise UserError(f"bulk_share: expected a fraction between 0 and 1, found {self.bulk_share:g}")
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """A server: its models by name, where it listens, and what it allows.
+
+    It listens on `host` and `port`; 127.0.0.1 is reached from this machine only.  With `replicas` there are as many
+    processes, on consecutive ports.  `api_key_file` has a key a line, and optionally a client's name after it; without
+    it everyone may ask.  `cors_origins` are the web pages that may ask from browsers.  After SIGTERM it refuses what is
+    new, and answers what waits for up to `drain_seconds`.
+    """
+
+    models: dict[str, ModelConfig] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 8000
+    replicas: int = 1
+    preparing_threads: int = 2
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    api_key_file: Path | None = None
+    cors_origins: tuple[str, ...] = ()
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    drain_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_least(self, replicas=1, preparing_threads=1, drain_seconds=0, port=0)
+        if self.port + self.replicas > 65536:
+            raise UserError(f"port: expected at most {65536 - self.replicas}, found {self.port}")
+        if not self.models:
+            raise UserError("models: expected at least one, such as {films: {path: runs/films}}")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise UserError("tls_certificate and tls_key: give both or neither")
+        for name in self.models:
+            if not name or "/" in name or name != name.strip():
+                raise UserError(f"models: expected a name without slashes, found '{name}'")

@@ -1,0 +1,93 @@
+"""Served models: loaded, measured, and replaced while requests go on."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ernie.kernels.precision import InferencePrecisionChoice
+from ernie.outcome import Outcome
+from inference.face import Face
+from inference.operation import Operation, Prepared
+from serving.cost import CostModel
+from serving.engine import Work
+
+_log = logging.getLogger("ernie.serving")
+_ROUNDS = 5  # measurements of each size
+_SIZES = (1, 2, 4, 8, 16)  # of batches that are measured, in sequences of _LENGTH tokens
+_LENGTH = 32
+_LEAST = 8  # tokens of the smallest batch that is measured
+PROBE = Prepared(_LEAST, None)  # what a model's probe computes
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model under a name: its face, and a lane of work for each of its operations."""
+
+    name: str
+    path: str
+    face: Face
+    work: Mapping[str, Work]
+    probe: Work  # which computes a little, to see whether the model can
+    loaded_at: float  # seconds since 1970
+
+    @property
+    def precision(self) -> InferencePrecisionChoice:
+        """The precision of its matrix products."""
+        return self.face.precision
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """What it is asked for, by name."""
+        return self.face.operations
+
+
+def serve_model(name: str, path: str, face: Face, most_tokens: int) -> ServedModel:
+    """Return a loaded model ready to be served, after measuring how long its batches take.
+
+    `most_tokens` limits its batches.  Every operation is warmed up by this, too.
+    """
+    work: dict[str, Work] = {}
+    for operation_name, operation in face.operations.items():
+        cost = measured_cost(operation)
+        work[operation_name] = Work(f"{name}/{operation_name}", cost, most_tokens, compute=operation.compute)
+        _log.info(
+            "%s/%s: a batch takes %.1f ms and %.3f ms a token",
+            *(name, operation_name, 1000 * cost.fixed, 1000 * cost.per_token),
+        )
+    return ServedModel(name, path, face, work, _probe(name, face), time.time())
+
+
+def _probe(name: str, face: Face) -> Work:
+    """Return the lane of a model's probes."""
+
+    def compute(probes: Sequence[Prepared]) -> list[Outcome[Any]]:
+        for operation in face.operations.values():
+            operation.exercise([PROBE.tokens])
+        return [Outcome()] * len(probes)
+
+    return Work(f"{name}/probe", CostModel([(1, 0.001), (100, 0.01)]), compute=compute)
+
+
+def measured_cost(operation: Operation) -> CostModel:
+    """Measure batches of a few sizes, and fit their times."""
+    length = min(_LENGTH, operation.longest)
+    shapes = [[min(_LEAST, length)], *([length] * size for size in _SIZES)]
+    for shape in shapes[:2]:
+        operation.exercise(shape)  # the first batches allocate memory
+    times: list[tuple[int, float]] = []
+    for shape in shapes:
+        seconds = [_seconds(partial(operation.exercise, shape)) for _ in range(_ROUNDS)]
+        times.append((sum(shape), statistics.median(seconds)))
+    return CostModel(times)
+
+
+def _seconds(body: Any) -> float:
+    start = time.perf_counter()
+    body()
+    return time.perf_counter() - start

@@ -1,0 +1,287 @@
+"""What protocols call: one request to one operation of a model, from any event loop task, answered by the engine.
+
+A request takes this way: the event loop hands it to a preparing thread, which tokenizes it and submits it to the
+engine; the engine computes it in a batch, and wakes the event loop once for the whole batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ernie.errors import UserError, nearest
+from ernie.outcome import Outcome
+from inference.operation import Operation, Prepared
+from serving.dispatcher import Dispatcher, Job, Refused, TooLarge
+from serving.engine import Computed, Engine, EngineFailure, Work
+from serving.models import PROBE, ServedModel
+from serving.preparing import Preparers
+
+_log = logging.getLogger("ernie.serving")
+_PROBE_AGE = 1.0  # seconds for which the answer to is_ready is kept
+_PROBE_TIMEOUT = 10.0
+
+
+class Expired(Exception):
+    """A request whose time was over before it was computed."""
+
+
+class UnknownModel(UserError):
+    """A request for a model, or for an operation of a model, that is not served."""
+
+
+class TooManyInputs(UserError):
+    """A request with more inputs than the server allows."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may ask for."""
+
+    inputs: int = 1000
+    timeout: float = 1.0  # seconds, of interactive requests that name none
+    bulk_timeout: float = 60.0
+    longest_timeout: float = 600.0
+    waiting_characters: int = 50_000_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a request is to be treated: its class, its timeout in seconds, and whose it is."""
+
+    bulk: bool = False
+    timeout: float | None = None
+    client: str = ""
+
+
+@dataclass(eq=False)
+class _Request:
+    """A request on its way: what it waits for, and the outcomes so far."""
+
+    future: asyncio.Future[list[Outcome[Any]]]
+    outcomes: list[Outcome[Any]]
+    rows: list[int] = field(default_factory=list)  # of the job's items
+    left: int = 0
+    job: Job | None = None
+    cancelled: bool = False
+
+
+class Observer(Protocol):
+    """What learns what happens to requests, in the event loop's thread."""
+
+    def computed(self, computed: Computed) -> None:
+        """A batch was computed, or jobs have expired."""
+
+    def refused(self, work: str) -> None:
+        """A request for this work was refused."""
+
+    def cancelled(self, work: str) -> None:
+        """A request for this work was taken back."""
+
+
+class Service:
+    """The models of a server, and the engine that computes for all of them."""
+
+    def __init__(self, limits: Limits | None = None, bulk_share: float = 0.1, preparing_threads: int = 2):
+        self.limits = limits or Limits()
+        self.models: dict[str, ServedModel] = {}
+        self.engine = Engine(self._report, Dispatcher(bulk_share))
+        self._preparers = Preparers(preparing_threads, self.limits.waiting_characters)
+        self._requests: dict[Job, _Request] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.observers: list[Observer] = []
+        self._probed: tuple[float, asyncio.Future[bool]] | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the threads; answers are delivered to this event loop."""
+        self._loop = loop
+        self._preparers.start()
+        self.engine.start()
+
+    def stop(self) -> None:
+        """End the threads.  Requests that wait are not answered."""
+        self._preparers.stop()
+        self.engine.stop()
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that are not answered yet."""
+        return len(self._requests)
+
+    def model(self, name: str | None) -> ServedModel:
+        """Return the model of this name, or the only one.  Raises UnknownModel."""
+        if not name and len(self.models) == 1:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            asked = f"there is no model '{name}' here." if name else "which model? The request names none."
+            raise UnknownModel(f"{asked}{nearest(name or '', self.models)}")
+        return self.models[name]
+
+    def operation(self, model: ServedModel, name: str) -> tuple[Operation, Work]:
+        """Return an operation of a model, and its lane.  Raises UnknownModel."""
+        if name not in model.operations:
+            raise UnknownModel(f"the model '{model.name}' has no operation '{name}'.{nearest(name, model.operations)}")
+        return model.operations[name], model.work[name]
+
+    async def ask(
+        self,
+        model: ServedModel,
+        operation_name: str,
+        inputs: Sequence[Any],
+        settings: Mapping[str, Any] | None = None,
+        asked: Asked | None = None,
+    ) -> list[Outcome[Any]]:
+        """Return the outcome of each input, all at once.
+
+        Raises UnknownModel, TooManyInputs, Refused, TooLarge or Expired.  When the task is cancelled, nothing more of
+        the request is computed.
+        """
+        assert self._loop is not None
+        asked = asked or Asked()
+        operation, work = self.operation(model, operation_name)
+        if len(inputs) > self.limits.inputs:
+            raise TooManyInputs(f"expected at most {self.limits.inputs:,} inputs at once, found {len(inputs):,}")
+        if not inputs:
+            return []
+        request = _Request(self._loop.create_future(), [Outcome()] * len(inputs))
+        arrived = self.engine.clock()
+        default = self.limits.bulk_timeout if asked.bulk else self.limits.timeout
+        deadline = arrived + min(asked.timeout or default, self.limits.longest_timeout)
+
+        def prepare() -> None:
+            self._prepare(request, operation, work, inputs, settings or {}, arrived, deadline, asked)
+
+        try:
+            if not self._preparers.submit(sum(map(_characters, inputs)), prepare):
+                raise Refused("too much text waits to be tokenized", 1.0)
+            return await request.future
+        except (Refused, TooLarge):
+            for observer in self.observers:
+                observer.refused(work.name)
+            raise
+        except asyncio.CancelledError:
+            self._cancel(request)
+            for observer in self.observers:
+                observer.cancelled(work.name)
+            raise
+
+    async def is_ready(self) -> bool:
+        """Return whether every model computes: each gets a small batch, through the engine, at most once a second."""
+        assert self._loop is not None
+        now = self.engine.clock()
+        if self._probed is None or (self._probed[1].done() and now - self._probed[0] > _PROBE_AGE):
+            self._probed = now, asyncio.ensure_future(self._probe())
+        with suppress(asyncio.TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self._probed[1]), _PROBE_TIMEOUT)
+        return False
+
+    async def _probe(self) -> bool:
+        assert self._loop is not None
+        futures = []
+        for model in self.models.values():
+            request = _Request(self._loop.create_future(), [Outcome()], [0], 1)
+            now = self.engine.clock()
+            request.job = Job(model.probe, [PROBE], now, now, step=True)
+            self._requests[request.job] = request
+            self.engine.submit(request.job)
+            futures.append(request.future)
+        outcomes = await asyncio.gather(*futures)
+        return bool(self.models) and all(outcome.error is None for (outcome,) in outcomes)
+
+    def _prepare(
+        self,
+        request: _Request,
+        operation: Operation,
+        work: Work,
+        inputs: Sequence[Any],
+        settings: Mapping[str, Any],
+        arrived: float,
+        deadline: float,
+        asked: Asked,
+    ) -> None:
+        """Tokenize the inputs of a request and submit them; runs in a preparing thread."""
+        items: list[Prepared] = []
+        failed: Exception | None = None
+        try:
+            for row, given in enumerate(inputs):
+                if request.cancelled:
+                    return
+                try:
+                    items.append(operation.prepare(given, **settings))
+                    request.rows.append(row)
+                except UserError as error:
+                    error.row = row
+                    request.outcomes[row] = Outcome(error=error)
+            if items:
+                request.left = len(items)
+                request.job = Job(work, items, arrived, deadline, asked.bulk, asked.client)
+                self._requests[request.job] = request
+                try:
+                    self.engine.submit(request.job)
+                except (Refused, TooLarge):
+                    del self._requests[request.job]
+                    raise
+        except (Refused, TooLarge) as error:
+            failed = error
+        except Exception as error:
+            _log.exception("%s failed to prepare an input", work.name)
+            failed = EngineFailure(f"the model failed on an input: {type(error).__name__}")
+        if failed is not None or not items:
+            self._call(self._settle_one, request, failed)
+
+    def _cancel(self, request: _Request) -> None:
+        request.cancelled = True
+        if request.job is not None and self._requests.pop(request.job, None) is not None:
+            self.engine.cancel(request.job)
+
+    def _report(self, computed: Computed) -> None:
+        """Hand a batch's outcomes to the event loop, once; runs in the engine's thread."""
+        self._call(self._settle, computed)
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # the event loop is closed: nobody waits any more
+            _log.debug("an outcome came after the end of the event loop")
+
+    def _settle_one(self, request: _Request, error: Exception | None) -> None:
+        if request.future.done():
+            return
+        if error is not None:
+            request.future.set_exception(error)
+        else:
+            request.future.set_result(request.outcomes)
+
+    def _settle(self, computed: Computed) -> None:
+        """Answer the requests that a batch completes; runs in the event loop."""
+        for observer in self.observers:
+            observer.computed(computed)
+        for job in computed.expired:
+            if (request := self._requests.pop(job, None)) is not None:
+                self._settle_one(request, Expired("its timeout was over before it was computed"))
+        if computed.batch is None:
+            return
+        for (job, index), outcome in zip(computed.batch.items, computed.outcomes, strict=True):
+            if (request := self._requests.get(job)) is None:  # cancelled, or expired in part
+                continue
+            request.outcomes[request.rows[index]] = outcome
+            request.left -= 1
+            if not request.left:
+                del self._requests[job]
+                self._settle_one(request, None)
+
+
+def _characters(given: Any) -> int:
+    """Return about how many characters an input has, at least one."""
+    if isinstance(given, str):
+        return len(given) + 1
+    if isinstance(given, Mapping):
+        return 1 + sum(map(_characters, given.values()))
+    if isinstance(given, list | tuple):
+        return 1 + sum(map(_characters, given))
+    return 1
