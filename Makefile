@@ -20,10 +20,11 @@ help:
 quickstart: .venv/quickstart
 	@$(BIN)/python examples/quickstart.py
 
-# The wheel is built while mypy runs: each keeps one core busy.  The tests use the kernels that are compiled for it.
+# Lint and the wheel keep the cores busy while tests wait for processes; what they say is shown at the end.
 test: .venv/dev
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint wheel
-	@$(BIN)/python -m pytest -n 2 --dist worksteal --durations=20
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint wheel > .venv/lint.log 2>&1 & lint=$$!; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=20; tests=$$?; \
+	wait $$lint; lint=$$?; cat .venv/lint.log; exit $$((tests ? tests : lint))
 
 lint: .venv/dev
 	@$(BIN)/ruff check $(ALL)
