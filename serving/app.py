@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.routing import Route as StarletteRoute
 
+from serving.access import Access
+from serving.gate import Gate
 from serving.http import Call, Endpoint, Reply, encode
 from serving.metrics import Metrics
 from serving.protocols import native
@@ -18,9 +20,14 @@ from serving.service import Service
 PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL,)
 
 
-def make_app(service: Service, body_limit: int = 10_000_000, protocols: Sequence[Protocol] = PROTOCOLS) -> Starlette:
+def make_app(
+    service: Service,
+    body_limit: int = 10_000_000,
+    protocols: Sequence[Protocol] = PROTOCOLS,
+    access: Access | None = None,
+) -> Starlette:
     """Return the application; its start and its end are those of the service's threads."""
-    metrics = Metrics(service)
+    metrics, known = Metrics(service), access or Access()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -30,9 +37,14 @@ def make_app(service: Service, body_limit: int = 10_000_000, protocols: Sequence
         finally:
             await asyncio.to_thread(service.stop)
 
+    def answering(route: Route, protocol: Protocol) -> StarletteRoute:
+        endpoint = Endpoint(route.handler, protocol.problem, body_limit)
+        gate = Gate(endpoint, route.path, route.access, known, service.lifecycle, metrics)
+        return StarletteRoute(route.path, gate, methods=[route.method])
+
     routes = [
-        StarletteRoute(route.path, Endpoint(route.handler, protocol.problem, body_limit), methods=[route.method])
-        for protocol in (*protocols, _operation(service, metrics))
+        answering(route, protocol)
+        for protocol in (_operation(service, metrics), *protocols)
         for route in protocol.routes(service)
     ]
     return Starlette(routes=routes, lifespan=lifespan)
@@ -54,8 +66,8 @@ def _operation(service: Service, metrics: Metrics) -> Protocol:
     return Protocol(
         "operation",
         lambda _: [
-            Route("GET", "/health/live", live),
-            Route("GET", "/health/ready", ready),
+            Route("GET", "/health/live", live, access="open"),
+            Route("GET", "/health/ready", ready, access="open"),
             Route("GET", "/metrics", show_metrics),
         ],
         native.problem,

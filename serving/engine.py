@@ -38,7 +38,12 @@ class Computed:
     batch: Batch | None
     outcomes: Sequence[Outcome[Any]]
     expired: Sequence[Job]
-    seconds: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        """How long the batch took."""
+        return self.ended - self.batch.started if self.batch else 0.0
 
 
 class Engine:
@@ -110,7 +115,7 @@ class Engine:
                 self._condition.wait(_IDLE)
                 return
         if batch is None:
-            self._report(Computed(None, (), expired, 0.0))
+            self._report(Computed(None, (), expired, self._alive_at))
             return
         assert isinstance(batch.lane, Work)
         outcomes, failures = list[Outcome[Any]](), 1
@@ -122,7 +127,7 @@ class Engine:
                 self.dispatcher.finished(batch, end, succeeded=not failures)
             if not outcomes:
                 outcomes = [Outcome(error=EngineFailure("the engine failed"))] * len(batch.items)
-            self._report(Computed(batch, outcomes, expired, end - batch.started))
+            self._report(Computed(batch, outcomes, expired, end))
 
     def _compute(self, work: Work, items: Sequence[Any]) -> tuple[list[Outcome[Any]], int]:
         """Return the outcome of each item, and how many computations raised an exception."""

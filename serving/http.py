@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +19,6 @@ from serving.service import Asked, Expired, TooManyInputs, UnknownModel
 
 _log = logging.getLogger("ernie.serving")
 M = TypeVar("M")
-_KEPT = 128  # characters of a request's id
 
 
 class Problem(Exception):
@@ -77,7 +75,7 @@ class Call:
             if priority not in ("interactive", "bulk"):
                 raise Problem(422, "invalid", f"x-priority: expected interactive or bulk, found '{priority:.40}'")
             bulk = priority == "bulk"
-        return Asked(bulk, timeout, self.client)
+        return Asked(bulk, timeout, self.client, notes=self.notes)
 
 
 Handler = Callable[[Call], Awaitable[Reply]]
@@ -120,21 +118,24 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        call_id = headers.get(b"x-request-id", b"").decode("latin-1")[:_KEPT] or uuid.uuid4().hex
+        state: dict[str, Any] = scope["state"]  # what serving.gate puts there
         try:
+            if "problem" in state:
+                raise state.pop("problem")
             body = await self._body(headers, receive)
             if body is None:
                 return
-            client = scope.get("state", {}).get("client") or (scope["client"] or ("",))[0]
-            call = Call(body, headers, scope.get("path_params", {}), client, call_id)
+            path = scope.get("path_params", {})
+            call = Call(body, headers, path, state["client"], state["id"], state["notes"])
             reply = await _unless_disconnected(self._handler(call), receive)
             if reply is None:
                 return
         except Exception as error:
             problem = as_problem(error)
+            state["notes"]["problem"] = problem.kind
             extra = tuple((name.encode(), value.encode("latin-1")) for name, value in problem.headers.items())
             reply = Reply(self._problem(problem), problem.status, headers=extra)
-        await send_reply(reply, send, call_id)
+        await send_reply(reply, send, state["id"])
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
         """Return the body, None if the client is gone.  Raises Problem (413) if it is too long."""

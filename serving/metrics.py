@@ -25,6 +25,7 @@ class Metrics:
         self._expired = self._counter("ernie_expired", "Requests whose time was over.")
         self._refused = self._counter("ernie_refused", "Requests that were refused.")
         self._cancelled = self._counter("ernie_cancelled", "Requests that were taken back.")
+        self._http = Counter("ernie_http_requests", "Requests of HTTP.", ["route", "status"], registry=self._registry)
         self._fixed = Gauge("ernie_cost_fixed_seconds", "The fit's a.", ["work"], registry=self._registry)
         self._per_token = Gauge("ernie_cost_token_seconds", "The fit's b.", ["work"], registry=self._registry)
         jobs = Gauge("ernie_waiting_requests", "Requests that wait for a batch.", registry=self._registry)
@@ -54,6 +55,10 @@ class Metrics:
             metric.labels(work)
         for outcome in ("value", "error"):
             self._items.labels(work, outcome)
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count a request of HTTP."""
+        self._http.labels(route, status).inc()
 
     def refused(self, work: str) -> None:
         self._refused.labels(work).inc()

@@ -18,6 +18,7 @@ from ernie.outcome import Outcome
 from inference.operation import Operation, Prepared
 from serving.dispatcher import Dispatcher, Job, Refused, TooLarge
 from serving.engine import Computed, Engine, EngineFailure, Work
+from serving.lifecycle import Lifecycle
 from serving.models import PROBE, ServedModel
 from serving.preparing import Preparers
 
@@ -51,11 +52,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Asked:
-    """How a request is to be treated: its class, its timeout in seconds, and whose it is."""
+    """How a request is to be treated: its class, its timeout in seconds, and whose it is.
+
+    `notes` learns what the log says of it: its model, and its size and times.
+    """
 
     bulk: bool = False
     timeout: float | None = None
     client: str = ""
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -68,6 +73,8 @@ class _Request:
     left: int = 0
     job: Job | None = None
     cancelled: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
+    started: float = 0.0  # its first batch, 0 before that
 
 
 class Observer(Protocol):
@@ -89,6 +96,7 @@ class Service:
     def __init__(self, limits: Limits | None = None, bulk_share: float = 0.1, preparing_threads: int = 2):
         self.limits = limits or Limits()
         self.models: dict[str, ServedModel] = {}
+        self.lifecycle = Lifecycle()
         self.engine = Engine(self._report, Dispatcher(bulk_share))
         self._preparers = Preparers(preparing_threads, self.limits.waiting_characters)
         self._requests: dict[Job, _Request] = {}
@@ -147,7 +155,8 @@ class Service:
             raise TooManyInputs(f"expected at most {self.limits.inputs:,} inputs at once, found {len(inputs):,}")
         if not inputs:
             return []
-        request = _Request(self._loop.create_future(), [Outcome()] * len(inputs))
+        asked.notes.update(model=model.name, operation=operation_name, rows=len(inputs))
+        request = _Request(self._loop.create_future(), [Outcome()] * len(inputs), notes=asked.notes)
         arrived = self.engine.clock()
         default = self.limits.bulk_timeout if asked.bulk else self.limits.timeout
         deadline = arrived + min(asked.timeout or default, self.limits.longest_timeout)
@@ -218,6 +227,7 @@ class Service:
                     request.outcomes[row] = Outcome(error=error)
             if items:
                 request.left = len(items)
+                request.notes["tokens"] = sum(item.tokens for item in items)
                 request.job = Job(work, items, arrived, deadline, asked.bulk, asked.client)
                 self._requests[request.job] = request
                 try:
@@ -271,8 +281,11 @@ class Service:
                 continue
             request.outcomes[request.rows[index]] = outcome
             request.left -= 1
+            request.started = request.started or computed.batch.started
             if not request.left:
                 del self._requests[job]
+                request.notes["queue_seconds"] = round(request.started - job.arrived, 6)
+                request.notes["compute_seconds"] = round(computed.ended - request.started, 6)
                 self._settle_one(request, None)
 
 

@@ -6,18 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from serving.access import AccessKind
 from serving.http import Handler, Problem
 from serving.service import Service
 
 
 @dataclass(frozen=True)
 class Route:
-    """A method and a path, with what answers; `message` is the type of the body, for the API's description."""
+    """A method and a path, with what answers; `message` is the type of the body, for the API's description.
+
+    `access` is who may ask if there are keys: everyone ("open"), whoever has a key, or only an admin.
+    """
 
     method: str
     path: str
     handler: Handler
     message: Any = None
+    access: AccessKind = "key"
 
 
 @dataclass(frozen=True)
