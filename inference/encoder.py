@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from ernie.errors import check_count
+from ernie.errors import UserError, about, check_count
 from ernie.kernels.precision import InferencePrecisionChoice, batch_invariant, precision
 from ernie.model.ernie import ErnieModel
 from ernie.model.fill_mask import Filled, fill_masked, fill_masks, masked_text
@@ -19,7 +19,7 @@ from ernie.model.sentence_embedding import Encoding, Text, encode_each
 from ernie.outcome import Outcome
 from ernie.text.tokenizer import Tokenizer
 from inference.face import Face, face
-from inference.operation import Operation, Prepared
+from inference.operation import Operation, Prepared, grouped
 from inference.precision import check_precision
 from inference.predictor import exercise
 
@@ -45,8 +45,13 @@ class LoadedEncoder:
         return cls(ernie, precision or "auto")
 
 
-T = TypeVar("T")
-_SETTINGS = ("pooling", "max_len", "normalize", "prompt_name", "prompt")
+_SETTINGS: dict[str, type | tuple[type, ...]] = {
+    "pooling": (str, list, tuple),
+    "max_len": int,
+    "normalize": bool,
+    "prompt_name": str,
+    "prompt": str,
+}
 _ALL = 1 << 62  # tokens: more than any batch has
 
 
@@ -72,13 +77,11 @@ class Encode(_OfEncoder):
         super().__init__(model)
         self._encoding = lru_cache(maxsize=64)(self._new_encoding)
 
-    def prepare(self, given: Any, **settings: Any) -> Prepared:
-        pooling = settings.get("pooling")
-        chosen = settings if not isinstance(pooling, list) else {**settings, "pooling": tuple(pooling)}
-        encoding = self._encoding(tuple(chosen.get(name) for name in _SETTINGS))
-        outcome = encoding.sample(tuple(given) if isinstance(given, list) else given)
+    def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
+        encoding = self._encoding(tuple(_setting(name, settings.get(name)) for name in _SETTINGS))
+        outcome = encoding.sample(given, row)
         sample = outcome.get()
-        return Prepared(len(sample), (encoding, sample), outcome.notes)
+        return Prepared(len(sample), (encoding, sample, row), outcome.notes, is_cut=bool(outcome.notes))
 
     def _new_encoding(self, settings: tuple[Any, ...]) -> Encoding:
         return Encoding.of(self._model.ernie, batch_tokens=_ALL, **dict(zip(_SETTINGS, settings, strict=True)))
@@ -86,10 +89,10 @@ class Encode(_OfEncoder):
     def compute(self, batch: Sequence[Prepared]) -> list[Outcome[np.ndarray]]:
         outcomes: dict[int, Outcome[np.ndarray]] = {}
         with precision(self._model.precision), batch_invariant():
-            for encoding, rows in _by(lambda prepared: prepared.content[0], batch):
-                found = encoding.vector_outcomes([batch[row].content[1] for row in rows])
-                outcomes |= zip(rows, found, strict=True)
-        return [replace(outcomes[row], notes=prepared.notes) for row, prepared in enumerate(batch)]
+            for encoding, chosen in grouped(batch, lambda prepared: prepared.content[0]):
+                _, samples, rows = zip(*(batch[i].content for i in chosen), strict=True)
+                outcomes |= zip(chosen, encoding.vector_outcomes(samples, rows), strict=True)
+        return [replace(outcomes[i], notes=prepared.notes) for i, prepared in enumerate(batch)]
 
 
 class FillMask(_OfEncoder):
@@ -97,24 +100,26 @@ class FillMask(_OfEncoder):
 
     settings = frozenset({"top"})
 
-    def prepare(self, given: Any, **settings: Any) -> Prepared:
+    def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
         top = settings.get("top", 5)
         check_count("top", top, 1)
-        text = masked_text(self._model.ernie, given)
-        return Prepared(len(text.sample), (text, top))
+        with about(f"text {row}"):
+            text = masked_text(self._model.ernie, given)
+        return Prepared(len(text.sample), (text, top, row))
 
     def compute(self, batch: Sequence[Prepared]) -> list[Outcome[list[list[Filled]]]]:
-        texts, tops = zip(*(prepared.content for prepared in batch), strict=True)
+        texts, tops, rows = zip(*(prepared.content for prepared in batch), strict=True)
         with precision(self._model.precision), batch_invariant():
-            return fill_masked(self._model.ernie, texts, tops)
+            return fill_masked(self._model.ernie, texts, tops, rows)
 
 
-def _by(key: Callable[[Prepared], T], batch: Sequence[Prepared]) -> Iterator[tuple[T, list[int]]]:
-    """Yield each key of a batch with the indices of its inputs, in order."""
-    found: dict[T, list[int]] = {}
-    for row, prepared in enumerate(batch):
-        found.setdefault(key(prepared), []).append(row)
-    yield from found.items()
+def _setting(name: str, value: Any) -> Any:
+    """Return the value of a setting, as a cache can keep it.  Raises UserError for one of another type."""
+    if value is not None and not isinstance(value, _SETTINGS[name]):
+        raise UserError(f"{name}: found {value!r:.60}, which is of another type than this setting")
+    if isinstance(value, list | tuple):
+        return tuple(str(item) for item in value)
+    return value
 
 
 @face("encode")

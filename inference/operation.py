@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ernie.outcome import Note, Outcome
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An input that is ready to be computed: its size in `tokens`, its `content`, and `notes` on what is unusual."""
+    """An input that is ready to be computed: its size in `tokens`, its `content`, and `notes` on what is unusual.
+
+    `is_cut` says that it was too long, so that its end was cut off.
+    """
 
     tokens: int
     content: Any
     notes: tuple[Note, ...] = ()
+    is_cut: bool = False
 
 
 class Operation(ABC):
@@ -29,8 +35,11 @@ class Operation(ABC):
     settings: frozenset[str] = frozenset()
 
     @abstractmethod
-    def prepare(self, given: Any, **settings: Any) -> Prepared:
-        """Check and tokenize an input, in any thread; the network is not used.  Raises UserError for a faulty one."""
+    def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
+        """Check and tokenize an input, in any thread; the network is not used.
+
+        Raises UserError for a faulty one, and names it by its `row`.
+        """
 
     @abstractmethod
     def compute(self, batch: Sequence[Prepared]) -> list[Outcome[Any]]:
@@ -47,3 +56,11 @@ class Operation(ABC):
     @abstractmethod
     def exercise(self, lengths: Sequence[int]) -> None:
         """Compute as much as for inputs of these lengths in tokens, so that a caller can measure the time."""
+
+
+def grouped(batch: Sequence[Prepared], key: Callable[[Prepared], K]) -> Iterator[tuple[K, list[int]]]:
+    """Yield each key of a batch with the indices of its inputs, in order."""
+    found: dict[K, list[int]] = {}
+    for index, prepared in enumerate(batch):
+        found.setdefault(key(prepared), []).append(index)
+    yield from found.items()

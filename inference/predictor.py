@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,26 @@ from ernie.outcome import Outcome
 from inference.face import Face, face
 from inference.operation import Operation, Prepared
 from inference.task_model import BATCH_TOKENS, TaskModel, as_row
-from tasks.downstream.base import Answer
+from tasks.downstream.base import Answer, FinetuneTask
 
 
 class Predict(Operation):
-    """The answer to a row: its cells by column, or the text of the column that the task reads."""
+    """The answer to a row: its cells by column, or the text of the column that the task reads.
+
+    The settings are those of the task that say how answers are found, such as `all_labels`.
+    """
 
     def __init__(self, model: TaskModel):
         self._model = model
+        self.settings = frozenset(model.task.decoding_fields)
+        self._decoded = lru_cache(maxsize=64)(self._decoding)
 
-    def prepare(self, given: Any, **settings: Any) -> Prepared:
-        return self._model.prepare(as_row(self._model.task, given))
+    def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
+        task = self._decoded(json.dumps(settings, sort_keys=True)) if settings else self._model.task
+        return self._model.prepare(as_row(task, given, row), task)
+
+    def _decoding(self, settings: str) -> FinetuneTask:
+        return self._model.decoding(json.loads(settings))
 
     def compute(self, batch: Sequence[Prepared]) -> list[Outcome[Answer]]:
         with batch_invariant():

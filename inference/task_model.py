@@ -31,7 +31,7 @@ from ernie.model.save import save
 from ernie.model.weights import save_weights, set_weights
 from ernie.outcome import Note, Outcome
 from ernie.text.tokenizer import Tokenizer
-from inference.operation import Prepared
+from inference.operation import Prepared, grouped
 from inference.precision import check_precision, precision_of
 from inference.rows import FaultyRow, in_groups, read_column
 from tasks.downstream.base import (
@@ -120,26 +120,26 @@ class TaskModel(nn.Layer):
             outcomes[number] = outcome
         return outcomes
 
-    def prepare(self, row: Row) -> Prepared:
+    def prepare(self, row: Row, task: FinetuneTask | None = None) -> Prepared:
         """Return a row ready for `compute`, with notes on what is unusual about it; the network is not used.
 
-        Raises FaultyRow, with the row's place, for a row that cannot be read.
+        `task` is one that `decoding` returned.  Raises FaultyRow, with the row's place, for a row that cannot be read.
         """
+        task = task or self.task
         try:
-            example = self.task.example(row, self.tokenizer)
+            example = task.example(row, self.tokenizer)
         except UserError as error:
             raise _faulty(row.place, error) from None
-        return Prepared(example.tokens, (row.place, example), self._notes(row.place, example))
+        notes = self._notes(row.place, example)
+        return Prepared(example.tokens, (row.place, example, task), notes, is_cut=example.cut > 0)
 
     def compute(self, batch: Sequence[Prepared], batch_tokens: int = BATCH_TOKENS) -> list[Outcome[Answer]]:
         """Return the outcomes of prepared rows, in order, with their notes."""
-        outcomes = []
-        found = self._outcomes([prepared.content[1] for prepared in batch], batch_tokens)
-        for prepared, outcome in zip(batch, found, strict=True):
-            place, _ = prepared.content
-            located = None if outcome.error is None else _located(place, outcome.error)
-            outcomes.append(Outcome(outcome.value, located, prepared.notes))
-        return outcomes
+        outcomes: dict[int, Outcome[Answer]] = {}
+        for task, chosen in grouped(batch, lambda prepared: prepared.content[2]):
+            examples = [batch[i].content[1] for i in chosen]
+            outcomes |= zip(chosen, self._outcomes(examples, batch_tokens, task), strict=True)
+        return [_with_place(prepared, outcomes[i]) for i, prepared in enumerate(batch)]
 
     def _notes(self, place: Place, example: Example) -> tuple[Note, ...]:
         """Return notes on what is unusual about the row at a place."""
@@ -154,26 +154,26 @@ class TaskModel(nn.Layer):
 
         Raises the error of the first example that has one.
         """
-        return [outcome.get() for outcome in self._outcomes(examples, batch_tokens)]
+        return [outcome.get() for outcome in self._outcomes(examples, batch_tokens, self.task)]
 
-    def _outcomes(self, examples: Sequence[Example], batch_tokens: int) -> list[Outcome[Answer]]:
+    def _outcomes(self, examples: Sequence[Example], batch_tokens: int, task: FinetuneTask) -> list[Outcome[Answer]]:
         """Return the outcomes of examples, in order."""
         outcomes: dict[int, Outcome[Answer]] = {}
         with evaluating(self), self.computing():
             for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
                 batch = [_without_labels(examples[i]) for i in chosen]
-                outcomes |= zip(chosen, self._batch_outcomes(batch), strict=True)
+                outcomes |= zip(chosen, self._batch_outcomes(batch, task), strict=True)
         return [outcomes[i] for i in range(len(examples))]
 
-    def _batch_outcomes(self, batch: Sequence[Example]) -> list[Outcome[Answer]]:
+    def _batch_outcomes(self, batch: Sequence[Example], task: FinetuneTask) -> list[Outcome[Answer]]:
         """Return the outcomes of one batch; where a kind raises an error for all of it, find the examples to blame."""
         try:
-            answers = self.task.answer_all(self.ernie, self.head, batch, self.task_id)
+            answers = task.answer_all(self.ernie, self.head, batch, self.task_id)
         except UserError as error:
             if len(batch) == 1:
                 return [Outcome(error=error)]
             half = len(batch) // 2
-            return self._batch_outcomes(batch[:half]) + self._batch_outcomes(batch[half:])
+            return self._batch_outcomes(batch[:half], task) + self._batch_outcomes(batch[half:], task)
         return [Outcome(error=each) if isinstance(each, UserError) else Outcome(each) for each in answers]
 
     def computing(self) -> AbstractContextManager[None]:
@@ -187,8 +187,12 @@ class TaskModel(nn.Layer):
 
         Raises UserError for other fields, and for values that do not fit.
         """
+        self.task = self.decoding(given)
+
+    def decoding(self, given: Mapping[str, Any]) -> FinetuneTask:
+        """Return the task with such a change, which `prepare` takes for single rows; this model keeps its own."""
         values = build_fields(type(self.task), from_dict(to_dict(given), "a change of decoding"), "task")
-        self.task = decoding_with(self.task, values, self.tokenizer)
+        return decoding_with(self.task, values, self.tokenizer)
 
     def save(self, folder: Path) -> None:
         """Write encoder, tokenizer, head and task to a folder that `load` reads.
@@ -237,6 +241,12 @@ def first_notes(notes: Sequence[Note], noted: set[str]) -> Iterator[str]:
         if note.text not in noted:
             noted.add(note.text)
             yield f"{note}; later rows like it are not noted"
+
+
+def _with_place(prepared: Prepared, outcome: Outcome[Answer]) -> Outcome[Answer]:
+    """Return the outcome of a row with its notes, and with its place in its error."""
+    located = None if outcome.error is None else _located(prepared.content[0], outcome.error)
+    return Outcome(outcome.value, located, prepared.notes)
 
 
 def _faulty(place: Place, error: UserError) -> FaultyRow:

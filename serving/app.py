@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.routing import Route as StarletteRoute
 
 from serving.access import Access
 from serving.gate import Gate
-from serving.http import Call, Endpoint, Reply, encode
+from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import Metrics
 from serving.protocols import native
 from serving.protocols.registry import Protocol, Route
 from serving.service import Service
 
 PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL,)
+
+
+class Live(msgspec.Struct):
+    """Whether the process answers."""
+
+    live: bool
+
+
+class Ready(msgspec.Struct):
+    """Whether every model computes."""
+
+    ready: bool
 
 
 def make_app(
@@ -37,28 +50,36 @@ def make_app(
         finally:
             await asyncio.to_thread(service.stop)
 
-    def answering(route: Route, protocol: Protocol) -> StarletteRoute:
-        endpoint = Endpoint(route.handler, protocol.problem, body_limit)
-        gate = Gate(endpoint, route.path, route.access, known, service.lifecycle, metrics)
-        return StarletteRoute(route.path, gate, methods=[route.method])
+    def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> StarletteRoute:
+        (kind,) = {route.access for route in by_method} or {"key"}
+        endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, body_limit)
+        return StarletteRoute(path, Gate(endpoint, path, kind, known, service.lifecycle, metrics))
 
-    routes = [
-        answering(route, protocol)
-        for protocol in (_operation(service, metrics), *protocols)
-        for route in protocol.routes(service)
-    ]
-    return Starlette(routes=routes, lifespan=lifespan)
+    spoken = (_operation(service, metrics), *protocols)
+    by_path: dict[str, list[Route]] = {}
+    problems: dict[str, Callable[[Problem], Reply]] = {}
+    for protocol in spoken:
+        for route in protocol.routes(service):
+            by_path.setdefault(route.path, []).append(route)
+            problems.setdefault(route.path, protocol.problem)
+    for protocol in sorted(spoken, key=lambda protocol: -len(protocol.prefix)):  # paths that lead nowhere
+        by_path.setdefault(path := protocol.prefix + "/{path:path}", [])
+        problems.setdefault(path, protocol.problem)
+    return Starlette(
+        routes=[answering(path, by_method, problems[path]) for path, by_method in by_path.items()],
+        lifespan=lifespan,
+    )
 
 
 def _operation(service: Service, metrics: Metrics) -> Protocol:
     """Return the routes for whoever operates the server."""
 
     async def live(_: Call) -> Reply:
-        return Reply(encode({"live": True}))
+        return Reply(encode(Live(True)))
 
     async def ready(_: Call) -> Reply:
         is_ready = await service.is_ready()
-        return Reply(encode({"ready": is_ready}), 200 if is_ready else 503)
+        return Reply(encode(Ready(is_ready)), 200 if is_ready else 503)
 
     async def show_metrics(_: Call) -> Reply:
         return Reply(metrics.text(), content_type=metrics.content_type)
@@ -66,9 +87,9 @@ def _operation(service: Service, metrics: Metrics) -> Protocol:
     return Protocol(
         "operation",
         lambda _: [
-            Route("GET", "/health/live", live, access="open"),
-            Route("GET", "/health/ready", ready, access="open"),
-            Route("GET", "/metrics", show_metrics),
+            Route("GET", "/health/live", live, "Whether the process answers.", reply=Live, access="open"),
+            Route("GET", "/health/ready", ready, "Whether models compute; 503 if not.", reply=Ready, access="open"),
+            Route("GET", "/metrics", show_metrics, "What the server did and does, for Prometheus."),
         ],
         native.problem,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
+import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -15,10 +17,14 @@ from starlette.types import Receive, Scope, Send
 from ernie.errors import NotFinite, UserError
 from serving.dispatcher import Refused, TooLarge
 from serving.engine import EngineFailure
-from serving.service import Asked, Expired, TooManyInputs, UnknownModel
+from serving.service import Asked, Expired, TooLong, TooManyInputs, UnknownModel
 
 _log = logging.getLogger("ernie.serving")
 M = TypeVar("M")
+# Content types of JSON, and those that curl and binary clients send along with it.
+_JSON = re.compile(r"[/+]json\b|/x-www-form-urlencoded|/octet-stream", re.IGNORECASE)
+_ZLIB, _GZIP = zlib.MAX_WBITS, 16 + zlib.MAX_WBITS
+_CODINGS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": _ZLIB}
 
 
 class Problem(Exception):
@@ -49,13 +55,22 @@ class Call:
     id: str
     notes: dict[str, Any] = field(default_factory=dict)  # for the log
 
-    def read(self, kind: type[M]) -> M:
-        """Return the body as a message.  Raises Problem (422) if it is none."""
+    def read(self, kind: type[M], body: bytes | None = None) -> M:
+        """Return the body, or a part of it, as a message.
+
+        Raises Problem: 400 for what is no JSON, 415 for what does not even say that it is, 422 for another message.
+        """
         try:
-            return msgspec.json.decode(self.body, type=kind)
+            return msgspec.json.decode(self.body if body is None else body, type=kind)
         except msgspec.ValidationError as error:
             raise Problem(422, "invalid", f"the request: {error}") from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except RecursionError:
+            raise Problem(400, "malformed", "the body: its JSON is nested too deeply") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            said = self.headers.get(b"content-type", b"").decode("latin-1")
+            if said and not _JSON.search(said):
+                found = f"expected JSON, with the content type application/json, found {said:.60}"
+                raise Problem(415, "malformed", f"the body: {found}") from None
             raise Problem(400, "malformed", f"the body is no JSON: {error}") from None
 
     def asked(self, timeout: float | None = None, bulk: bool | None = None) -> Asked:
@@ -63,19 +78,21 @@ class Call:
 
         The headers are `x-timeout`, in seconds, and `x-priority`, interactive or bulk.  Raises Problem for others.
         """
+        stated: Any = timeout
         if timeout is None and (given := self.headers.get(b"x-timeout")):
+            stated = given.decode("latin-1")
             try:
                 timeout = float(given)
             except ValueError:
                 timeout = math.nan
         if timeout is not None and not 0 < timeout < math.inf:
-            raise Problem(422, "invalid", f"timeout: expected seconds, found {timeout}")
+            raise Problem(422, "invalid", f"timeout: expected seconds above 0, found {stated!s:.40}")
         if bulk is None:
             priority = self.headers.get(b"x-priority", b"interactive").decode("latin-1")
             if priority not in ("interactive", "bulk"):
                 raise Problem(422, "invalid", f"x-priority: expected interactive or bulk, found '{priority:.40}'")
             bulk = priority == "bulk"
-        return Asked(bulk, timeout, self.client, notes=self.notes)
+        return Asked(bulk, timeout, self.client, self.notes, len(self.body))
 
 
 Handler = Callable[[Call], Awaitable[Reply]]
@@ -95,6 +112,8 @@ def as_problem(error: BaseException) -> Problem:
         return Problem(429, "overloaded", f"too busy: {error}; ask again in {error.retry_after:.2g} s", retry)
     if isinstance(error, TooLarge | TooManyInputs):
         return Problem(413, "too_large", str(error))
+    if isinstance(error, TooLong):
+        return Problem(413, "too_long", str(error))
     if isinstance(error, Expired):
         return Problem(504, "expired", str(error))
     if isinstance(error, UnknownModel):
@@ -108,13 +127,17 @@ def as_problem(error: BaseException) -> Problem:
 
 
 class Endpoint:
-    """An ASGI application of one route: reads the body, calls a handler, and writes its reply.
+    """An ASGI application of one path: reads the body, calls the method's handler, and writes its reply.
 
-    `problem` is how the protocol writes problems.  When the client goes away, the handler is cancelled.
+    Without handlers there is nothing at the path.  `problem` is how the protocol writes problems.  When the client goes
+    away, the handler is cancelled.
     """
 
-    def __init__(self, handler: Handler, problem: Callable[[Problem], bytes], body_limit: int):
-        self._handler, self._problem, self._body_limit = handler, problem, body_limit
+    def __init__(self, handlers: Mapping[str, Handler], problem: Callable[[Problem], Reply], body_limit: int):
+        self._handlers = dict(handlers)
+        if "GET" in handlers:
+            self._handlers.setdefault("HEAD", handlers["GET"])
+        self._problem, self._body_limit = problem, body_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -122,23 +145,35 @@ class Endpoint:
         try:
             if "problem" in state:
                 raise state.pop("problem")
+            handler = self._handler(scope["method"], scope["path"])
             body = await self._body(headers, receive)
             if body is None:
                 return
             path = scope.get("path_params", {})
             call = Call(body, headers, path, state["client"], state["id"], state["notes"])
-            reply = await _unless_disconnected(self._handler(call), receive)
+            reply = await _unless_disconnected(handler(call), receive)
             if reply is None:
                 return
         except Exception as error:
             problem = as_problem(error)
             state["notes"]["problem"] = problem.kind
-            extra = tuple((name.encode(), value.encode("latin-1")) for name, value in problem.headers.items())
-            reply = Reply(self._problem(problem), problem.status, headers=extra)
+            reply = self._problem(problem)
+            extra = ((name.encode(), value.encode("latin-1")) for name, value in problem.headers.items())
+            reply = reply._replace(headers=(*reply.headers, *extra))
         await send_reply(reply, send, state["id"])
 
+    def _handler(self, method: str, path: str) -> Handler:
+        """Return what answers a method.  Raises Problem: 404, 405."""
+        if not self._handlers:
+            raise Problem(404, "not_found", f"there is nothing at {path:.200}; /docs shows what there is")
+        if method not in self._handlers:
+            allowed = ", ".join(self._handlers)
+            found = f"{path:.200}: expected the method {allowed.replace(', HEAD', '')}, found {method:.40}"
+            raise Problem(405, "method_not_allowed", found, {"allow": allowed})
+        return self._handlers[method]
+
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
-        """Return the body, None if the client is gone.  Raises Problem (413) if it is too long."""
+        """Return the body, decompressed, None if the client is gone.  Raises Problem (413) if it is too long."""
         too_long = Problem(413, "too_large", f"the body: expected at most {self._body_limit:,} bytes")
         stated = headers.get(b"content-length", b"0")
         if stated.isdigit() and int(stated) > self._body_limit:
@@ -153,7 +188,30 @@ class Endpoint:
             if size > self._body_limit:
                 raise too_long
             if not message.get("more_body", False):
-                return b"".join(parts)
+                break
+        body = b"".join(parts) if len(parts) > 1 else parts[0]
+        coding = headers.get(b"content-encoding", b"identity").strip().lower()
+        if coding == b"identity":
+            return body
+        if coding not in _CODINGS:
+            found = f"the body: expected the content encoding gzip or deflate, found {coding.decode('latin-1'):.40}"
+            raise Problem(415, "malformed", found, {"accept-encoding": "gzip, deflate"})
+        whole = await asyncio.to_thread(_decompressed, body, _CODINGS[coding], self._body_limit + 1)
+        if len(whole) > self._body_limit:
+            raise too_long
+        return whole
+
+
+def _decompressed(body: bytes, window: int, most: int) -> bytes:
+    """Return a compressed body, but no more than so many bytes of it.  Raises Problem (400) for a broken one."""
+    decompressor = zlib.decompressobj(window)
+    try:
+        whole = decompressor.decompress(body, most)
+    except zlib.error as error:
+        raise Problem(400, "malformed", f"the body cannot be decompressed: {error}") from None
+    if len(whole) < most and not decompressor.eof:
+        raise Problem(400, "malformed", "the body cannot be decompressed: its end is missing")
+    return whole
 
 
 async def send_reply(reply: Reply, send: Send, call_id: str) -> None:

@@ -39,6 +39,10 @@ class TooManyInputs(UserError):
     """A request with more inputs than the server allows."""
 
 
+class TooLong(UserError):
+    """An input whose end would be cut off, for a client that does not want that."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What one request may ask for."""
@@ -54,13 +58,30 @@ class Limits:
 class Asked:
     """How a request is to be treated: its class, its timeout in seconds, and whose it is.
 
-    `notes` learns what the log says of it: its model, and its size and times.
+    `notes` learns what the log says of it: its model, and its size and times.  `size` is about how many characters it
+    has, if that is known.  With `whole`, an input that is too long is an error instead of being cut.  With `complete`,
+    the first faulty input is raised, and nothing is computed.
     """
 
     bulk: bool = False
     timeout: float | None = None
     client: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
+    size: int = 0
+    whole: bool = False
+    complete: bool = False
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The outcome of each input of a request, and how many tokens were computed for all of them."""
+
+    outcomes: list[Outcome[Any]]
+    tokens: int
+
+    def values(self) -> list[Any]:
+        """Return all values.  Raises the first error there is."""
+        return [outcome.get() for outcome in self.outcomes]
 
 
 @dataclass(eq=False)
@@ -70,6 +91,7 @@ class _Request:
     future: asyncio.Future[list[Outcome[Any]]]
     outcomes: list[Outcome[Any]]
     rows: list[int] = field(default_factory=list)  # of the job's items
+    tokens: int = 0
     left: int = 0
     job: Job | None = None
     cancelled: bool = False
@@ -142,11 +164,11 @@ class Service:
         inputs: Sequence[Any],
         settings: Mapping[str, Any] | None = None,
         asked: Asked | None = None,
-    ) -> list[Outcome[Any]]:
+    ) -> Answers:
         """Return the outcome of each input, all at once.
 
-        Raises UnknownModel, TooManyInputs, Refused, TooLarge or Expired.  When the task is cancelled, nothing more of
-        the request is computed.
+        Raises UnknownModel, TooManyInputs, Refused, TooLarge or Expired, and the error of an input as `asked` says.
+        When the task is cancelled, nothing more of the request is computed.
         """
         assert self._loop is not None
         asked = asked or Asked()
@@ -154,7 +176,7 @@ class Service:
         if len(inputs) > self.limits.inputs:
             raise TooManyInputs(f"expected at most {self.limits.inputs:,} inputs at once, found {len(inputs):,}")
         if not inputs:
-            return []
+            return Answers([], 0)
         asked.notes.update(model=model.name, operation=operation_name, rows=len(inputs))
         request = _Request(self._loop.create_future(), [Outcome()] * len(inputs), notes=asked.notes)
         arrived = self.engine.clock()
@@ -165,9 +187,9 @@ class Service:
             self._prepare(request, operation, work, inputs, settings or {}, arrived, deadline, asked)
 
         try:
-            if not self._preparers.submit(sum(map(_characters, inputs)), prepare):
+            if not self._preparers.submit(asked.size or sum(map(_characters, inputs)), prepare):
                 raise Refused("too much text waits to be tokenized", 1.0)
-            return await request.future
+            return Answers(await request.future, request.tokens)
         except (Refused, TooLarge):
             for observer in self.observers:
                 observer.refused(work.name)
@@ -220,14 +242,16 @@ class Service:
                 if request.cancelled:
                     return
                 try:
-                    items.append(operation.prepare(given, **settings))
+                    items.append(_prepared(operation, given, row, settings, asked.whole))
                     request.rows.append(row)
                 except UserError as error:
                     error.row = row
+                    if asked.complete:
+                        raise
                     request.outcomes[row] = Outcome(error=error)
             if items:
-                request.left = len(items)
-                request.notes["tokens"] = sum(item.tokens for item in items)
+                request.left, request.tokens = len(items), sum(item.tokens for item in items)
+                request.notes["tokens"] = request.tokens
                 request.job = Job(work, items, arrived, deadline, asked.bulk, asked.client)
                 self._requests[request.job] = request
                 try:
@@ -235,7 +259,7 @@ class Service:
                 except (Refused, TooLarge):
                     del self._requests[request.job]
                     raise
-        except (Refused, TooLarge) as error:
+        except (Refused, TooLarge, UserError) as error:
             failed = error
         except Exception as error:
             _log.exception("%s failed to prepare an input", work.name)
@@ -287,6 +311,17 @@ class Service:
                 request.notes["queue_seconds"] = round(request.started - job.arrived, 6)
                 request.notes["compute_seconds"] = round(computed.ended - request.started, 6)
                 self._settle_one(request, None)
+
+
+def _prepared(operation: Operation, given: Any, row: int, settings: Mapping[str, Any], whole: bool) -> Prepared:
+    """Return an input that is ready to be computed.  Raises UserError for a faulty one."""
+    try:
+        prepared = operation.prepare(given, row, **settings)
+    except RecursionError:
+        raise UserError(f"input {row}: it is nested too deeply") from None
+    if whole and prepared.is_cut:
+        raise TooLong(f"input {row}: it is too long, and the model would read {prepared.tokens} tokens of it")
+    return prepared
 
 
 def _characters(given: Any) -> int:

@@ -106,6 +106,8 @@ class ErnieModel(BaseEncoder):
     ) -> np.ndarray:
         """Return a vector for each text, or pair of texts in a tuple: (N, D) float32, in the order of `texts`.
 
+        A text may also be a list of its token ids, without special tokens.
+
         Arguments that are not given are those saved with the model, in `sentence_config`; else as said here.  `pooling`
         says how the last layer's vectors, special tokens included, become one.  "mean", the default, is their mean,
         "max" their maximum, "mean_sqrt_len" their sum over the root of their number, "weightedmean" their mean weighted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import paddle
@@ -22,7 +23,7 @@ from ernie.text.frame import frame, truncated_lengths
 from ernie.text.surrogates import require_encodable
 from ernie.text.tokenizer import Tokenizer
 
-Text = str | tuple[str, str]
+Text = str | tuple[str, str] | Sequence[int]  # a text, a pair of texts, or the token ids of a text
 
 
 def encode(
@@ -221,9 +222,21 @@ class Encoding:
     def _ids(self, text: Text) -> tuple[np.ndarray, np.ndarray | None]:
         if isinstance(text, str):
             return self._encode(self.prompt + text), None
-        if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(side, str) for side in text):
-            return self._encode(self.prompt + text[0]), self._encode(text[1])
-        raise UserError(f"expected a text or a pair of texts, found {text!r:.60}")
+        if isinstance(text, tuple | list) and text:
+            if all(type(item) is int for item in text[: self.max_len + 1]):  # the others would be cut off
+                return self._checked_ids(cast(Sequence[int], text[: self.max_len + 1])), None
+            if len(text) == 2 and all(isinstance(side, str) for side in text):
+                first, second = cast(Sequence[str], text)
+                return self._encode(self.prompt + first), self._encode(second)
+        raise UserError(f"expected a text, a pair of texts or token ids, found {text!r:.60}")
+
+    def _checked_ids(self, given: Sequence[int]) -> np.ndarray:
+        """Return the tokens of the prompt, and those given: they are a text's own, without special tokens around it."""
+        size = self.tokenizer.vocab_size
+        if outside := [i for i in given if not 0 <= i < size]:
+            raise UserError(f"{outside[0]} is no token id: the vocabulary has {size:,} tokens, numbered from 0")
+        before = self._encode(self.prompt) if self.prompt else np.empty(0, np.int64)
+        return np.concatenate([before, np.array(given, np.int64)])
 
     def _encode(self, text: str) -> np.ndarray:
         text = require_encodable(text)

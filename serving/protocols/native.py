@@ -1,11 +1,13 @@
 """The library's own protocol for single requests: any operation of any model.
 
 POST /models/MODEL/OPERATION {"inputs": [...], "settings": {...}, "timeout": seconds, "bulk": false}
-answers {"results": [{"value": ..., "notes": [...]} or {"error": {...}}, ...]}, one for each input, in order.
+answers {"results": [{"value": ..., "notes": [...]} or {"error": {...}}, ...]}, one for each input, in order.  With
+"truncate": false, an input that is too long is an error instead of being cut.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,38 +15,80 @@ import numpy as np
 
 from ernie.outcome import Outcome
 from serving.http import Call, Problem, Reply, as_problem, encode
+from serving.models import ServedModel
 from serving.protocols.registry import Protocol, Route
 from serving.service import Service
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
-    """What the native protocol asks."""
+    """Inputs for one operation; `timeout` is in seconds, and `bulk` requests wait for others."""
 
     inputs: list[Any]
     settings: dict[str, Any] = {}
     timeout: float | None = None
     bulk: bool | None = None
+    truncate: bool = True
 
 
-def problem(found: Problem) -> bytes:
+class Fault(msgspec.Struct):
+    """What is wrong: a word for programs, and a sentence for people."""
+
+    kind: str
+    message: str
+
+
+class Result(msgspec.Struct, omit_defaults=True):
+    """What became of an input: its value with notes on what is unusual about it, or an error."""
+
+    value: Any = msgspec.UNSET
+    notes: list[str] = []
+    error: Fault | msgspec.UnsetType = msgspec.UNSET
+
+
+class Results(msgspec.Struct):
+    """One result for each input, in order, and the number of tokens that were computed."""
+
+    results: list[Result]
+    tokens: int
+
+
+class OperationInfo(msgspec.Struct):
+    """What a request for an operation may set."""
+
+    settings: list[str]
+
+
+class ModelInfo(msgspec.Struct):
+    """A served model."""
+
+    name: str
+    face: str
+    precision: str
+    operations: dict[str, OperationInfo]
+
+
+class Models(msgspec.Struct):
+    """The served models."""
+
+    models: list[ModelInfo]
+
+
+class Failure(msgspec.Struct):
+    """Why a request is not answered."""
+
+    error: Fault
+
+
+def problem(found: Problem) -> Reply:
     """Return a problem as JSON."""
-    return encode({"error": {"kind": found.kind, "message": found.sentence}})
+    return Reply(encode(Failure(Fault(found.kind, found.sentence))), found.status)
 
 
 def routes(service: Service) -> list[Route]:
     """Return the routes of the protocol."""
 
     async def list_models(call: Call) -> Reply:
-        models = [
-            {
-                "name": model.name,
-                "face": model.face.name,
-                "precision": model.precision,
-                "operations": {name: {"settings": sorted(op.settings)} for name, op in model.operations.items()},
-            }
-            for model in service.models.values()
-        ]
-        return Reply(encode({"models": models}))
+        return Reply(encode(Models([_info(model) for model in service.models.values()])))
 
     async def ask(call: Call) -> Reply:
         model = service.model(call.path["model"])
@@ -52,24 +96,36 @@ def routes(service: Service) -> list[Route]:
         request = call.read(Request)
         if unknown := sorted(request.settings.keys() - operation.settings):
             known = ", ".join(sorted(operation.settings)) or "none"
-            raise Problem(422, "invalid", f"settings: {unknown[0]} is unknown here; known: {known}")
-        asked = call.asked(request.timeout, request.bulk)
-        outcomes = await service.ask(model, call.path["operation"], request.inputs, request.settings, asked)
-        return Reply(encode({"results": [result(outcome) for outcome in outcomes]}))
+            raise Problem(422, "invalid", f"settings: {unknown[0]:.60} is unknown here; known: {known}")
+        asked = replace(call.asked(request.timeout, request.bulk), whole=not request.truncate)
+        answers = await service.ask(model, call.path["operation"], request.inputs, request.settings, asked)
+        return Reply(encode(Results([_result(outcome) for outcome in answers.outcomes], answers.tokens)))
 
     return [
-        Route("GET", "/models", list_models),
-        Route("POST", "/models/{model}/{operation}", ask, Request),
+        Route("GET", "/models", list_models, "The served models, and what each is asked for.", reply=Models),
+        Route("POST", "/models/{model}/{operation}", ask, "Ask a model for an operation.", Request, Results),
     ]
 
 
-def result(outcome: Outcome[Any]) -> dict[str, Any]:
-    """Return an outcome as JSON data."""
+def _info(model: ServedModel) -> ModelInfo:
+    operations = {name: OperationInfo(sorted(operation.settings)) for name, operation in model.operations.items()}
+    return ModelInfo(model.name, model.face.name, model.precision, operations)
+
+
+def _result(outcome: Outcome[Any]) -> Result:
     if outcome.error is not None:
         found = as_problem(outcome.error)
-        return {"error": {"kind": found.kind, "message": found.sentence}}
-    value = outcome.value.tolist() if isinstance(outcome.value, np.ndarray) else outcome.value
-    return {"value": value} | ({"notes": [str(note) for note in outcome.notes]} if outcome.notes else {})
+        return Result(error=Fault(found.kind, found.sentence))
+    return Result(_plain(outcome.value), [str(note) for note in outcome.notes])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: arrays as lists, and what has named parts as objects."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 PROTOCOL = Protocol("native", routes, problem)

@@ -7,28 +7,36 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.access import AccessKind
-from serving.http import Handler, Problem
+from serving.http import Handler, Problem, Reply
 from serving.service import Service
 
 
 @dataclass(frozen=True)
 class Route:
-    """A method and a path, with what answers; `message` is the type of the body, for the API's description.
+    """A method and a path, with what answers.
 
-    `access` is who may ask if there are keys: everyone ("open"), whoever has a key, or only an admin.
+    For the API's description: `summary` is a sentence, `message` the type of the body, `reply` that of a good answer,
+    None for one that is no JSON.  `access` is who may ask if there are keys: everyone ("open"), whoever has a key, or
+    only an admin.
     """
 
     method: str
     path: str
     handler: Handler
+    summary: str
     message: Any = None
+    reply: Any = None
     access: AccessKind = "key"
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What clients of one kind expect: `routes` of a service, and `problem`, which writes a problem as they read it."""
+    """What clients of one kind expect: `routes` of a service, and `problem`, which writes a problem as they read it.
+
+    Paths below `prefix` that lead nowhere are answered in the same way.
+    """
 
     name: str
     routes: Callable[[Service], Sequence[Route]]
-    problem: Callable[[Problem], bytes]
+    problem: Callable[[Problem], Reply]
+    prefix: str = ""

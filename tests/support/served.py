@@ -1,0 +1,61 @@
+"""A server in the test's own process, with tiny models that were never trained."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+
+import uvicorn
+from support.toys import TOYS, tiny_encoder
+
+from ernie.model.inference import for_inference
+from inference.encoder import LoadedEncoder, TextEncoder
+from inference.face import Face
+from inference.predictor import Predictor
+from inference.task_model import TaskModel
+from serving.app import make_app
+from serving.models import serve_model
+from serving.service import Limits, Service
+
+
+@cache
+def encoder() -> TextEncoder:
+    """A face that makes vectors of texts."""
+    ernie = tiny_encoder()
+    for_inference(ernie)
+    return TextEncoder(LoadedEncoder(ernie, "fp32"))
+
+
+@cache
+def predictor(kind: str) -> Predictor:
+    """A face that answers rows of a kind of task, as in its toy."""
+    model = TaskModel(tiny_encoder(), TOYS[kind].task)
+    model.precision = "fp32"
+    for_inference(model)
+    return Predictor(model)
+
+
+def service_of(faces: Mapping[str, Face], limits: Limits | None = None) -> Service:
+    """A service of these models, which has not started yet."""
+    service = Service(limits or Limits(timeout=30.0))
+    service.models.update({name: serve_model(name, name, face, 1 << 14) for name, face in faces.items()})
+    return service
+
+
+@contextmanager
+def served(service: Service, body_limit: int = 1_000_000) -> Iterator[str]:
+    """Serve a service on a free port of this machine; gives the server's address."""
+    server = uvicorn.Server(uvicorn.Config(make_app(service, body_limit), port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
