@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import msgspec
 from mosec import Server, Worker
 from serving_engine import Engine
 
-FOLDER, PORT = sys.argv[1:3]
-
 
 class Classifier(Worker):
     """Answers bodies like {"inputs": ["a text"]}."""
 
     def __init__(self) -> None:
-        self._engine = Engine(FOLDER)
+        self._engine = Engine(os.environ["FOLDER"])
 
     def forward(self, data: list[dict]) -> list[dict]:
         answers = self._engine.answer([each["inputs"][0] for each in data])
@@ -29,7 +28,8 @@ class Classifier(Worker):
 
 
 if __name__ == "__main__":
-    sys.argv[1:] = ["--port", PORT, "--address", "127.0.0.1", "--log-level", "warning", "--timeout", "10000"]
+    os.environ["FOLDER"], port = sys.argv[1:3]  # which the worker, a process that imports this module, reads
+    sys.argv[1:] = ["--port", port, "--address", "127.0.0.1", "--log-level", "warning", "--timeout", "10000"]
     server = Server()
     server.append_worker(Classifier, num=1, max_batch_size=64, max_wait_time=1)
     server.run()

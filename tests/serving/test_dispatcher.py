@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dispatching import FIXED, PER_TOKEN, job, lane, simulate
+from support.dispatching import FIXED, PER_TOKEN, job, lane
 
 from serving.dispatcher import Dispatcher, Job, Lane, Refused, TooLarge
+from serving.simulation import simulate
 
 CAPACITY = 1 / (47 * PER_TOKEN)  # requests a second of the mean length
 
