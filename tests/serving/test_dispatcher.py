@@ -167,6 +167,17 @@ def test_a_refused_job_is_admitted_after_the_time_that_it_was_told() -> None:
     dispatcher.submit(job(work, [100], now, 0.2), now)
 
 
+@pytest.mark.parametrize("rate", [31, 93, 155, 218])
+def test_the_mean_latency_is_near_the_bound_of_the_theory(rate: float) -> None:
+    """The bound is that of Inoue, 2021 (arXiv 1912.06322), for requests of equal length; ours differ in length."""
+    work, mean = lane(), 47 * PER_TOKEN
+    busy = rate * mean
+    first = (mean + FIXED) / (2 * (1 - busy)) * (1 + 2 * rate * FIXED + (1 - rate * FIXED) / (1 + busy))
+    second = 1.5 * FIXED / (1 - busy) + mean / 2 * (busy + 2) / (1 - busy**2)
+    latencies = simulate([job(work, [n], when, 60.0) for when, n in poisson(rate / CAPACITY, 120)]).latencies
+    assert sum(latencies) / len(latencies) <= 1.15 * min(first, second)
+
+
 @pytest.mark.parametrize("load", [0.6, 0.9, 1.1, 1.5])
 def test_admitted_interactive_jobs_are_in_time_at_any_load(load: float) -> None:
     work = lane()
