@@ -14,11 +14,11 @@ from serving.access import Access
 from serving.gate import Gate
 from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import Metrics
-from serving.protocols import native
+from serving.protocols import native, openai
 from serving.protocols.registry import Protocol, Route
 from serving.service import Service
 
-PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL,)
+PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL, openai.PROTOCOL)
 
 
 class Live(msgspec.Struct):

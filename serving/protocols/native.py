@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from ernie.outcome import Outcome
-from serving.http import Call, Problem, Reply, as_problem, encode
+from serving.http import Call, Problem, Reply, as_problem, encode, encoded_rows
 from serving.models import ServedModel
 from serving.protocols.registry import Protocol, Route
 from serving.service import Service
@@ -99,7 +99,11 @@ def routes(service: Service) -> list[Route]:
             raise Problem(422, "invalid", f"settings: {unknown[0]:.60} is unknown here; known: {known}")
         asked = replace(call.asked(request.timeout, request.bulk), whole=not request.truncate)
         answers = await service.ask(model, call.path["operation"], request.inputs, request.settings, asked)
-        return Reply(encode(Results([_result(outcome) for outcome in answers.outcomes], answers.tokens)))
+        results = [_result(outcome) for outcome in answers.outcomes]
+        arrays = [result for result in results if isinstance(result.value, np.ndarray)]
+        for result, row in zip(arrays, await encoded_rows([result.value for result in arrays]), strict=True):
+            result.value = row
+        return Reply(encode(Results(results, answers.tokens)))
 
     return [
         Route("GET", "/models", list_models, "The served models, and what each is asked for.", reply=Models),
@@ -120,9 +124,7 @@ def _result(outcome: Outcome[Any]) -> Result:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: arrays as lists, and what has named parts as objects."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
+    """Return a value in which what has named parts is an object of JSON."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
     return [_plain(item) for item in value] if isinstance(value, list) else value
