@@ -55,7 +55,10 @@ class Operation(ABC):
 
     @abstractmethod
     def exercise(self, lengths: Sequence[int]) -> None:
-        """Compute as much as for inputs of these lengths in tokens, so that a caller can measure the time."""
+        """Compute as much as for inputs of these lengths in tokens, so that a caller can measure the time.
+
+        Raises NotFinite if the network's outputs are NaN or infinite.
+        """
 
 
 def grouped(batch: Sequence[Prepared], key: Callable[[Prepared], K]) -> Iterator[tuple[K, list[int]]]:

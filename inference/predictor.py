@@ -13,9 +13,9 @@ from paddle import no_grad
 from ernie.data.batch import pack
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
-from ernie.kernels.precision import batch_invariant
+from ernie.kernels.precision import batch_invariant, to_numpy
 from ernie.model.ernie import ErnieModel
-from ernie.model.inference import evaluating
+from ernie.model.inference import evaluating, finite
 from ernie.outcome import Outcome
 from inference.face import Face, face
 from inference.operation import Operation, Prepared
@@ -55,10 +55,10 @@ class Predict(Operation):
 
 
 def exercise(ernie: ErnieModel, lengths: Sequence[int]) -> None:
-    """Encode sequences of these lengths, in tokens, for the time that it takes."""
+    """Encode sequences of these lengths, in tokens, for the time that it takes.  Raises NotFinite."""
     batch = pack([Sample(np.zeros(n, np.int64), np.zeros(n, np.int64)) for n in lengths])
     with evaluating(ernie), no_grad():
-        ernie.encode_packed(batch)
+        finite(to_numpy(ernie.encode_packed(batch)))
 
 
 @face("predict")

@@ -12,6 +12,7 @@ from starlette.routing import Route as StarletteRoute
 
 from serving.access import Access
 from serving.gate import Gate
+from serving.heartbeat import Heartbeat
 from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import Metrics
 from serving.protocols import native, openai
@@ -28,9 +29,10 @@ class Live(msgspec.Struct):
 
 
 class Ready(msgspec.Struct):
-    """Whether every model computes."""
+    """Whether every model computes, and which of them do."""
 
     ready: bool
+    models: dict[str, bool]
 
 
 def make_app(
@@ -40,18 +42,23 @@ def make_app(
     access: Access | None = None,
 ) -> Starlette:
     """Return the application; its start and its end are those of the service's threads."""
-    metrics, known = Metrics(service), access or Access()
+    heartbeat, known = Heartbeat(), access or Access()
+    metrics = Metrics(service, heartbeat)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        service.start(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        service.start(loop)
+        heartbeat.start(loop)
         try:
             yield
         finally:
+            heartbeat.stop()
             await asyncio.to_thread(service.stop)
 
     def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> StarletteRoute:
         (kind,) = {route.access for route in by_method} or {"key"}
+        metrics.add_route(path)
         endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, body_limit)
         return StarletteRoute(path, Gate(endpoint, path, kind, known, service.lifecycle, metrics))
 
@@ -78,11 +85,12 @@ def _operation(service: Service, metrics: Metrics) -> Protocol:
         return Reply(encode(Live(True)))
 
     async def ready(_: Call) -> Reply:
-        is_ready = await service.is_ready()
-        return Reply(encode(Ready(is_ready)), 200 if is_ready else 503)
+        models = await service.readiness()
+        found = Ready(bool(models) and all(models.values()), models)
+        return Reply(encode(found), 200 if found.ready else 503)
 
     async def show_metrics(_: Call) -> Reply:
-        return Reply(metrics.text(), content_type=metrics.content_type)
+        return Reply(await asyncio.to_thread(metrics.text), content_type=metrics.content_type)
 
     return Protocol(
         "operation",

@@ -32,11 +32,14 @@ _FAIR_FROM = 0.5  # of a request's time: when waiting takes more, clients with m
 
 
 class Refused(Exception):
-    """A request that could not be answered in time; after `retry_after` seconds it could, if nothing else came."""
+    """A request that could not be answered in time; after `retry_after` seconds it could, if nothing else came.
 
-    def __init__(self, reason: str, retry_after: float):
+    `kind` is the reason in a word: busy, share, promised, or preparing.
+    """
+
+    def __init__(self, reason: str, retry_after: float, kind: str = "busy"):
         super().__init__(reason)
-        self.retry_after = retry_after
+        self.retry_after, self.kind = retry_after, kind
 
 
 class TooLarge(Exception):
@@ -209,7 +212,7 @@ class Dispatcher:
                 f"an answer would take about {needed:.2g} s now, its timeout is {given:.2g} s", needed - given
             )
         if needed > _FAIR_FROM * given and self._exceeds_share(job):
-            raise Refused("this client already waits for more than its share", needed - _FAIR_FROM * given)
+            raise Refused("this client already waits for more than its share", needed - _FAIR_FROM * given, "share")
         self._check_later(job, now)
 
     def _check_later(self, job: Job, now: float) -> None:
@@ -219,7 +222,7 @@ class Dispatcher:
         for later in self._later(job):
             needed, given = max(0.0, self._busy_until - now) + work / rate, later.deadline - now
             if needed <= given < needed + added / rate:
-                raise Refused("an answer would make another one late that was promised before", added)
+                raise Refused("an answer would make another one late that was promised before", added, "promised")
             work -= later.lane.least_seconds(later.tokens_left)
 
     def _exceeds_share(self, job: Job) -> bool:

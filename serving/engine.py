@@ -15,6 +15,7 @@ from serving.dispatcher import Batch, Dispatcher, Job, Lane
 
 _log = logging.getLogger("ernie.serving")
 _IDLE = 0.5  # seconds between two signs of life while nothing waits
+_PAUSE = 0.05  # seconds after an error of the engine itself, which may come again at once
 _STUCK = 30.0  # seconds after which a batch that goes on, or a silent thread, means that something is wrong
 
 
@@ -49,7 +50,7 @@ class Computed:
 class Engine:
     """Computes what is submitted to it, in a thread of its own that survives whatever a batch raises.
 
-    `report` is called in that thread after each batch.
+    Model code may even raise SystemExit.  `report` is called in that thread after each batch.
     """
 
     def __init__(
@@ -103,8 +104,9 @@ class Engine:
         while not self._is_stopping:
             try:
                 self._turn()
-            except Exception:
+            except BaseException:
                 _log.exception("the engine's thread goes on after an error of its own")
+                time.sleep(_PAUSE)
 
     def _turn(self) -> None:
         """Compute one batch, or wait for one."""
@@ -136,7 +138,7 @@ class Engine:
             if len(outcomes) != len(items):
                 raise AssertionError(f"{work.name} returned {len(outcomes)} outcomes for {len(items)} inputs")
             return outcomes, 0
-        except Exception as error:
+        except BaseException as error:  # also a SystemExit of the model's code: this thread is for all requests
             if len(items) == 1:
                 if isinstance(error, UserError):
                     return [Outcome(error=error)], 1

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from dataclasses import dataclass
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from serving.engine import Computed
-from serving.service import Service
+from serving.heartbeat import Heartbeat
+from serving.models import ServedModel
+from serving.service import REASONS, Service
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TOKENS = tuple(float(1 << n) for n in range(3, 16))
+_INPUTS = tuple(float(1 << n) for n in range(11))
+# The statuses of answers; 101 is an open WebSocket, 499 a client that went away before its answer.
+STATUSES = (101, 200, 400, 401, 403, 404, 405, 408, 413, 415, 422, 424, 429, 499, 500, 503, 504)
+
+
+@dataclass(frozen=True)
+class _Series:
+    """The series of one model's operation."""
+
+    seconds: Histogram
+    tokens: Histogram
+    inputs: Histogram
+    waits: Histogram
+    preparing: Histogram
+    values: Counter
+    errors: Counter
+    expired: Counter
+    cancelled: Counter
+    refused: dict[str, Counter]
 
 
 class Metrics:
@@ -16,67 +48,144 @@ class Metrics:
 
     content_type = CONTENT_TYPE_LATEST.encode()
 
-    def __init__(self, service: Service):
-        self._service, self._registry = service, CollectorRegistry()
+    def __init__(self, service: Service, heartbeat: Heartbeat | None = None):
+        disable_created_metrics()
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
         self._batches = self._histogram("ernie_batch_seconds", "The time of a batch.", _SECONDS)
         self._tokens = self._histogram("ernie_batch_tokens", "The tokens of a batch.", _TOKENS)
-        self._waits = self._histogram("ernie_wait_seconds", "From a request's arrival to its batch.", _SECONDS)
-        self._items = Counter("ernie_items", "Inputs that were computed.", ["work", "outcome"], registry=self._registry)
-        self._expired = self._counter("ernie_expired", "Requests whose time was over.")
-        self._refused = self._counter("ernie_refused", "Requests that were refused.")
-        self._cancelled = self._counter("ernie_cancelled", "Requests that were taken back.")
-        self._http = Counter("ernie_http_requests", "Requests of HTTP.", ["route", "status"], registry=self._registry)
-        self._fixed = Gauge("ernie_cost_fixed_seconds", "The fit's a.", ["work"], registry=self._registry)
-        self._per_token = Gauge("ernie_cost_token_seconds", "The fit's b.", ["work"], registry=self._registry)
-        jobs = Gauge("ernie_waiting_requests", "Requests that wait for a batch.", registry=self._registry)
-        tokens = Gauge("ernie_waiting_tokens", "Tokens that wait for a batch.", registry=self._registry)
-        jobs.set_function(lambda: service.engine.waiting[0])
-        tokens.set_function(lambda: service.engine.waiting[1])
+        self._inputs = self._histogram("ernie_batch_inputs", "The inputs of a batch.", _INPUTS)
+        self._waits = self._histogram("ernie_wait_seconds", "From a request's arrival to its first batch.", _SECONDS)
+        self._preparing = self._histogram("ernie_prepare_seconds", "From a request's arrival to its tokens.", _SECONDS)
+        self._items = self._counter("ernie_inputs", "Inputs that were computed.", "work", "outcome")
+        self._expired = self._counter("ernie_expired", "Requests whose time was over.", "work")
+        self._refused = self._counter("ernie_refused", "Requests that were refused.", "work", "reason")
+        self._cancelled = self._counter("ernie_cancelled", "Requests that were taken back.", "work")
+        self._fixed = self._gauge("ernie_cost_fixed_seconds", "The fit's a: what each batch costs.", "work")
+        self._per_token = self._gauge("ernie_cost_token_seconds", "The fit's b: what each token costs.", "work")
+        self._loads = self._counter("ernie_model_loads", "How often a model was loaded.", "model", "outcome")
+        self._loaded_at = self._gauge("ernie_model_loaded_timestamp_seconds", "When a model was loaded.", "model")
+        self._http = self._counter("ernie_http_requests", "Requests of HTTP.", "route", "status")
+        self._http_seconds = Histogram(
+            "ernie_http_seconds",
+            "From a request's arrival to its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        engine, lifecycle, preparers = service.engine, service.lifecycle, service.preparers
+        self._gauge("ernie_waiting_requests", "Requests that wait for a batch.").set_function(lambda: engine.waiting[0])
+        self._gauge("ernie_waiting_tokens", "Tokens that wait for a batch.").set_function(lambda: engine.waiting[1])
+        self._gauge("ernie_preparing_characters", "Characters that wait to be tokenized.").set_function(
+            lambda: preparers.waiting
+        )
+        self._gauge("ernie_open_calls", "Requests and sessions that have not ended.").set_function(
+            lambda: lifecycle.open
+        )
+        self._gauge("ernie_engine_alive", "Whether the engine's thread goes on.").set_function(lambda: engine.is_alive)
+        if heartbeat is not None:
+            self._gauge(
+                "ernie_loop_lag_seconds", "How late the event loop was at most, in the last minute or two."
+            ).set_function(lambda: heartbeat.largest)
+        self._series: dict[str, _Series] = {}
+        for model in service.models.values():
+            self.loaded(model)
         service.observers.append(self)
 
     def text(self) -> bytes:
-        """Return all metrics."""
-        for model in self._service.models.values():
-            for work in model.work.values():
-                self._register(work.name)
-                self._fixed.labels(work.name).set(work.cost.fixed)
-                self._per_token.labels(work.name).set(work.cost.per_token)
+        """Return all metrics; any thread may ask."""
         return bytes(generate_latest(self._registry))
 
-    def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, what, ["work"], buckets=buckets, registry=self._registry)
+    def add_route(self, route: str) -> None:
+        """Create the series of a route, at zero; it is the template of a path, such as /models/{model}."""
+        self._http_seconds.labels(route)
+        for status in STATUSES:
+            self._http.labels(route, status)
 
-    def _counter(self, name: str, what: str) -> Counter:
-        return Counter(name, what, ["work"], registry=self._registry)
+    def loaded(self, model: ServedModel) -> None:
+        """Create the series of a model, at zero, or keep those of the one that it replaces."""
+        for work in model.lanes:
+            self._series.setdefault(work.name, self._new_series(work.name))
+            self._fixed.labels(work.name).set_function(lambda cost=work.cost: cost.fixed)  # type: ignore[misc]
+            self._per_token.labels(work.name).set_function(lambda cost=work.cost: cost.per_token)  # type: ignore[misc]
+        self._loads.labels(model.name, "error")
+        self._loads.labels(model.name, "loaded").inc()
+        self._loaded_at.labels(model.name).set(model.loaded_at)
 
-    def _register(self, work: str) -> None:
-        """Create the series of a model's operation, at zero."""
-        for metric in (self._batches, self._tokens, self._waits, self._expired, self._refused, self._cancelled):
-            metric.labels(work)
-        for outcome in ("value", "error"):
-            self._items.labels(work, outcome)
+    def failed_to_load(self, name: str) -> None:
+        self._loads.labels(name, "error").inc()
+
+    def dropped(self, model: ServedModel) -> None:
+        """Forget the series of a model that is no longer served."""
+        for work in model.lanes:
+            if self._series.pop(work.name, None) is None:
+                continue
+            for metric in (self._batches, self._tokens, self._inputs, self._waits, self._preparing):
+                metric.remove(work.name)
+            for other in (self._expired, self._cancelled, self._fixed, self._per_token):
+                other.remove(work.name)
+            for outcome in ("value", "error"):
+                self._items.remove(work.name, outcome)
+            for reason in REASONS:
+                self._refused.remove(work.name, reason)
+        for outcome in ("loaded", "error"):
+            self._loads.remove(model.name, outcome)
+        self._loaded_at.remove(model.name)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count a request of HTTP."""
         self._http.labels(route, status).inc()
+        if status != 101:
+            self._http_seconds.labels(route).observe(seconds)
 
-    def refused(self, work: str) -> None:
-        self._refused.labels(work).inc()
+    def prepared(self, work: str, seconds: float) -> None:
+        if series := self._series.get(work):
+            series.preparing.observe(seconds)
+
+    def refused(self, work: str, reason: str) -> None:
+        if series := self._series.get(work):
+            series.refused[reason].inc()
 
     def cancelled(self, work: str) -> None:
-        self._cancelled.labels(work).inc()
+        if series := self._series.get(work):
+            series.cancelled.inc()
 
     def computed(self, computed: Computed) -> None:
         for job in computed.expired:
-            self._expired.labels(job.lane.name).inc()
+            if series := self._series.get(job.lane.name):
+                series.expired.inc()
         batch = computed.batch
-        if batch is None:
+        if batch is None or (series := self._series.get(batch.lane.name)) is None:
             return
-        name = batch.lane.name
-        self._batches.labels(name).observe(computed.seconds)
-        self._tokens.labels(name).observe(batch.tokens)
-        for job in {job: None for job, _ in batch.items}:
-            self._waits.labels(name).observe(batch.started - job.arrived)
+        series.seconds.observe(computed.seconds)
+        series.tokens.observe(batch.tokens)
+        series.inputs.observe(len(batch.items))
+        for job, index in batch.items:
+            if index == 0:  # its first batch
+                series.waits.observe(batch.started - job.arrived)
         errors = sum(outcome.error is not None for outcome in computed.outcomes)
-        self._items.labels(name, "error").inc(errors)
-        self._items.labels(name, "value").inc(len(computed.outcomes) - errors)
+        series.errors.inc(errors)
+        series.values.inc(len(computed.outcomes) - errors)
+
+    def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, what, ["work"], buckets=buckets, registry=self._registry)
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(name, what, labels, registry=self._registry)
+
+    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+        return Gauge(name, what, labels, registry=self._registry)
+
+    def _new_series(self, work: str) -> _Series:
+        return _Series(
+            self._batches.labels(work),
+            self._tokens.labels(work),
+            self._inputs.labels(work),
+            self._waits.labels(work),
+            self._preparing.labels(work),
+            self._items.labels(work, "value"),
+            self._items.labels(work, "error"),
+            self._expired.labels(work),
+            self._cancelled.labels(work),
+            {reason: self._refused.labels(work, reason) for reason in REASONS},
+        )

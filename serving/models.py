@@ -42,6 +42,11 @@ class ServedModel:
         return self.face.precision
 
     @property
+    def lanes(self) -> Sequence[Work]:
+        """All lanes whose batches count, those of probes do not."""
+        return list(self.work.values())
+
+    @property
     def operations(self) -> Mapping[str, Operation]:
         """What it is asked for, by name."""
         return self.face.operations

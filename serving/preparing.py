@@ -58,7 +58,7 @@ class Preparers:
             characters, task = item
             try:
                 task()
-            except Exception:
+            except BaseException:  # such as a panic of the tokenizer's Rust code
                 _log.exception("a preparing thread goes on after an error of its own")
             finally:
                 with self._lock:

@@ -18,11 +18,13 @@ from ernie.outcome import Outcome
 from inference.operation import Operation, Prepared
 from serving.dispatcher import Dispatcher, Job, Refused, TooLarge
 from serving.engine import Computed, Engine, EngineFailure, Work
-from serving.lifecycle import Lifecycle
+from serving.lifecycle import Lifecycle, Phase
 from serving.models import PROBE, ServedModel
 from serving.preparing import Preparers
 
 _log = logging.getLogger("ernie.serving")
+# Why a request may be refused, in a word.
+REASONS = ("busy", "share", "promised", "preparing", "too_large")
 _PROBE_AGE = 1.0  # seconds for which the answer to is_ready is kept
 _PROBE_TIMEOUT = 10.0
 
@@ -100,13 +102,25 @@ class _Request:
 
 
 class Observer(Protocol):
-    """What learns what happens to requests, in the event loop's thread."""
+    """What learns what happens to models and requests, in the event loop's thread."""
+
+    def loaded(self, model: ServedModel) -> None:
+        """A model is served from now on, perhaps in place of another one of that name."""
+
+    def failed_to_load(self, name: str) -> None:
+        """A model could not be loaded, and the one before is still served."""
+
+    def dropped(self, model: ServedModel) -> None:
+        """A model is served no more."""
+
+    def prepared(self, work: str, seconds: float) -> None:
+        """A request was tokenized so many seconds after it arrived; called in any thread."""
 
     def computed(self, computed: Computed) -> None:
         """A batch was computed, or jobs have expired."""
 
-    def refused(self, work: str) -> None:
-        """A request for this work was refused."""
+    def refused(self, work: str, reason: str) -> None:
+        """A request for this work was refused, for one of REASONS."""
 
     def cancelled(self, work: str) -> None:
         """A request for this work was taken back."""
@@ -120,27 +134,39 @@ class Service:
         self.models: dict[str, ServedModel] = {}
         self.lifecycle = Lifecycle()
         self.engine = Engine(self._report, Dispatcher(bulk_share))
-        self._preparers = Preparers(preparing_threads, self.limits.waiting_characters)
+        self.preparers = Preparers(preparing_threads, self.limits.waiting_characters)
         self._requests: dict[Job, _Request] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.observers: list[Observer] = []
-        self._probed: tuple[float, asyncio.Future[bool]] | None = None
+        self._probed: tuple[float, asyncio.Future[dict[str, bool]]] | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads; answers are delivered to this event loop."""
         self._loop = loop
-        self._preparers.start()
+        self.preparers.start()
         self.engine.start()
 
     def stop(self) -> None:
         """End the threads.  Requests that wait are not answered."""
-        self._preparers.stop()
+        self.preparers.stop()
         self.engine.stop()
 
     @property
     def waiting(self) -> int:
         """The number of requests that are not answered yet."""
         return len(self._requests)
+
+    def put(self, model: ServedModel) -> None:
+        """Serve a model from now on, perhaps in place of one of that name; requests to that one end there."""
+        self.models[model.name] = model
+        for observer in self.observers:
+            observer.loaded(model)
+
+    def drop(self, name: str) -> None:
+        """Serve a model no more; requests to it are still answered."""
+        model = self.models.pop(name)
+        for observer in self.observers:
+            observer.dropped(model)
 
     def model(self, name: str | None) -> ServedModel:
         """Return the model of this name, or the only one.  Raises UnknownModel."""
@@ -187,12 +213,13 @@ class Service:
             self._prepare(request, operation, work, inputs, settings or {}, arrived, deadline, asked)
 
         try:
-            if not self._preparers.submit(asked.size or sum(map(_characters, inputs)), prepare):
-                raise Refused("too much text waits to be tokenized", 1.0)
+            if not self.preparers.submit(asked.size or sum(map(_characters, inputs)), prepare):
+                raise Refused("too much text waits to be tokenized", 1.0, "preparing")
             return Answers(await request.future, request.tokens)
-        except (Refused, TooLarge):
+        except (Refused, TooLarge) as error:
+            reason = error.kind if isinstance(error, Refused) else "too_large"
             for observer in self.observers:
-                observer.refused(work.name)
+                observer.refused(work.name, reason)
             raise
         except asyncio.CancelledError:
             self._cancel(request)
@@ -200,28 +227,43 @@ class Service:
                 observer.cancelled(work.name)
             raise
 
-    async def is_ready(self) -> bool:
-        """Return whether every model computes: each gets a small batch, through the engine, at most once a second."""
+    async def is_ready(self, name: str | None = None) -> bool:
+        """Return whether every model computes, or the one of this name.
+
+        Each gets a small batch, through the engine, at most once a second.  A server that leaves is not ready.
+        """
+        ready = await self.readiness()
+        return ready.get(name, False) if name else bool(ready) and all(ready.values())
+
+    async def readiness(self) -> dict[str, bool]:
+        """Return by name which models compute."""
         assert self._loop is not None
+        if self.lifecycle.phase is not Phase.SERVING or not self.engine.is_alive:
+            return dict.fromkeys(self.models, False)
         now = self.engine.clock()
         if self._probed is None or (self._probed[1].done() and now - self._probed[0] > _PROBE_AGE):
             self._probed = now, asyncio.ensure_future(self._probe())
         with suppress(asyncio.TimeoutError):
             return await asyncio.wait_for(asyncio.shield(self._probed[1]), _PROBE_TIMEOUT)
-        return False
+        return dict.fromkeys(self.models, False)
 
-    async def _probe(self) -> bool:
+    async def _probe(self) -> dict[str, bool]:
         assert self._loop is not None
-        futures = []
+        futures = {}
         for model in self.models.values():
-            request = _Request(self._loop.create_future(), [Outcome()], [0], 1)
+            request = _Request(self._loop.create_future(), [Outcome()], [0], left=1)
             now = self.engine.clock()
             request.job = Job(model.probe, [PROBE], now, now, step=True)
             self._requests[request.job] = request
             self.engine.submit(request.job)
-            futures.append(request.future)
-        outcomes = await asyncio.gather(*futures)
-        return bool(self.models) and all(outcome.error is None for (outcome,) in outcomes)
+            futures[model.name] = request.future
+        found = {}
+        for name, future in futures.items():
+            (outcome,) = await future
+            found[name] = outcome.error is None
+            if outcome.error is not None:
+                _log.error("the model '%s' does not compute: %s", name, outcome.error)
+        return found
 
     def _prepare(
         self,
@@ -238,6 +280,8 @@ class Service:
         items: list[Prepared] = []
         failed: Exception | None = None
         try:
+            if self.engine.clock() > deadline:
+                raise Refused("too much text waits to be tokenized", 1.0, "preparing")
             for row, given in enumerate(inputs):
                 if request.cancelled:
                     return
@@ -249,21 +293,31 @@ class Service:
                     if asked.complete:
                         raise
                     request.outcomes[row] = Outcome(error=error)
+                except BaseException as error:  # such as a panic of the tokenizer's Rust code
+                    _log.exception("%s failed to prepare an input", work.name)
+                    found = EngineFailure(f"the model failed on this input: {type(error).__name__}", row=row)
+                    request.outcomes[row] = Outcome(error=found)
+            for observer in self.observers:
+                observer.prepared(work.name, self.engine.clock() - arrived)
             if items:
                 request.left, request.tokens = len(items), sum(item.tokens for item in items)
                 request.notes["tokens"] = request.tokens
-                request.job = Job(work, items, arrived, deadline, asked.bulk, asked.client)
-                self._requests[request.job] = request
+                job = Job(work, items, arrived, deadline, asked.bulk, asked.client)
+                self._requests[job] = request
+                request.job = job
+                if request.cancelled:  # perhaps before it had a job
+                    self._requests.pop(job, None)
+                    return
                 try:
-                    self.engine.submit(request.job)
+                    self.engine.submit(job)
                 except (Refused, TooLarge):
-                    del self._requests[request.job]
+                    self._requests.pop(job, None)
                     raise
         except (Refused, TooLarge, UserError) as error:
             failed = error
-        except Exception as error:
-            _log.exception("%s failed to prepare an input", work.name)
-            failed = EngineFailure(f"the model failed on an input: {type(error).__name__}")
+        except BaseException as error:
+            _log.exception("a request for %s could not be submitted", work.name)
+            failed = EngineFailure(f"the server failed on this request: {type(error).__name__}")
         if failed is not None or not items:
             self._call(self._settle_one, request, failed)
 
