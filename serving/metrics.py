@@ -18,7 +18,7 @@ from prometheus_client import (
 from serving.engine import Computed
 from serving.heartbeat import Heartbeat
 from serving.models import ServedModel
-from serving.service import REASONS, Service
+from serving.service import REASONS, Observer, Service
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TOKENS = tuple(float(1 << n) for n in range(3, 16))
@@ -43,7 +43,7 @@ class _Series:
     refused: dict[str, Counter]
 
 
-class Metrics:
+class Metrics(Observer):
     """The metrics of a service; each model and operation is a label `work`, such as films/predict."""
 
     content_type = CONTENT_TYPE_LATEST.encode()

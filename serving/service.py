@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ernie.errors import UserError, nearest
 from ernie.outcome import Outcome
@@ -101,7 +101,7 @@ class _Request:
     started: float = 0.0  # its first batch, 0 before that
 
 
-class Observer(Protocol):
+class Observer:
     """What learns what happens to models and requests, in the event loop's thread."""
 
     def loaded(self, model: ServedModel) -> None:

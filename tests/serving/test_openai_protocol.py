@@ -15,9 +15,8 @@ from support.served import encoder, predictor, served, service_of
 from ernie.outcome import Outcome
 from inference.face import Face
 from inference.operation import Operation, Prepared
-from serving.engine import Computed
 from serving.protocols.openai import shortened
-from serving.service import Limits
+from serving.service import Limits, Observer
 
 TEXTS = ["a blue film", "the red one", "it was very great"]
 
@@ -172,21 +171,15 @@ class HeldFace(Face):
         return {"encode": self.model}
 
 
-class Refusals:
+class Refusals(Observer):
     """Lets the held request go on when another one is refused."""
 
     def __init__(self, held: Held) -> None:
         self.held, self.count = held, 0
 
-    def refused(self, work: str) -> None:
+    def refused(self, work: str, reason: str) -> None:
         self.count += 1
         self.held.go.set()
-
-    def computed(self, computed: Computed) -> None:
-        pass
-
-    def cancelled(self, work: str) -> None:
-        pass
 
 
 def test_a_refused_request_is_sent_again_when_the_server_says_so() -> None:
