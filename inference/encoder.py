@@ -77,6 +77,11 @@ class Encode(_OfEncoder):
         super().__init__(model)
         self._encoding = lru_cache(maxsize=64)(self._new_encoding)
 
+    @property
+    def longest(self) -> int:
+        config = self._model.ernie.sentence_config
+        return min(super().longest, (config and config.max_len) or super().longest)
+
     def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
         encoding = self._encoding(tuple(_setting(name, settings.get(name)) for name in _SETTINGS))
         outcome = encoding.sample(given, row)

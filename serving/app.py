@@ -15,11 +15,11 @@ from serving.gate import Gate
 from serving.heartbeat import Heartbeat
 from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import Metrics
-from serving.protocols import native, openai
+from serving.protocols import native, openai, tei
 from serving.protocols.registry import Protocol, Route
 from serving.service import Service
 
-PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL, openai.PROTOCOL)
+PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL)
 
 
 class Live(msgspec.Struct):

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from ernie.errors import NotFinite, UserError
 from serving.dispatcher import Refused, TooLarge
 from serving.engine import EngineFailure
-from serving.service import Asked, Expired, TooLong, TooManyInputs, UnknownModel
+from serving.service import Asked, Expired, TooLong, TooManyInputs, UnknownModel, Unsuitable
 
 _log = logging.getLogger("ernie.serving")
 M = TypeVar("M")
@@ -132,6 +132,8 @@ def as_problem(error: BaseException) -> Problem:
         return Problem(413, "too_long", str(error))
     if isinstance(error, Expired):
         return Problem(504, "expired", str(error))
+    if isinstance(error, Unsuitable):
+        return Problem(404, "unsuitable", str(error))
     if isinstance(error, UnknownModel):
         return Problem(404, "not_found", str(error))
     if isinstance(error, NotFinite | EngineFailure):

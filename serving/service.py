@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ernie.errors import UserError, nearest
 from ernie.outcome import Outcome
@@ -22,6 +22,7 @@ from serving.lifecycle import Lifecycle, Phase
 from serving.models import PROBE, ServedModel
 from serving.preparing import Preparers
 
+T = TypeVar("T")
 _log = logging.getLogger("ernie.serving")
 # Why a request may be refused, in a word.
 REASONS = ("busy", "share", "promised", "preparing", "too_large")
@@ -35,6 +36,10 @@ class Expired(Exception):
 
 class UnknownModel(UserError):
     """A request for a model, or for an operation of a model, that is not served."""
+
+
+class Unsuitable(UnknownModel):
+    """A request for what a model, or any model that is served, cannot do."""
 
 
 class TooManyInputs(UserError):
@@ -178,9 +183,9 @@ class Service:
         return self.models[name]
 
     def operation(self, model: ServedModel, name: str) -> tuple[Operation, Work]:
-        """Return an operation of a model, and its lane.  Raises UnknownModel."""
+        """Return an operation of a model, and its lane.  Raises Unsuitable."""
         if name not in model.operations:
-            raise UnknownModel(f"the model '{model.name}' has no operation '{name}'.{nearest(name, model.operations)}")
+            raise Unsuitable(f"the model '{model.name}' has no operation '{name}'.{nearest(name, model.operations)}")
         return model.operations[name], model.work[name]
 
     async def ask(
@@ -226,6 +231,34 @@ class Service:
             for observer in self.observers:
                 observer.cancelled(work.name)
             raise
+
+    async def aside(self, size: int, work: Callable[[], T]) -> T:
+        """Return what some work on a text of this many characters returns; it runs in a preparing thread.
+
+        Raises Refused, and what the work raises.
+        """
+        assert self._loop is not None
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def settle(result: T | None, error: Exception | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(cast(T, result))
+
+        def run() -> None:
+            try:
+                result = work()
+            except Exception as error:
+                self._call(settle, None, error)
+            else:
+                self._call(settle, result, None)
+
+        if not self.preparers.submit(size, run):
+            raise Refused("too much text waits to be tokenized", 1.0, "preparing")
+        return await future
 
     async def is_ready(self, name: str | None = None) -> bool:
         """Return whether every model computes, or the one of this name.

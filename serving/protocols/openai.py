@@ -11,23 +11,23 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
-from ernie.errors import UserError
 from serving.http import Call, Problem, Reply, encode, encoded_rows
 from serving.models import ServedModel
-from serving.protocols.choosing import choose
 from serving.protocols.registry import Protocol, Route
+from serving.protocols.shared import as_inputs, choose, shortened
 from serving.service import Service
 
 _PARAMETER = re.compile(r"at `\$\.(\w+)|field `(\w+)`|^(\w+): ")
 # By the kind of a problem: the status, the type and the code that these clients know.
 _FORMS = {
+    "empty": (400, "invalid_request_error", None),
     "malformed": (400, "invalid_request_error", None),
     "invalid": (400, "invalid_request_error", None),
     "too_long": (400, "invalid_request_error", "context_length_exceeded"),
     "too_large": (413, "invalid_request_error", None),
     "not_found": (404, "invalid_request_error", "model_not_found"),
+    "unsuitable": (404, "invalid_request_error", "model_not_found"),
     "unauthorized": (401, "authentication_error", "invalid_api_key"),
     "forbidden": (403, "permission_error", None),
     "overloaded": (429, "rate_limit_error", "rate_limit_exceeded"),
@@ -121,7 +121,7 @@ def routes(service: Service) -> list[Route]:
     async def embed(call: Call) -> Reply:
         request = call.read(EmbeddingsRequest)
         model = choose(service, request.model, "encode")
-        inputs = _inputs(request.input)
+        inputs = as_inputs(request.input, "input")
         asked = replace(call.asked(), whole=not request.truncate, complete=True)
         answers = await service.ask(model, "encode", inputs, asked=asked)
         vectors = [shortened(vector, request.dimensions) for vector in answers.values()]
@@ -148,31 +148,6 @@ def routes(service: Service) -> list[Route]:
 
 def _model(model: ServedModel) -> Model:
     return Model(model.name, int(model.loaded_at))
-
-
-def _inputs(given: str | list[Any]) -> list[Any]:
-    """Return the texts of a request, or lists of their token ids.  Raises UserError for none, and for an empty one."""
-    inputs: list[Any] = [given] if isinstance(given, str) else given
-    if inputs and all(type(item) is int for item in inputs):
-        inputs = [inputs]
-    for row, item in enumerate(inputs):
-        if not item or type(item) is int:
-            found = "an empty one" if not item else "a number beside others"
-            raise UserError(f"input: expected texts or lists of token ids, found {found} at {row}")
-    if not inputs:
-        raise UserError("input: expected at least one text, found an empty list")
-    return inputs
-
-
-def shortened(vector: np.ndarray, dimensions: int | None) -> np.ndarray:
-    """Return the beginning of a vector, scaled to length 1 if the whole has it.  Raises UserError for a longer one."""
-    if dimensions is None:
-        return vector
-    if not 0 < dimensions <= len(vector):
-        raise UserError(f"dimensions: expected from 1 to {len(vector)}, which this model has, found {dimensions}")
-    kept, length = vector[:dimensions], float(np.linalg.norm(vector))
-    own = float(np.linalg.norm(kept))
-    return kept / np.float32(own) if abs(length - 1) < 1e-3 and own else kept
 
 
 PROTOCOL = Protocol("OpenAI", routes, problem, "/v1")

@@ -15,7 +15,7 @@ from support.served import encoder, predictor, served, service_of
 from ernie.outcome import Outcome
 from inference.face import Face
 from inference.operation import Operation, Prepared
-from serving.protocols.openai import shortened
+from serving.protocols.shared import shortened
 from serving.service import Limits, Observer
 
 TEXTS = ["a blue film", "the red one", "it was very great"]
