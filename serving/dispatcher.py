@@ -159,6 +159,8 @@ class Dispatcher:
 
     def wait(self, job: Job, now: float) -> float:
         """Return after how many seconds a job that arrives now is expected to be answered."""
+        if self._busy_until <= now and not self._lanes:  # it starts at once
+            return self._own_seconds(job)
         ahead = max(0.0, self._busy_until - now) + self._seconds_before(job)
         return ahead / self._rate(job, now)
 
@@ -200,7 +202,7 @@ class Dispatcher:
 
     def _admit(self, job: Job, now: float) -> None:
         given = job.deadline - now
-        own = self._seconds(job.lane, job.tokens_left)
+        own = self._own_seconds(job)
         if own > given:
             raise TooLarge(
                 f"this takes about {own:.2g} s here, which is longer than its timeout of {given:.2g} s: ask for less "
@@ -214,6 +216,10 @@ class Dispatcher:
         if needed > _FAIR_FROM * given and self._exceeds_share(job):
             raise Refused("this client already waits for more than its share", needed - _FAIR_FROM * given, "share")
         self._check_later(job, now)
+
+    def _own_seconds(self, job: Job) -> float:
+        """Return how long a job takes on average if there is no other."""
+        return self._seconds(job.lane, job.tokens_left) / job.lane.cost.tail
 
     def _check_later(self, job: Job, now: float) -> None:
         """Raise Refused if a job would make another late that was admitted before."""

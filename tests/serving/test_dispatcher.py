@@ -224,6 +224,13 @@ def test_a_client_with_more_than_its_share_is_refused_before_others() -> None:
     dispatcher.submit(job(work, [100], 0, 0.2, client="small"), 0)
 
 
+def test_an_idle_engine_tries_whatever_it_can_answer_on_average() -> None:
+    work = lane()
+    work.cost.tail = 3.0
+    admitted = job(work, [500], 0, 0.04)
+    assert simulate([admitted]).in_time == [admitted]
+
+
 def test_expired_jobs_are_reported_and_not_computed() -> None:
     work, dispatcher = lane(), Dispatcher()
     late = job(work, [20], 0, 0.05)
