@@ -22,6 +22,7 @@ from serving.cost import CostModel
 
 _EFFICIENCY = 0.94  # of a lane's throughput, which its largest batches reach
 _BULK_EFFICIENCY = 0.8  # the same for batches of bulk jobs while interactive jobs come, which may have to wait for one
+_LEAST_EFFICIENCY = 0.5  # of batches that short timeouts would make shorter still
 _CYCLE = 0.45  # of the tightest timeout: who comes just after a batch began waits for it, and is in the next one
 _TIMEOUT_MEMORY = 5.0  # seconds for which a timeout counts, at least
 _LEAST_CUT = 0.25  # of the largest batch: to cut it further for one deadline would make others late
@@ -68,9 +69,14 @@ class Lane:
     tokens: list[int] = field(default_factory=lambda: [0, 0])  # that wait, by class
 
     def most_tokens(self, efficiency: float = _EFFICIENCY, seconds: float = math.inf) -> int:
-        """Return the largest batch, but for one with a single input, that is worth its time and takes no longer."""
-        most = min(self.limit, self.cost.tokens_for(efficiency))
-        return max(1, most if seconds == math.inf else min(most, self.cost.tokens_within(seconds)))
+        """Return the largest batch, but for one with a single input, that is worth its time and takes no longer.
+
+        However short the time is, a batch may be so large that its fixed cost is half of it.
+        """
+        most = self.cost.tokens_for(efficiency)
+        if seconds != math.inf:
+            most = min(most, max(self.cost.tokens_within(seconds), self.cost.tokens_for(_LEAST_EFFICIENCY)))
+        return max(1, min(most, self.limit))
 
     def least_seconds(self, tokens: int) -> float:
         """Return the time by which so many tokens make full batches longer."""
@@ -219,7 +225,8 @@ class Dispatcher:
 
     def _own_seconds(self, job: Job) -> float:
         """Return how long a job takes on average if there is no other."""
-        return self._seconds(job.lane, job.tokens_left) / job.lane.cost.tail
+        batches = min(len(job.items), math.ceil(job.tokens_left / self._most_tokens(job.lane)))
+        return job.lane.cost.fixed * batches + job.lane.cost.per_token * job.tokens_left
 
     def _check_later(self, job: Job, now: float) -> None:
         """Raise Refused if a job would make another late that was admitted before."""
