@@ -47,7 +47,7 @@ def many_jobs(draw: st.DrawFn) -> list[Job]:
 
 
 @given(many_jobs())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_job_is_answered_once_or_refused_or_expired(jobs: list[Job]) -> None:
     found = simulate(jobs)
     fates = [*found.answered, *found.refused, *found.too_large, *found.expired]
@@ -61,7 +61,7 @@ def test_every_job_is_answered_once_or_refused_or_expired(jobs: list[Job]) -> No
 
 
 @given(many_jobs())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_batch_is_of_one_lane_and_longer_than_allowed_only_with_a_single_item(jobs: list[Job]) -> None:
     for batch in simulate(jobs).batches:
         assert {each.lane for each, _ in batch.items} == {batch.lane}
