@@ -154,7 +154,7 @@ class Dispatcher:
         """
         if job.cancelled:
             return
-        if not job.step and not job.bulk:
+        if not job.bulk and job.deadline > job.arrived:
             self._timeouts.add(now, job.deadline - job.arrived)
         if not job.step:
             self._admit(job, now)

@@ -127,6 +127,15 @@ def test_a_batch_ends_before_the_tightest_deadline() -> None:
     assert work.cost.surely(batch.tokens) <= 0.04
 
 
+def test_steps_of_sessions_are_in_time_beside_requests_that_have_more() -> None:
+    requests, steps = lane("requests"), lane("steps", 0.005, 0.001)
+    jobs = [job(requests, [tokens], when, 1.0) for when, tokens in poisson(0.7, 20)]
+    chunks = [job(steps, [1], n / 50, 0.1, step=True) for n in range(1000)]
+    found = simulate([*jobs, *chunks])
+    assert len({*found.in_time} & {*chunks}) >= 0.98 * len(chunks)
+    assert len({*found.in_time} & {*jobs}) >= 0.95 * len(jobs)
+
+
 def test_the_first_job_of_another_model_is_not_made_late() -> None:
     first, second, dispatcher = lane("first"), lane("second"), Dispatcher()
     for _ in range(50):
