@@ -14,7 +14,9 @@ from paddle import Tensor, nn
 
 from ernie.data.batch import Layout
 from ernie.errors import UserError
+from ernie.kernels.elementwise import elementwise
 from ernie.kernels.linear import linear
+from ernie.kernels.precision import is_batch_invariant, precision
 from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
@@ -31,7 +33,7 @@ class Pooler(nn.Layer):
 
     def forward(self, hidden_TD: Tensor, layout: Layout) -> Tensor:
         first_ND = paddle.gather(hidden_TD, paddle.to_tensor(layout.starts))
-        return paddle.tanh(self.dense(first_ND))
+        return elementwise(paddle.tanh, _apply(self.dense, first_ND))
 
 
 class HeadModel(Protocol):
@@ -55,7 +57,7 @@ class SequenceHead(nn.Layer):
         self._pooler = (model.pooler,)  # in a tuple: the encoder's own, not to be registered again
 
     def forward(self, hidden_TD: Tensor, layout: Layout) -> Tensor:
-        return self.out(self.dropout(self._pooler[0](hidden_TD, layout)))
+        return _apply(self.out, self.dropout(self._pooler[0](hidden_TD, layout)))
 
 
 class TokenHead(nn.Layer):
@@ -67,7 +69,7 @@ class TokenHead(nn.Layer):
         self.out = nn.Linear(config.hidden_size, classes)
 
     def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
-        return self.out(self.dropout(paddle.gather(hidden_TD, paddle.to_tensor(positions))))
+        return _apply(self.out, self.dropout(paddle.gather(hidden_TD, paddle.to_tensor(positions))))
 
 
 class MaskedTokenHead(nn.Layer):
@@ -126,6 +128,14 @@ class MaskedTokenHead(nn.Layer):
     def _transformed(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
         x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
         return self.norm(linear(x_PD, self.transform.weight, self.transform.bias, self._activation))
+
+
+def _apply(layer: nn.Linear, x_ND: Tensor) -> Tensor:
+    """Apply a linear layer; within `batch_invariant` on a CPU by our kernel, which computes each row as if alone."""
+    if not is_batch_invariant() or not x_ND.place.is_cpu_place():
+        return layer(x_ND)
+    with precision("fp32"):
+        return linear(x_ND, layer.weight, layer.bias)
 
 
 def _task_id(found: np.ndarray, path: Path) -> int:

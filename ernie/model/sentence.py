@@ -19,6 +19,7 @@ import numpy as np
 
 from ernie.atomic import make_folder
 from ernie.errors import UserError, nearest
+from ernie.kernels.precision import is_batch_invariant
 
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken", "pooler"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
@@ -68,7 +69,11 @@ class SentenceLayer:
             scaled_ND = centered_ND / np.sqrt((centered_ND**2).mean(1, keepdims=True) + 1e-5)
             return scaled_ND * weight + self.weights["norm.bias"]
         activation = ACTIVATIONS[class_name(self.settings.get("activation_function", "Tanh"))]
-        return activation(vectors_ND @ weight.T + self.weights.get("linear.bias", 0)).astype(np.float32)
+        if is_batch_invariant() and len(vectors_ND):  # NumPy, too, chooses how to sum by the number of rows
+            products_NE = np.stack([vector_D @ weight.T for vector_D in vectors_ND])
+        else:
+            products_NE = vectors_ND @ weight.T
+        return activation(products_NE + self.weights.get("linear.bias", 0)).astype(np.float32)
 
     def equals(self, other: SentenceLayer) -> bool:
         """Whether both compute the same."""
