@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp
 
 from serving.access import Access
 from serving.gate import Gate
 from serving.heartbeat import Heartbeat
 from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import Metrics
+from serving.models import ServedModel
 from serving.protocols import native, openai, tei
 from serving.protocols.registry import Protocol, Route
 from serving.service import Service
 
+Reload = Callable[[str], Awaitable[ServedModel]]
 PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL)
 
 
@@ -26,6 +30,13 @@ class Live(msgspec.Struct):
     """Whether the process answers."""
 
     live: bool
+
+
+class Reloaded(msgspec.Struct):
+    """A model that was loaded again, and when, in seconds since 1970."""
+
+    name: str
+    loaded_at: float
 
 
 class Ready(msgspec.Struct):
@@ -40,8 +51,12 @@ def make_app(
     body_limit: int = 10_000_000,
     protocols: Sequence[Protocol] = PROTOCOLS,
     access: Access | None = None,
-) -> Starlette:
-    """Return the application; its start and its end are those of the service's threads."""
+    reload: Reload | None = None,
+) -> ASGIApp:
+    """Return the application; its start and its end are those of the service's threads.
+
+    `reload` replaces a model by a new one of that name.
+    """
     heartbeat, known = Heartbeat(), access or Access()
     metrics = Metrics(service, heartbeat)
 
@@ -62,7 +77,7 @@ def make_app(
         endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, body_limit)
         return StarletteRoute(path, Gate(endpoint, path, kind, known, service.lifecycle, metrics))
 
-    spoken = (_operation(service, metrics), *protocols)
+    spoken = (_operation(service, metrics, reload), *protocols)
     by_path: dict[str, list[Route]] = {}
     problems: dict[str, Callable[[Problem], Reply]] = {}
     for protocol in spoken:
@@ -72,14 +87,29 @@ def make_app(
     for protocol in sorted(spoken, key=lambda protocol: -len(protocol.prefix)):  # paths that lead nowhere
         by_path.setdefault(path := protocol.prefix + "/{path:path}", [])
         problems.setdefault(path, protocol.problem)
-    return Starlette(
+    app = Starlette(
         routes=[answering(path, by_method, problems[path]) for path, by_method in by_path.items()],
         lifespan=lifespan,
     )
+    if not known.origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=known.origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["authorization", "content-type", "x-api-key", "x-priority", "x-request-id", "x-timeout"],
+        expose_headers=["retry-after", "x-request-id"],
+    )
 
 
-def _operation(service: Service, metrics: Metrics) -> Protocol:
+def _operation(service: Service, metrics: Metrics, reload: Reload | None) -> Protocol:
     """Return the routes for whoever operates the server."""
+
+    async def reload_model(call: Call) -> Reply:
+        assert reload is not None
+        # A client that goes away does not stop what it has begun.
+        model = await asyncio.shield(asyncio.ensure_future(reload(call.path["model"])))
+        return Reply(encode(Reloaded(model.name, model.loaded_at)))
 
     async def live(_: Call) -> Reply:
         return Reply(encode(Live(True)))
@@ -92,9 +122,13 @@ def _operation(service: Service, metrics: Metrics) -> Protocol:
     async def show_metrics(_: Call) -> Reply:
         return Reply(await asyncio.to_thread(metrics.text), content_type=metrics.content_type)
 
+    reloading = Route(
+        "POST", "/models/{model}/reload", reload_model, "Load a model again.", reply=Reloaded, access="admin"
+    )
     return Protocol(
         "operation",
         lambda _: [
+            *([reloading] if reload else []),
             Route("GET", "/health/live", live, "Whether the process answers.", reply=Live, access="open"),
             Route("GET", "/health/ready", ready, "Whether models compute; 503 if not.", reply=Ready, access="open"),
             Route("GET", "/metrics", show_metrics, "What the server did and does, for Prometheus."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ernie.config import check_least
 from ernie.errors import UserError
@@ -30,6 +30,9 @@ class LimitsConfig:
 
     A request without a timeout of its own has `timeout` seconds, a bulk one `bulk_timeout`.  `bulk_share` is the part
     of the engine's time that bulk requests have while interactive ones are there.
+
+    A client has `head_seconds` to send the head of a request, and `body_seconds` for the rest.  A connection without
+    requests is closed after `idle_seconds`, which should be more than a balancer in front has.
     """
 
     timeout: float = 1.0
@@ -41,10 +44,16 @@ class LimitsConfig:
     batch_tokens: int = 16384
     waiting_mb: float = 50.0
     sessions: int = 1000
+    connections: int = 10_000
+    head_kb: float = 64.0
+    head_seconds: float = 10.0
+    body_seconds: float = 60.0
+    idle_seconds: int = 75
 
     def __post_init__(self) -> None:
         check_least(self, timeout=0.001, bulk_timeout=0.001, longest_timeout=0.001, inputs=1, batch_tokens=1)
-        check_least(self, body_mb=0.001, waiting_mb=0.001, sessions=0)
+        check_least(self, body_mb=0.001, waiting_mb=0.001, sessions=0, connections=1, head_kb=1)
+        check_least(self, head_seconds=0.1, body_seconds=0.1, idle_seconds=1)
         if not 0 < self.bulk_share < 1:
             raise UserError(f"bulk_share: expected a fraction between 0 and 1, found {self.bulk_share:g}")
 
@@ -54,9 +63,12 @@ class ServeConfig:
     """A server: its models by name, where it listens, and what it allows.
 
     It listens on `host` and `port`; 127.0.0.1 is reached from this machine only.  With `replicas` there are as many
-    processes, on consecutive ports.  `api_key_file` has a key a line, and optionally a client's name after it; without
-    it everyone may ask.  `cors_origins` are the web pages that may ask from browsers.  After SIGTERM it refuses what is
-    new, and answers what waits for up to `drain_seconds`.
+    processes, on consecutive ports.  `api_key_file` has a key a line, with the client's name after it, and the word
+    admin for whoever may reload models; without it everyone may ask.  `cors_origins` are the web pages that may ask
+    from browsers.
+
+    After SIGTERM the server is not ready, but accepts everything for `grace_seconds`, until balancers have noticed;
+    after Ctrl-C it skips this.  Then it refuses what is new, and answers what waits for up to `drain_seconds`.
     """
 
     models: dict[str, ModelConfig] = field(default_factory=dict)
@@ -69,16 +81,20 @@ class ServeConfig:
     cors_origins: tuple[str, ...] = ()
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    grace_seconds: float = 3.0
     drain_seconds: float = 30.0
+    log: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:
-        check_least(self, replicas=1, preparing_threads=1, drain_seconds=0, port=0)
+        check_least(self, replicas=1, preparing_threads=1, grace_seconds=0, drain_seconds=0, port=0)
         if self.port + self.replicas > 65536:
             raise UserError(f"port: expected at most {65536 - self.replicas}, found {self.port}")
         if not self.models:
             raise UserError("models: expected at least one, such as {films: {path: runs/films}}")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise UserError("tls_certificate and tls_key: give both or neither")
+        if self.port == 0 and self.replicas > 1:
+            raise UserError("port: several replicas need a port from which to count, found 0")
         for name in self.models:
             if not name or "/" in name or name != name.strip():
                 raise UserError(f"models: expected a name without slashes, found '{name}'")

@@ -6,15 +6,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ernie.errors import UserError
 from ernie.outcome import Outcome
+from inference.operation import Prepared
+from serving.cost import CostModel
 from serving.dispatcher import Batch, Dispatcher, Job, Lane
 
 _log = logging.getLogger("ernie.serving")
+T = TypeVar("T")
 _IDLE = 0.5  # seconds between two signs of life while nothing waits
+_CALL_SECONDS = 0.01  # that a function is thought to take
 _PAUSE = 0.05  # seconds after an error of the engine itself, which may come again at once
 _STUCK = 30.0  # seconds after which a batch that goes on, or a silent thread, means that something is wrong
 
@@ -83,6 +88,22 @@ class Engine:
         with self._condition:
             self.dispatcher.submit(job, self.clock())
             self._condition.notify()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Return what a function returns when it is run between two batches, in the engine's thread."""
+        done: Future[T] = Future()
+
+        def compute(items: Sequence[Any]) -> list[Outcome[Any]]:
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+            return [Outcome()] * len(items)
+
+        now = self.clock()
+        lane = Work("engine/call", CostModel([(1, _CALL_SECONDS)]), compute=compute)
+        self.submit(Job(lane, [Prepared(1, None)], now, now, step=True))
+        return done.result()
 
     def cancel(self, job: Job) -> None:
         """Forget a job; nothing more of it will be computed."""

@@ -18,7 +18,7 @@ _log = logging.getLogger("ernie.requests")
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _GONE = 499  # the status of a request whose client went away before the answer
 _RETRY = "5"  # seconds after which a client asks again: until then a balancer has found another server
-_CLOSING = (408, 413, 431)  # after these the rest of a body may follow, which nobody reads
+_CLOSING = (413,)  # after these the rest of a body may follow, which nobody reads
 
 
 class HttpObserver(Protocol):
@@ -48,7 +48,7 @@ class Gate:
         self._access, self._lifecycle, self._observer = access, lifecycle, observer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start, status = perf_counter(), _GONE
+        start, status, is_refused = perf_counter(), _GONE, False
         headers = dict(scope["headers"])
         call_id = headers.get(b"x-request-id", b"").decode("latin-1")
         state = scope.setdefault("state", {})
@@ -60,7 +60,7 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if self._lifecycle.phase is not Phase.SERVING or status in _CLOSING:
+                if self._lifecycle.phase is not Phase.SERVING or status in _CLOSING or is_refused:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
             elif message["type"] == "websocket.accept":
                 status = 101
@@ -73,7 +73,7 @@ class Gate:
             try:
                 state["client"] = self._client(scope, headers)
             except Problem as problem:
-                notes["problem"] = problem.kind
+                notes["problem"], is_refused = problem.kind, True
                 if scope["type"] == "websocket":
                     await _deny(problem, scope, receive, sending)
                     return

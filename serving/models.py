@@ -15,7 +15,7 @@ from ernie.outcome import Outcome
 from inference.face import Face
 from inference.operation import Operation, Prepared
 from serving.cost import CostModel
-from serving.engine import Work
+from serving.engine import Engine, Work
 
 _log = logging.getLogger("ernie.serving")
 _ROUNDS = 5  # measurements of each size
@@ -52,14 +52,15 @@ class ServedModel:
         return self.face.operations
 
 
-def serve_model(name: str, path: str, face: Face, most_tokens: int) -> ServedModel:
+def serve_model(name: str, path: str, face: Face, most_tokens: int, engine: Engine | None = None) -> ServedModel:
     """Return a loaded model ready to be served, after measuring how long its batches take.
 
-    `most_tokens` limits its batches.  Every operation is warmed up by this, too.
+    `most_tokens` limits its batches.  Every operation is warmed up by this, too.  If an engine runs, it is measured
+    there, between the batches of other models.  Raises NotFinite for a model whose outputs are not.
     """
     work: dict[str, Work] = {}
     for operation_name, operation in face.operations.items():
-        cost = measured_cost(operation)
+        cost = measured_cost(operation, engine)
         work[operation_name] = Work(f"{name}/{operation_name}", cost, most_tokens, compute=operation.compute)
         _log.info(
             "%s/%s: a batch takes %.1f ms and %.3f ms a token",
@@ -79,15 +80,20 @@ def _probe(name: str, face: Face) -> Work:
     return Work(f"{name}/probe", CostModel([(1, 0.001), (100, 0.01)]), compute=compute)
 
 
-def measured_cost(operation: Operation) -> CostModel:
+def measured_cost(operation: Operation, engine: Engine | None = None) -> CostModel:
     """Measure batches of a few sizes, and fit their times."""
     length = min(_LENGTH, operation.longest)
     shapes = [[min(_LEAST, length)], *([length] * size for size in _SIZES)]
+
+    def seconds_of(shape: Sequence[int]) -> float:
+        measure = partial(_seconds, partial(operation.exercise, shape))
+        return engine.call(measure) if engine else measure()
+
     for shape in shapes[:2]:
-        operation.exercise(shape)  # the first batches allocate memory
+        seconds_of(shape)  # the first batches allocate memory
     times: list[tuple[int, float]] = []
     for shape in shapes:
-        seconds = [_seconds(partial(operation.exercise, shape)) for _ in range(_ROUNDS)]
+        seconds = [seconds_of(shape) for _ in range(_ROUNDS)]
         times.append((sum(shape), statistics.median(seconds)))
     return CostModel(times)
 

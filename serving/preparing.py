@@ -26,7 +26,7 @@ class Preparers:
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         """End the threads after what they are doing; tasks that wait are dropped."""
         while True:
             try:
@@ -37,7 +37,7 @@ class Preparers:
             self._queue.put(None)
         for thread in self._threads:
             if thread.is_alive():
-                thread.join()
+                thread.join(timeout)
 
     def submit(self, characters: int, task: Task) -> bool:
         """Let a task wait that reads so many characters; return False, and forget it, if too many wait already."""

@@ -1,29 +1,40 @@
-"""Run a server: its configuration, its models, and the loop that answers until a signal ends it."""
+"""Run a server: its models, its socket, and what signals ask of it."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
+import os
+import signal
+import socket
+import ssl
 import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import uvicorn
 
-from ernie.errors import about
-from inference.loading import load
+from ernie.errors import UserError
+from ernie.runtime import SIGHUP
+from serving.access import Access, Keys
 from serving.app import make_app
-from serving.config import ModelConfig, ServeConfig
-from serving.models import ServedModel, serve_model
+from serving.config import ServeConfig
+from serving.connection import Bounds, bounded_connection
+from serving.http import Problem
+from serving.logs import write_logs
+from serving.reloading import Reloader, load_model
+from serving.replica import Replica
 from serving.service import Limits, Service
+from serving.terminal import Terminal
 
 _log = logging.getLogger("ernie.serving")
 _SWITCH_SECONDS = 0.0005  # after which Python code of the engine lets the event loop run
-_MB = 1_000_000
-
-
-def load_model(name: str, config: ModelConfig, most_tokens: int) -> ServedModel:
-    """Load a model and measure it.  Raises UserError, which names the model."""
-    with about(f"models.{name}"):
-        face = load(config.path, config.precision, config.trust_plugins, **config.decoding)
-        return serve_model(name, config.path, face, most_tokens)
+_MB, _KB = 1_000_000, 1000
+_BACKLOG = 2048
+_LAST_SECONDS = 1  # that uvicorn itself waits, after all requests are answered
+_SPARE_FILES = 200  # besides those of connections
 
 
 def make_service(config: ServeConfig) -> Service:
@@ -41,28 +52,190 @@ def make_service(config: ServeConfig) -> Service:
         config.preparing_threads,
     )
     for name, model in config.models.items():
-        service.models[name] = load_model(name, model, limits.batch_tokens)
+        service.put(load_model(name, model, limits.batch_tokens))
     return service
 
 
-def serve(config: ServeConfig) -> int:
-    """Serve until a signal ends it; return the exit status."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    service = make_service(config)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            make_app(service, int(config.limits.body_mb * _MB)),
-            host=config.host,
-            port=config.port,
-            log_level="warning",
-            access_log=False,
-            lifespan="on",
-            timeout_graceful_shutdown=int(config.drain_seconds),
-            ssl_certfile=config.tls_certificate,
-            ssl_keyfile=config.tls_key,
+def serve(config: ServeConfig, reread: Callable[[], ServeConfig], replica: Replica | None = None) -> int:
+    """Serve until a signal ends it; return the exit status.
+
+    SIGHUP reads the configuration again, by `reread`.  Raises UserError if the server cannot start.
+    """
+    lines = write_logs(config.log, **({"replica": replica.index} if replica else {}))
+    try:
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        listener = bind(config.host, config.port)
+        access = Access(Keys.read(config.api_key_file) if config.api_key_file else None, config.cors_origins)
+        context = _tls(config)
+        _allow_files(config.limits.connections)
+        gc.collect()
+        gc.freeze()  # what is imported stays: collections that skip it are short, and delay nobody
+        server = _Server(config, make_service(config), access, context, reread, replica)
+        try:
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            raise _taken(config.host, config.port, error) from None
+        server.run([listener])
+        return 0
+    finally:
+        lines.stop()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket for this address, which does not listen yet.  Raises UserError if that is impossible."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # :: takes IPv4, too
+        listener.bind(address)
+    except OSError as error:
+        raise _taken(host, port, error) from None
+    return listener
+
+
+def _taken(host: str, port: int, error: OSError) -> UserError:
+    reason = (error.strerror or str(error)).lower()
+    return UserError(f"cannot listen on port {port} of {host}: {reason}; --port and --host choose others")
+
+
+def _tls(config: ServeConfig) -> ssl.SSLContext | None:
+    """Return what encrypts connections, if there is a certificate.  Raises UserError for one that is no use."""
+    if config.tls_certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _read_certificate(context, config)
+    return context
+
+
+def _read_certificate(context: ssl.SSLContext, config: ServeConfig) -> None:
+    assert config.tls_certificate is not None
+    try:
+        context.load_cert_chain(config.tls_certificate, config.tls_key)
+    except OSError as error:  # ssl.SSLError is one
+        raise UserError(f"tls_certificate, tls_key: cannot be read: {error.strerror or error}") from None
+
+
+def _allow_files(connections: int) -> None:
+    """Let this process have a file for each connection, as far as the system allows."""
+    with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = connections + _SPARE_FILES
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+class _Server(uvicorn.Server):
+    """A server of uvicorn whose signals, drain and reloads are this library's own."""
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        service: Service,
+        access: Access,
+        context: ssl.SSLContext | None,
+        reread: Callable[[], ServeConfig],
+        replica: Replica | None,
+    ):
+        self._settings, self._service, self._access, self._context = config, service, access, context
+        self._reread, self._replica = reread, replica
+        self._reloader = Reloader(service, config.models, config.limits.batch_tokens)
+        self._leaving: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._terminal = Terminal()
+        limits = config.limits
+        bounds = Bounds(limits.connections, int(limits.head_kb * _KB), limits.head_seconds, limits.body_seconds)
+        super().__init__(
+            uvicorn.Config(
+                make_app(service, int(limits.body_mb * _MB), access=access, reload=self._reloader.reload),
+                http=bounded_connection(bounds),
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=limits.idle_seconds,
+                timeout_graceful_shutdown=_LAST_SECONDS,
+                ssl_context_factory=(lambda *_: context) if context else None,
+            )
         )
-    )
-    print(f"serving {', '.join(service.models)} at http://{config.host}:{config.port}", file=sys.stderr)
-    server.run()
-    return 0
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone: `serve` handles them."""
+        yield
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal ends it."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._leave, signal.SIGTERM, self._settings.grace_seconds)
+        loop.add_signal_handler(signal.SIGINT, self._leave, signal.SIGINT, 0.0)
+        if SIGHUP is not None:
+            loop.add_signal_handler(SIGHUP, self._hang_up)
+        if self._replica is not None:
+            loop.add_reader(self._replica.file, self._leave, signal.SIGTERM, 0.0)  # the supervisor has gone
+        self._start(self._announce())
+        await super().serve(sockets)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _announce(self) -> None:
+        """Say where the server is, as soon as it answers."""
+        while not self.started:
+            await asyncio.sleep(0.01)
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "https" if self._context else "http"
+        _log.info("serving %s at %s://%s:%d", ", ".join(self._service.models), scheme, shown, port)
+        if self._access.keys is None and host in ("0.0.0.0", "::"):
+            _log.warning("whoever reaches this machine may ask: it listens on all addresses, without api_key_file")
+        if self._replica is not None and await self._service.is_ready():
+            self._replica.say_ready()
+
+    def _leave(self, number: int, grace: float) -> None:
+        """End after the drain; at the second signal at once."""
+        if self._leaving is None:
+            self._leaving = self._start(self._drain(grace))
+            if self._replica is not None:
+                asyncio.get_running_loop().remove_reader(self._replica.file)
+            return
+        os.write(2, b"ernie: ended at once, by the second signal\n")
+        os._exit(128 + number)
+
+    async def _drain(self, grace: float) -> None:
+        service = self._service
+        _log.info("leaving: not ready from now on, refuses what is new in %.3g s", grace)
+        left = await service.lifecycle.leave(grace, self._settings.drain_seconds)
+        if left:
+            _log.warning("%d requests or sessions are not answered in time", left)
+            service.abandon(Problem(503, "leaving", "this server is ending; ask another one"))
+        _log.info("the server ends")
+        self.should_exit = True
+
+    def _hang_up(self) -> None:
+        """Read everything again; but when the terminal is gone, end."""
+        if not self._terminal.is_gone:
+            self._start(self._read_again())
+        elif self._leaving is None:
+            self._terminal.leave()
+            self._leave(signal.SIGHUP, 0.0)
+
+    async def _read_again(self) -> None:
+        """Read the configuration, the keys and the certificate again, and load all models; keep what fails."""
+        try:
+            config = self._reread()
+            keys = Keys.read(config.api_key_file) if config.api_key_file else None
+            if self._context is not None and config.tls_certificate is not None:
+                _read_certificate(self._context, config)
+        except UserError as error:
+            _log.error("nothing was read again: %s", error)
+            return
+        self._access.keys = keys
+        await self._reloader.change(config.models)

@@ -28,6 +28,7 @@ _log = logging.getLogger("ernie.serving")
 REASONS = ("busy", "share", "promised", "preparing", "too_large")
 _PROBE_AGE = 1.0  # seconds for which the answer to is_ready is kept
 _PROBE_TIMEOUT = 10.0
+_STOP_SECONDS = 5.0  # for each thread: one that is stuck does not keep the process from ending
 
 
 class Expired(Exception):
@@ -153,8 +154,8 @@ class Service:
 
     def stop(self) -> None:
         """End the threads.  Requests that wait are not answered."""
-        self.preparers.stop()
-        self.engine.stop()
+        self.preparers.stop(_STOP_SECONDS)
+        self.engine.stop(_STOP_SECONDS)
 
     @property
     def waiting(self) -> int:
@@ -172,6 +173,22 @@ class Service:
         model = self.models.pop(name)
         for observer in self.observers:
             observer.dropped(model)
+
+    def failed_to_load(self, name: str) -> None:
+        """Tell the observers that a model could not be loaded."""
+        for observer in self.observers:
+            observer.failed_to_load(name)
+
+    def is_busy_with(self, model: ServedModel) -> bool:
+        """Whether requests to a model are not answered yet."""
+        return any(job.lane in model.lanes for job in self._requests)
+
+    def abandon(self, error: Exception) -> None:
+        """Answer all requests that wait with an error, and compute nothing more of them."""
+        for job, request in list(self._requests.items()):
+            self.engine.cancel(job)
+            self._settle_one(request, error)
+        self._requests.clear()
 
     def model(self, name: str | None) -> ServedModel:
         """Return the model of this name, or the only one.  Raises UnknownModel."""

@@ -8,17 +8,23 @@ Then, for a model that classifies:
 
   curl localhost:8000/models/films/predict -d '{"inputs": ["A moving film."]}'
 
-Ctrl-C or SIGTERM lets it answer what waits, and end; a second signal ends it at once.
+Ctrl-C or SIGTERM lets it answer what waits, and end; a second signal ends it at once.  SIGHUP makes it read its
+configuration, its keys and its models again, while requests go on.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ernie.arguments import add_plugin, add_precision, add_set
 from ernie.errors import UserError
+
+if TYPE_CHECKING:
+    from serving.config import ServeConfig
 
 SUMMARY = "serve models over HTTP"
 
@@ -38,13 +44,24 @@ def main(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     from ernie.runtime import require_paddle
     from serving.arguments import read_config
+    from serving.replica import Replica
 
-    config = read_config(arguments)
-    require_paddle()
+    replica = Replica.of_environment()
+
+    def reread() -> ServeConfig:
+        config = read_config(arguments)
+        return replace(config, replicas=1, port=config.port + replica.index) if replica else config
+
+    config = reread()
     check_installed()
+    if config.replicas > 1:
+        from serving.supervisor import supervise
+
+        return supervise(config, reread, arguments.words)
+    require_paddle()
     from serving.run import serve
 
-    return serve(config)
+    return serve(config, reread, replica)
 
 
 def check_installed() -> None:

@@ -1,0 +1,112 @@
+"""Models are loaded, and replaced while requests go on: the new one is measured beside the old one, then swapped."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import perf_counter
+from typing import TypeVar
+
+from ernie.errors import UserError, about
+from ernie.runtime import release_free_memory
+from inference.loading import load
+from serving.config import ModelConfig
+from serving.engine import Engine
+from serving.models import ServedModel, serve_model
+from serving.service import Service
+
+_log = logging.getLogger("ernie.serving")
+_POLL = 0.1  # seconds
+T = TypeVar("T")
+
+
+def load_model(name: str, config: ModelConfig, most_tokens: int, engine: Engine | None = None) -> ServedModel:
+    """Load a model and measure it, on an engine if one runs.  Raises UserError, which names the model."""
+    with about(f"models.{name}"):
+        face = load(config.path, config.precision, config.trust_plugins, **config.decoding)
+        return serve_model(name, config.path, face, most_tokens, engine)
+
+
+class Reloader:
+    """Replaces models of a service; one at a time, since each needs its memory twice."""
+
+    def __init__(self, service: Service, models: Mapping[str, ModelConfig], most_tokens: int):
+        self._service, self._models, self._most_tokens = service, dict(models), most_tokens
+        self._lock = asyncio.Lock()
+        self._cleaning: set[asyncio.Task[None]] = set()
+
+    async def reload(self, name: str) -> ServedModel:
+        """Load a model again and serve it in place of the old one.  Raises UserError, and then keeps the old one."""
+        self._service.model(name)
+        return await self._replace(name, self._models[name])
+
+    async def change(self, models: Mapping[str, ModelConfig]) -> None:
+        """Load all these models, and drop the others; of one that fails the old one stays."""
+        for name, config in models.items():
+            try:
+                await self._replace(name, config)
+            except UserError:
+                continue
+        for name in [name for name in self._service.models if name not in models]:
+            self._service.drop(name)
+            self._models.pop(name, None)
+
+    async def _replace(self, name: str, config: ModelConfig) -> ServedModel:
+        async with self._lock:
+            start = perf_counter()
+            old = self._service.models.get(name)
+            try:
+                new = await _in_thread(lambda: load_model(name, config, self._most_tokens, self._service.engine))
+            except BaseException as error:
+                self._service.failed_to_load(name)
+                kept = "; the one before is still served" if old else ""
+                if isinstance(error, UserError):
+                    _log.error("the model '%s' was not loaded%s: %s", name, kept, error)
+                    raise
+                _log.exception("the model '%s' was not loaded%s", name, kept)
+                raise UserError(f"models.{name}: {type(error).__name__} while it was loaded{kept}") from error
+            self._service.put(new)
+            self._models[name] = config
+            _log.info("the model '%s' was loaded in %.2f s", name, perf_counter() - start)
+        if old is not None:
+            task = asyncio.ensure_future(self._clean(old))
+            self._cleaning.add(task)
+            task.add_done_callback(self._cleaning.discard)
+        return new
+
+    async def _clean(self, old: ServedModel) -> None:
+        """Give a model's memory back after its last request."""
+        while self._service.is_busy_with(old):
+            await asyncio.sleep(_POLL)
+        del old
+        await _in_thread(_collect)
+
+
+def _collect() -> None:
+    gc.collect()
+    release_free_memory()
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Return what a function returns in a thread of its own, which does not keep the process from ending."""
+    loop, future = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def tell(result: T | None, error: BaseException | None) -> None:
+        if not future.done():
+            future.set_exception(error) if error is not None else future.set_result(result)
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = function()
+        except BaseException as error:
+            failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        with suppress(RuntimeError):  # the event loop is closed
+            loop.call_soon_threadsafe(tell, result, failed)
+
+    threading.Thread(target=run, name="load", daemon=True).start()
+    return await future

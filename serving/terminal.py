@@ -1,0 +1,31 @@
+"""Whether SIGHUP is a wish for new configuration, or the terminal's end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Terminal:
+    """The standard streams that are a terminal when a server starts."""
+
+    def __init__(self) -> None:
+        self._files = [file for file in (0, 1, 2) if _is_terminal(file)]
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether there was a terminal that has been closed."""
+        return not all(map(_is_terminal, self._files))
+
+    def leave(self) -> None:
+        """Write to the null device instead: writing to a closed terminal is an error."""
+        with Path(os.devnull).open("r+b") as nothing:
+            for file in self._files:
+                os.dup2(nothing.fileno(), file)
+
+
+def _is_terminal(file: int) -> bool:
+    try:
+        return os.isatty(file)
+    except OSError:
+        return False
