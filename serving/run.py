@@ -214,7 +214,7 @@ class _Server(uvicorn.Server):
         _log.info("leaving: not ready from now on, refuses what is new in %.3g s", grace)
         left = await service.lifecycle.leave(grace, self._settings.drain_seconds)
         if left:
-            _log.warning("%d requests or sessions are not answered in time", left)
+            _log.warning("requests and sessions that are not answered in time: %d", left)
             service.abandon(Problem(503, "leaving", "this server is ending; ask another one"))
         _log.info("the server ends")
         self.should_exit = True

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ernie.arguments import add_plugin, add_precision, add_set
@@ -34,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL", help="[NAME=]FOLDER of a model, or one YAML file")
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8000)")
-    parser.add_argument("--api-key-file", type=Path, metavar="FILE", help="a file with an API key a line")
+    parser.add_argument("--api-key-file", metavar="FILE", help="a file with an API key a line, and whose it is")
     add_set(parser, "change a key of the configuration")
     add_plugin(parser)
     add_precision(parser)

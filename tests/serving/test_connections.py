@@ -1,0 +1,162 @@
+"""Clients that send slowly, too much or nothing keep no connection, and harm nobody else."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import httpx
+import pytest
+from support.echoing import Echo, echo_service, running, until
+
+from serving.app import make_app
+from serving.connection import Bounds, bounded_connection
+
+BOUNDS = Bounds(connections=40, head_bytes=8192, head_seconds=0.4, body_seconds=0.6, write_seconds=0.5)
+ASKED = json.dumps({"inputs": ["p q"]}).encode()
+HEAD = b"POST /models/loud/echo HTTP/1.1\r\nhost: a\r\n"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    app = make_app(echo_service(Echo()), body_limit=100_000)
+    with running(app, http=bounded_connection(BOUNDS), timeout_keep_alive=1) as client:
+        yield client
+
+
+@pytest.fixture
+def connect(client: httpx.Client) -> Iterator[Connect]:
+    connect = Connect(client.base_url.port or 80)
+    yield connect
+    for connection in connect.open:
+        connection.close()
+
+
+class Connect:
+    """Opens plain connections to the server."""
+
+    def __init__(self, port: int):
+        self.port, self.open = port, list[socket.socket]()
+
+    def __call__(self, sent: bytes = b"") -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        self.open.append(connection)
+        connection.sendall(sent)
+        return connection
+
+
+def rest(connection: socket.socket) -> bytes:
+    """What comes until the server closes the connection."""
+    found = b""
+    with suppress(ConnectionResetError):
+        while part := connection.recv(65536):
+            found += part
+    return found
+
+
+def others_are_served(client: httpx.Client) -> bool:
+    with httpx.Client(base_url=client.base_url) as other:
+        return other.post("/models/loud/echo", content=ASKED).status_code == 200
+
+
+def test_a_connection_on_which_nothing_comes_is_closed(connect: Connect) -> None:
+    assert rest(connect()).startswith(b"HTTP/1.1 408")
+
+
+def test_a_head_that_comes_byte_by_byte_is_not_waited_for(client: httpx.Client, connect: Connect) -> None:
+    slow = [connect(HEAD) for _ in range(20)]
+    end = time.monotonic() + 5
+    while slow and time.monotonic() < end:
+        for connection in list(slow):
+            try:
+                connection.sendall(b"x")
+            except OSError:
+                slow.remove(connection)
+        assert others_are_served(client)
+    assert not slow
+
+
+def test_a_body_that_does_not_come_is_answered_with_408(client: httpx.Client, connect: Connect) -> None:
+    connection = connect(HEAD + b"content-length: 100\r\n\r\n{")
+    answer = rest(connection)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"the body of a request did not come in time" in answer
+    assert others_are_served(client)
+
+
+def test_a_chunked_body_that_never_ends_is_cut_at_the_limit(connect: Connect) -> None:
+    connection = connect(HEAD + b"transfer-encoding: chunked\r\n\r\n")
+    with suppress(OSError):
+        for _ in range(20):
+            connection.sendall(b"4000\r\n" + b" " * 0x4000 + b"\r\n")
+    answer = rest(connection)
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 413")  # a reset may overtake the answer
+
+
+@pytest.mark.parametrize("head", [b"x: " + b"y" * 300_000, b"".join(b"x%d: y\r\n" % n for n in range(30_000))])
+def test_a_head_that_is_too_long_is_refused_before_it_ends(head: bytes, client: httpx.Client, connect: Connect) -> None:
+    connection = connect(HEAD)
+    with suppress(OSError):
+        connection.sendall(head)
+    answer = rest(connection)
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 431")
+    assert others_are_served(client)
+
+
+def test_a_whole_head_that_is_a_little_too_long_is_refused_with_a_sentence(connect: Connect) -> None:
+    answer = rest(connect(HEAD + b"x: " + b"y" * 9000 + b"\r\ncontent-length: 0\r\n\r\n"))
+    assert answer.startswith(b"HTTP/1.1 431")
+    assert b"expected at most 8,192 bytes" in answer
+
+
+def test_a_connection_without_requests_is_closed_even_if_blank_lines_come(connect: Connect) -> None:
+    connection = connect(HEAD + b"content-length: %d\r\n\r\n" % len(ASKED) + ASKED)
+    until(lambda: connection.recv(10_000, socket.MSG_PEEK).endswith(b"}"))
+    connection.sendall(b"\r\n")
+    start = time.monotonic()
+    assert rest(connection).startswith(b"HTTP/1.1 200")
+    assert time.monotonic() - start < 15
+
+
+def test_a_refused_request_whose_body_goes_on_does_not_keep_its_connection(connect: Connect) -> None:
+    connection = connect(b"POST /nothing/here/at/all HTTP/1.1\r\nhost: a\r\ncontent-length: 50\r\n\r\n")
+    until(lambda: connection.recv(100, socket.MSG_PEEK))
+    connection.sendall(b" " * 50)
+    assert rest(connection).startswith(b"HTTP/1.1 404")
+
+
+def test_two_requests_at_once_are_answered_one_after_the_other(connect: Connect) -> None:
+    once = HEAD + b"content-length: %d\r\n\r\n" % len(ASKED) + ASKED
+    assert rest(connect(2 * once)).count(b"HTTP/1.1 200") == 2
+
+
+def test_too_many_connections_are_refused_and_it_goes_on_afterwards(client: httpx.Client, connect: Connect) -> None:
+    held = [connect(HEAD) for _ in range(60)]
+    answers = [rest(connection) for connection in held]
+    refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
+    assert 20 <= len(refused) < 40
+    assert b"retry-after: 1" in refused[0]
+    until(lambda: others_are_served(client))
+
+
+def test_what_is_no_http_is_refused(client: httpx.Client, connect: Connect) -> None:
+    for sent in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / HTTP/9.9\r\n\r\n", b"\x00" * 100):
+        assert rest(connect(sent)).startswith(b"HTTP/1.1 400")
+    assert others_are_served(client)
+
+
+def test_a_client_that_does_not_read_its_answer_is_cut_off(client: httpx.Client, connect: Connect) -> None:
+    large = json.dumps({"inputs": ["word " * 15_000]}).encode()
+    once = HEAD + b"content-length: %d\r\n\r\n" % len(large) + large
+    connection = socket.socket()
+    connect.open.append(connection)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(20)
+    connection.connect(("127.0.0.1", connect.port))
+    with pytest.raises((ConnectionResetError, BrokenPipeError)):  # the server has closed it
+        for _ in range(1000):
+            connection.sendall(once)
+    assert others_are_served(client)

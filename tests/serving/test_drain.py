@@ -1,0 +1,66 @@
+"""A server ends in order: it says so, goes on for a while, refuses what is new, and answers what waits."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from support.echoing import until
+from support.serving_process import half_a_request, save_model, serving
+
+BODY = json.dumps({"inputs": ["p q r"], "timeout": 60}).encode()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"loud={save_model(tmp_path_factory.mktemp('served') / 'model')}"
+
+
+def test_sigterm_loses_no_request_and_ends_with_status_0(model: str, tmp_path: Path) -> None:
+    with serving(tmp_path, model, "--port", "0", "--set", "grace_seconds=1.5") as server, server.client() as client:
+        assert client.get("/health/ready").status_code == 200
+        waiting = half_a_request(server, BODY)
+        until(lambda: "ernie_open_calls 2.0" in client.get("/metrics").text)
+
+        server.send(signal.SIGTERM)
+        until(lambda: client.get("/health/ready").status_code == 503)
+        answer = client.post("/models/loud/encode", content=BODY)  # a balancer has not noticed yet
+        assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+        until(lambda: client.post("/models/loud/encode", content=BODY).status_code == 503)
+        refused = client.post("/models/loud/encode", content=BODY)
+        assert refused.headers["retry-after"] == "5"
+        assert refused.headers["connection"] == "close"
+        assert refused.json()["error"]["kind"] == "leaving"
+        openai = client.post("/v1/embeddings", json={"model": "loud", "input": "p"})
+        assert (openai.status_code, "message" in openai.json()["error"]) == (503, True)
+        assert client.get("/health/live").status_code == 200
+
+        waiting.sendall(BODY[-1:])
+        answered = waiting.makefile("rb").read()
+        assert answered.startswith(b"HTTP/1.1 200")
+        assert b'"results"' in answered
+        assert server.status() == 0
+        assert server.says("the server ends")
+
+
+def test_what_is_not_answered_in_time_gets_a_status_and_the_server_ends(model: str, tmp_path: Path) -> None:
+    with serving(tmp_path, model, "--port", "0", "--set", "drain_seconds=0.3") as server, server.client() as client:
+        waiting = half_a_request(server, BODY)
+        until(lambda: "ernie_open_calls 2.0" in client.get("/metrics").text)
+        server.send(signal.SIGINT)  # after which there is no grace
+        assert server.status() == 0
+        assert server.says("not answered in time: 1")
+        waiting.close()
+
+
+def test_a_second_signal_ends_the_server_at_once(model: str, tmp_path: Path) -> None:
+    with serving(tmp_path, model, "--port", "0", "--set", "drain_seconds=600") as server, server.client() as client:
+        waiting = half_a_request(server, BODY)
+        until(lambda: "ernie_open_calls 2.0" in client.get("/metrics").text)
+        server.send(signal.SIGTERM)
+        until(lambda: server.says("leaving"))
+        server.send(signal.SIGTERM)
+        assert server.status() == 128 + signal.SIGTERM
+        waiting.close()
