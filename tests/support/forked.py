@@ -31,6 +31,30 @@ def python(threads: int | None = None, *, fresh: bool = False) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, "run", _server(str(threads or ""))]
 
 
+def interpreter() -> str:
+    """Return an executable that stands for the interpreter of the machine's threads, or of one if the caller says so.
+
+    A program that finds it in FORKED_PYTHON has it as `sys.executable`, so that what it starts are forks, too.
+    """
+    global _interpreter
+    if _interpreter is None:
+        import tempfile
+
+        folder = tempfile.TemporaryDirectory(prefix="forked-")
+        run, path = f"{sys.executable} -I -S {__file__} run", Path(folder.name) / "python"
+        path.write_text(
+            f'#!/bin/sh\ncase "$OMP_NUM_THREADS" in 1) socket={_server("1")};; *) socket={_server("")};; esac\n'
+            f'exec {run} "$socket" "$@"\n',
+            encoding="utf-8",
+        )
+        path.chmod(0o700)
+        _interpreter = str(path), folder
+    return _interpreter[0]
+
+
+_interpreter: tuple[str, object] | None = None
+
+
 def _server(threads: str) -> str:
     """Start a server, unless there is one, and return its socket."""
     if threads not in _servers:
@@ -83,6 +107,7 @@ def _serve(path: str) -> list[str]:
     import finetune.train.run  # noqa: F401
     import pretrain.run  # noqa: F401
 
+    del sys.modules["ernie.cli"]  # which programs run as a main module
     gc.collect()
     gc.freeze()  # else collecting garbage would copy all memory to every fork
     found = sys.path[1:]  # without the folder of this file
@@ -134,6 +159,11 @@ def _execute(words: list[str]) -> None:
     import runpy
 
     random.seed()
+    sys.executable = os.environ.get("FORKED_PYTHON", sys.executable)
+    if words[0] == "-u":  # their buffers are flushed at every write
+        words = words[1:]
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
     if words[0] == "-m":
         sys.argv, sys.path[:0] = words[1:], [""]
         sys.modules.pop(words[1], None)  # of which a new interpreter knows nothing either

@@ -15,11 +15,19 @@ from support.helpers import ROOT
 
 
 def run_ernie(words: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `ernie` with these words to its end in a folder that is on its Python path."""
+    """Run `ernie` with these words to its end in a folder that is on its Python path.
+
+    It is a fork, and so are the processes that it starts.
+    """
     return subprocess.run(
         [*forked.python(), "-m", "ernie.cli", *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+            "FORKED_PYTHON": forked.interpreter(),
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=150,
