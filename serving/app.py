@@ -18,12 +18,12 @@ from serving.heartbeat import Heartbeat
 from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import Metrics
 from serving.models import ServedModel
-from serving.protocols import native, openai, tei
+from serving.protocols import kserve, native, openai, tei
 from serving.protocols.registry import Protocol, Route
 from serving.service import Service
 
 Reload = Callable[[str], Awaitable[ServedModel]]
-PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL)
+PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, kserve.PROTOCOL)
 
 
 class Live(msgspec.Struct):
