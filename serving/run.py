@@ -193,7 +193,8 @@ class _Server(uvicorn.Server):
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         scheme = "https" if self._context else "http"
-        _log.info("serving %s at %s://%s:%d", ", ".join(self._service.models), scheme, shown, port)
+        names, process = ", ".join(self._service.models), {"fields": {"pid": os.getpid()}}
+        _log.info("serving %s at %s://%s:%d", names, scheme, shown, port, extra=process)
         if self._access.keys is None and host in ("0.0.0.0", "::"):
             _log.warning("whoever reaches this machine may ask: it listens on all addresses, without api_key_file")
         if self._replica is not None and await self._service.is_ready():

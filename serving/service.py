@@ -165,12 +165,14 @@ class Service:
     def put(self, model: ServedModel) -> None:
         """Serve a model from now on, perhaps in place of one of that name; requests to that one end there."""
         self.models[model.name] = model
+        self._probed = None  # which knows nothing of this one
         for observer in self.observers:
             observer.loaded(model)
 
     def drop(self, name: str) -> None:
         """Serve a model no more; requests to it are still answered."""
         model = self.models.pop(name)
+        self._probed = None
         for observer in self.observers:
             observer.dropped(model)
 

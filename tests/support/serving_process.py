@@ -57,7 +57,7 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, *words: str, announced: str = r"serving .* at (http\S+)") -> Iterator[Server]:
+def serving(folder: Path, *words: str, announced: str = r"serving .* at (https?://[\d.:]+)") -> Iterator[Server]:
     """A server of the model `loud` in a folder, ready; it is killed at the end unless it has ended."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"log-{time.monotonic_ns()}.txt"
@@ -73,7 +73,7 @@ def serving(folder: Path, *words: str, announced: str = r"serving .* at (http\S+
     try:
         until(lambda: process.poll() is not None or re.search(announced, server.text), 60)
         assert process.poll() is None, server.text
-        if found := re.search(announced + '"', server.text):
+        if found := re.search(announced, server.text):
             server.url = found[1] if found.groups() else ""
         yield server
     finally:
