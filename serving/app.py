@@ -19,6 +19,7 @@ from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import Metrics
 from serving.models import ServedModel
 from serving.protocols import kserve, native, openai, tei
+from serving.protocols.description import describing
 from serving.protocols.registry import Protocol, Route
 from serving.service import Service
 
@@ -77,7 +78,7 @@ def make_app(
         endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, body_limit)
         return StarletteRoute(path, Gate(endpoint, path, kind, known, service.lifecycle, metrics))
 
-    spoken = (_operation(service, metrics, reload), *protocols)
+    spoken = all_protocols(service, metrics, protocols, reload)
     by_path: dict[str, list[Route]] = {}
     problems: dict[str, Callable[[Problem], Reply]] = {}
     for protocol in spoken:
@@ -100,6 +101,14 @@ def make_app(
         allow_headers=["authorization", "content-type", "x-api-key", "x-priority", "x-request-id", "x-timeout"],
         expose_headers=["retry-after", "x-request-id"],
     )
+
+
+def all_protocols(
+    service: Service, metrics: Metrics, protocols: Sequence[Protocol] = PROTOCOLS, reload: Reload | None = None
+) -> list[Protocol]:
+    """Return these protocols, and those for whoever operates the server or wants to know what it answers."""
+    spoken = [_operation(service, metrics, reload), *protocols]
+    return [*spoken, describing(spoken)]
 
 
 def _operation(service: Service, metrics: Metrics, reload: Reload | None) -> Protocol:
@@ -134,4 +143,5 @@ def _operation(service: Service, metrics: Metrics, reload: Reload | None) -> Pro
             Route("GET", "/metrics", show_metrics, "What the server did and does, for Prometheus."),
         ],
         native.problem,
+        failure=native.Failure,
     )

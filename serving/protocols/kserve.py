@@ -410,4 +410,4 @@ async def _reply(request: InferRequest, model: ServedModel, found: Sequence[_Out
     return Reply(b"".join([header, *binaries]), content_type=b"application/octet-stream", headers=(length,))
 
 
-PROTOCOL = Protocol("Open Inference Protocol", routes, problem, "/v2")
+PROTOCOL = Protocol("Open Inference Protocol", routes, problem, "/v2", Failure)

@@ -20,7 +20,7 @@ from serving.protocols.registry import Protocol, Route
 from serving.service import Service
 
 
-class Request(msgspec.Struct, forbid_unknown_fields=True):
+class AskRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Inputs for one operation; `timeout` is in seconds, and `bulk` requests wait for others."""
 
     inputs: list[Any]
@@ -93,7 +93,7 @@ def routes(service: Service) -> list[Route]:
     async def ask(call: Call) -> Reply:
         model = service.model(call.path["model"])
         operation, _ = service.operation(model, call.path["operation"])
-        request = call.read(Request)
+        request = call.read(AskRequest)
         if unknown := sorted(request.settings.keys() - operation.settings):
             known = ", ".join(sorted(operation.settings)) or "none"
             raise Problem(422, "invalid", f"settings: {unknown[0]:.60} is unknown here; known: {known}")
@@ -107,7 +107,7 @@ def routes(service: Service) -> list[Route]:
 
     return [
         Route("GET", "/models", list_models, "The served models, and what each is asked for.", reply=Models),
-        Route("POST", "/models/{model}/{operation}", ask, "Ask a model for an operation.", Request, Results),
+        Route("POST", "/models/{model}/{operation}", ask, "Ask a model for an operation.", AskRequest, Results),
     ]
 
 
@@ -130,4 +130,4 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-PROTOCOL = Protocol("native", routes, problem)
+PROTOCOL = Protocol("native", routes, problem, failure=Failure)

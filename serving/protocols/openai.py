@@ -150,4 +150,4 @@ def _model(model: ServedModel) -> Model:
     return Model(model.name, int(model.loaded_at))
 
 
-PROTOCOL = Protocol("OpenAI", routes, problem, "/v1")
+PROTOCOL = Protocol("OpenAI", routes, problem, "/v1", Failure)

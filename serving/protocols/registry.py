@@ -33,10 +33,12 @@ class Route:
 class Protocol:
     """What clients of one kind expect: `routes` of a service, and `problem`, which writes a problem as they read it.
 
-    Paths below `prefix` that lead nowhere are answered in the same way.
+    Paths below `prefix` that lead nowhere are answered in the same way.  `failure` is the type of what `problem`
+    writes.
     """
 
     name: str
     routes: Callable[[Service], Sequence[Route]]
     problem: Callable[[Problem], Reply]
     prefix: str = ""
+    failure: Any = None

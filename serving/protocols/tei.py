@@ -342,7 +342,7 @@ def routes(service: Service) -> list[Route]:
 
     described: list[tuple[str, Callable[[Call], Awaitable[Reply]], str, Any, Any]] = [
         ("/embed", embed, "The vectors of texts.", EmbedRequest, list[list[float]]),
-        ("/predict", predict, "The labels of texts.", PredictRequest, list[Prediction] | list[list[Prediction]]),
+        ("/predict", predict, "The labels of texts.", PredictRequest, list[Prediction | list[Prediction]]),
         ("/rerank", rerank, "Texts in the order in which they answer a query.", RerankRequest, list[Ranked]),
         ("/similarity", similarity, "How alike sentences are to one.", SimilarityRequest, list[float]),
         ("/tokenize", tokenize, "The tokens of texts.", TokenizeRequest, list[list[Token]]),
@@ -474,4 +474,4 @@ def _info(service: Service, model: ServedModel) -> Info:
     )
 
 
-PROTOCOL = Protocol("text-embeddings-inference", routes, problem, "/tei")
+PROTOCOL = Protocol("text-embeddings-inference", routes, problem, "/tei", Failure)
