@@ -81,7 +81,8 @@ def run(command: str, folder: Path, installed: bool = False) -> None:
         cache.mkdir(parents=True)
         (cache / "kernels").symlink_to(kernels())
     path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(cache.parent)}
+    forks = {"FORKED_PYTHON": forked.interpreter()}
+    environment = {**os.environ, **forks, "PATH": path, "XDG_CACHE_HOME": str(cache.parent)}
     done = subprocess.run(["bash", "-e", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 

@@ -43,7 +43,8 @@ def interpreter() -> str:
         folder = tempfile.TemporaryDirectory(prefix="forked-")
         run, path = f"{sys.executable} -I -S {__file__} run", Path(folder.name) / "python"
         path.write_text(
-            f'#!/bin/sh\ncase "$OMP_NUM_THREADS" in 1) socket={_server("1")};; *) socket={_server("")};; esac\n'
+            f'#!/bin/sh\ncase "$1" in -m|-u|*.py) ;; *) exec {sys.executable} "$@" ;; esac\n'
+            f'case "$OMP_NUM_THREADS" in 1) socket={_server("1")} ;; *) socket={_server("")} ;; esac\n'
             f'exec {run} "$socket" "$@"\n',
             encoding="utf-8",
         )
