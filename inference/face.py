@@ -7,12 +7,29 @@ adds faces by `@face("NAME")`, in a module that it lists under the entry-point g
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from ernie.decode.stream import StreamDecoder
+from ernie.errors import UserError
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.registry import Registry
 from ernie.text.tokenizer import Tokenizer
 from inference.operation import Operation
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """How a model is streamed: its `decoder`, and what that takes and gives.
+
+    `takes` and `gives` are rates of sound in samples a second, None for text.  `trial` is input that exercises the
+    decoder, for a caller that measures the time; None if there is none.
+    """
+
+    decoder: StreamDecoder[Any, Any, Any]
+    takes: int | None
+    gives: int | None
+    trial: Any = None
 
 
 class Face:
@@ -45,6 +62,11 @@ class Face:
     def operations(self) -> Mapping[str, Operation]:
         """What the model is asked for by single inputs, by name; streams are no part of it."""
         return {}
+
+    @property
+    def streaming(self) -> Streaming:
+        """How the model is streamed.  Raises UserError for a model that takes no streams."""
+        raise UserError(f"a model with the face {self.name} takes no streams; those that translate or speak do")
 
 
 faces: Registry[type[Face]] = Registry("face of a loaded model", "ernie.faces", Face)

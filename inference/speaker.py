@@ -21,11 +21,14 @@ from ernie.model.inference import identity
 from ernie.outcome import Note, Outcome
 from ernie.text.blank import is_blank
 from ernie.text.utterances import complete_utterances, utterances
-from inference.face import face
+from inference.face import Streaming, face
 from inference.predictor import Predictor
 from inference.task_model import TaskModel
 from tasks.downstream.synthesis.text_rows import check_sayable, token_count
 from tasks.downstream.synthesize import Synthesize
+
+_TRIAL = 8  # tokens of a text that exercises a voice
+_MOST_QUEUED = 4096  # characters that wait to be spoken, above which a server holds back more
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,14 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
             return str(error)
         return ""
 
+    @property
+    def streaming(self) -> Streaming:
+        """Text comes in, and samples go out."""
+        tokenizer = self.model.tokenizer
+        known = {token: i for i, token in enumerate(tokenizer.tokens)}
+        words = tokenizer.decode([known[token] for token in self._task.learned if token in known][:_TRIAL])
+        return Streaming(self, takes=None, gives=self.sample_rate, trial=None if self.problem(words) else words)
+
     def begin(self, streams: int = 1) -> TextSpeakerState:
         """Return the state of streams before any text."""
         check_streams(streams)
@@ -164,6 +175,10 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
         check_state(state, TextSpeakerState)
         each = zip(state.utterances, state.queues, strict=True)
         return [utterance is not None or bool(queue) for utterance, queue in each]
+
+    def has_room(self, state: TextSpeakerState) -> list[bool]:
+        """Return which streams have little to say."""
+        return [sum(map(len, queue)) < _MOST_QUEUED for queue in state.queues]
 
     @contextmanager
     def context(self) -> Iterator[None]:

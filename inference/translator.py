@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ernie.data.batch import plan_by_length
+from ernie.decode.states import BatchState
 from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_text, flags
 from ernie.decode.translator import Progress, TranslationState
 from ernie.decode.wait_k import WaitK
-from ernie.errors import UserError, about, check_iterable
+from ernie.errors import NotFinite, UserError, about, check_iterable
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.outcome import Note, Outcome
 from ernie.text.blank import is_blank
-from ernie.text.incoming import INITIAL_HELD, StableTokens, stable_tokens
-from inference.face import face
+from ernie.text.incoming import END, INITIAL_HELD, Cut, StableTokens, cut_words, last_words, stable_tokens
+from inference.face import Streaming, face
 from inference.incremental_text import CommittedText
 from inference.predictor import Predictor
 from inference.task_model import BATCH_TOKENS, TaskModel
 from tasks.downstream.translate import Translate
+
+_MOST_READ = 64  # words of a line that a step of endless text reads at most
+_MOST_QUEUED = 256  # words that wait, above which a server holds back more
+_TRIAL = 16  # tokens of a text that exercises a translator
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +85,12 @@ class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
         model = TaskModel.load(run, trust_plugins, precision)
         policy = WaitK(wait_k, getattr(model.task, "catch_up", 0.0)) if wait_k is not None else None
         return cls(model, policy, beam)
+
+    @property
+    def streaming(self) -> Streaming:
+        """Text of any number of lines comes in, and a line goes out for each."""
+        ids = range(len(self._tokenizer.tokens))[-_TRIAL:]
+        return Streaming(LineTranslator(self), takes=None, gives=None, trial=self._tokenizer.decode(list(ids)))
 
     def begin(self, streams: int = 1) -> TextTranslatorState:
         """Return the state of streams before any text."""
@@ -230,3 +242,163 @@ def _unknown(text: str) -> Note:
         f"'{words:.40}' has characters that the vocabulary lacks: here and in later texts they are read as unknown",
         topic="characters that the vocabulary lacks",
     )
+
+
+@dataclass(frozen=True, eq=False)
+class LineTranslatorState(BatchState):
+    """The state of some streams of text of many lines: that of the `line` of each which is being translated.
+
+    `cuts` say how far the text is cut into words, and `words` wait to be read, END at the end of each line.  `numbers`
+    count the lines from 1.  Of a line that is `left_out`, nothing more is read.  A stream that has `ended` takes no
+    more text.
+    """
+
+    line: TextTranslatorState
+    cuts: tuple[Cut, ...]
+    words: tuple[tuple[str, ...], ...]
+    numbers: tuple[int, ...]
+    left_out: tuple[bool, ...]
+    ended: tuple[bool, ...]
+
+
+class LineTranslator(StreamDecoder[LineTranslatorState, str, str]):
+    """Translates streams of text of any length: each of their lines by itself, as a stream of the translator.
+
+    Text may be cut anywhere, also within words.  The output is what `ernie translate` writes: a line break follows
+    each translated line.  A line that is too long is translated up to there, with a note.
+    """
+
+    def __init__(self, translator: TextTranslator):
+        self._translator = translator
+
+    @cached_property
+    def _new_line(self) -> TextTranslatorState:
+        return self._translator.begin()
+
+    def begin(self, streams: int = 1) -> LineTranslatorState:
+        """Return the state of streams before any text."""
+        nothing = (Cut(),) * streams, ((),) * streams, (1,) * streams, (False,) * streams, (False,) * streams
+        return LineTranslatorState(self._new_line.select([0] * streams), *nothing)
+
+    def accept(
+        self, state: LineTranslatorState, pieces: Sequence[str | None]
+    ) -> tuple[LineTranslatorState, list[UserError | None]]:
+        """Take more text of each stream.  Anything that is no text gives an error, and so does text after the end."""
+        check_state(state, LineTranslatorState)
+        self._translator.accept(state.line, [None] * state.streams)  # raises UserError for a state of another model
+        cuts, words, errors = list(state.cuts), list(state.words), list[UserError | None]()
+        for n, piece in enumerate(check_pieces(state, pieces)):
+            errors.append(None)
+            if piece is None:
+                continue
+            try:
+                check_text(piece)
+                if piece and state.ended[n]:
+                    raise UserError("the text of this stream is over; begin another one")
+            except UserError as error:
+                error.stream, errors[n] = n, error
+                continue
+            cuts[n], found = cut_words(cuts[n], piece)
+            words[n] += tuple(found)
+        return replace(state, cuts=tuple(cuts), words=tuple(words)), errors
+
+    def end(self, state: LineTranslatorState, streams: Sequence[bool] | None = None) -> LineTranslatorState:
+        """End the text of these streams, by default of all."""
+        check_state(state, LineTranslatorState)
+        cuts, words, ended = list(state.cuts), list(state.words), list(state.ended)
+        for n, ends in enumerate(flags(state, streams)):
+            if ends:
+                words[n] += tuple(last_words(cuts[n]))
+                cuts[n], ended[n] = Cut(), True
+        return replace(state, cuts=tuple(cuts), words=tuple(words), ended=tuple(ended))
+
+    def pending(self, state: LineTranslatorState) -> list[bool]:
+        """Return which streams have words to read or to write."""
+        check_state(state, LineTranslatorState)
+        return [
+            bool(words) or own for words, own in zip(state.words, self._translator.pending(state.line), strict=True)
+        ]
+
+    def has_room(self, state: LineTranslatorState) -> list[bool]:
+        """Return in which streams few words wait."""
+        return [len(words) < _MOST_QUEUED for words in state.words]
+
+    def joined(self, outputs: Sequence[str]) -> str:
+        """Return consecutive outputs of a stream as one."""
+        return "".join(outputs)
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Compute in the precision of the model."""
+        with self._translator.context():
+            yield
+
+    def advance(self, state: LineTranslatorState, most: int | None) -> tuple[LineTranslatorState, list[Outcome[str]]]:
+        """Read words of the line of each stream, and write at most one token of it.
+
+        A stream whose scores are not finite has an error and is over.  A line with another error is left out from
+        there on, with a note.
+        """
+        check_state(state, LineTranslatorState)
+        state, notes = self._with_words(state)
+        line, found = self._translator.advance(state.line, most)
+        waits, outcomes = self._translator.pending(line), list[Outcome[str]]()
+        order, numbers = list(range(state.streams)), list(state.numbers)
+        for n, (outcome, own_notes) in enumerate(zip(found, notes, strict=True)):
+            own_notes, text = (*own_notes, *outcome.notes), outcome.value or ""
+            if isinstance(outcome.error, NotFinite):
+                outcomes.append(Outcome(error=outcome.error, notes=own_notes))
+                state = self._over(state, n)
+                continue
+            if outcome.error is not None:
+                own_notes += (self._note(state, n, outcome.error),)
+            if line.ended[n] and not waits[n] and not state.left_out[n]:
+                text += END
+                order[n], numbers[n] = state.streams, numbers[n] + 1
+            outcomes.append(Outcome(text, notes=own_notes))
+        if state.streams in order:
+            line = line.concat([self._new_line]).select(order)
+        return replace(state, line=line, numbers=tuple(numbers)), outcomes
+
+    def _with_words(self, state: LineTranslatorState) -> tuple[LineTranslatorState, list[tuple[Note, ...]]]:
+        """Let each line read its next words, and end those that have no more; return notes on lines left out."""
+        words, left_out, ends = list(state.words), list(state.left_out), [False] * state.streams
+        pieces = [list[str]() for _ in words]
+        for n, waiting in enumerate(words):
+            size = waiting.index(END) if END in waiting else len(waiting)
+            if left_out[n]:
+                words[n], left_out[n] = waiting[size + 1 :], END not in waiting
+            elif not state.line.ended[n]:
+                size = min(size, _MOST_READ)
+                ends[n] = waiting[size : size + 1] == (END,)
+                pieces[n], words[n] = list(waiting[:size]), waiting[size + ends[n] :]
+        line, errors = self._translator.accept(state.line, ["".join(own) if own else None for own in pieces])
+        notes: list[tuple[Note, ...]] = [()] * state.streams
+        for n in (n for n, error in enumerate(errors) if error is not None):
+            line, error = self._accepted(line, n, pieces[n])
+            if error is not None:
+                notes[n] = (self._note(state, n, error),)
+                left_out[n], ends[n] = not ends[n], True
+        line = self._translator.end(line, ends)
+        return replace(state, line=line, words=tuple(words), left_out=tuple(left_out)), notes
+
+    def _accepted(
+        self, line: TextTranslatorState, n: int, words: Sequence[str]
+    ) -> tuple[TextTranslatorState, UserError | None]:
+        """Let one line read words one by one, up to the first that it cannot take."""
+        for word in words:
+            line, errors = self._translator.accept(
+                line, [word if other == n else None for other in range(line.streams)]
+            )
+            if errors[n] is not None:
+                return line, errors[n]
+        return line, None
+
+    def _over(self, state: LineTranslatorState, n: int) -> LineTranslatorState:
+        """Return the state with a stream that is over."""
+        cuts, words, ended = list(state.cuts), list(state.words), list(state.ended)
+        cuts[n], words[n], ended[n] = Cut(), (), True
+        return replace(state, cuts=tuple(cuts), words=tuple(words), ended=tuple(ended))
+
+    def _note(self, state: LineTranslatorState, n: int, error: UserError) -> Note:
+        return Note(f"line {state.numbers[n]} could not be translated to the end: {error}", stream=n)

@@ -10,6 +10,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route as StarletteRoute
+from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp
 
 from serving.access import Access
@@ -21,6 +22,7 @@ from serving.models import ServedModel
 from serving.protocols import kserve, native, openai, tei
 from serving.protocols.description import describing
 from serving.protocols.registry import Protocol, Route
+from serving.protocols.stream import PATH, StreamSocket
 from serving.service import Service
 
 Reload = Callable[[str], Awaitable[ServedModel]]
@@ -88,10 +90,9 @@ def make_app(
     for protocol in sorted(spoken, key=lambda protocol: -len(protocol.prefix)):  # paths that lead nowhere
         by_path.setdefault(path := protocol.prefix + "/{path:path}", [])
         problems.setdefault(path, protocol.problem)
-    app = Starlette(
-        routes=[answering(path, by_method, problems[path]) for path, by_method in by_path.items()],
-        lifespan=lifespan,
-    )
+    sessions = Gate(StreamSocket(service), PATH, "key", known, service.lifecycle, metrics)
+    routes = [answering(path, by_method, problems[path]) for path, by_method in by_path.items()]
+    app = Starlette(routes=[WebSocketRoute(PATH, sessions), *routes], lifespan=lifespan)
     if not known.origins:
         return app
     return CORSMiddleware(

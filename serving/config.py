@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ernie.config import check_least
-from ernie.errors import UserError
+from ernie.errors import UserError, nearest
 from ernie.kernels.precision import InferencePrecisionChoice
 
 
@@ -31,6 +31,10 @@ class LimitsConfig:
     A request without a timeout of its own has `timeout` seconds, a bulk one `bulk_timeout`.  `bulk_share` is the part
     of the engine's time that bulk requests have while interactive ones are there.
 
+    There are at most `sessions`.  In each up to `session_mb` of input wait, and as much output.  A session ends after
+    `session_idle` seconds in which its client neither sends nor gets anything, and after `session_slow` seconds in
+    which it does not read.  A step of a session is due `session_step` seconds after its input.
+
     A client has `head_seconds` to send the head of a request, and `body_seconds` for the rest.  A connection without
     requests is closed after `idle_seconds`, which should be more than a balancer in front has.
     """
@@ -44,6 +48,10 @@ class LimitsConfig:
     batch_tokens: int = 16384
     waiting_mb: float = 50.0
     sessions: int = 1000
+    session_mb: float = 1.0
+    session_idle: float = 60.0
+    session_slow: float = 20.0
+    session_step: float = 0.1
     connections: int = 10_000
     head_kb: float = 64.0
     head_seconds: float = 10.0
@@ -54,6 +62,7 @@ class LimitsConfig:
         check_least(self, timeout=0.001, bulk_timeout=0.001, longest_timeout=0.001, inputs=1, batch_tokens=1)
         check_least(self, body_mb=0.001, waiting_mb=0.001, sessions=0, connections=1, head_kb=1)
         check_least(self, head_seconds=0.1, body_seconds=0.1, idle_seconds=1)
+        check_least(self, session_mb=0.01, session_idle=0.1, session_slow=0.1, session_step=0.001)
         if not 0 < self.bulk_share < 1:
             raise UserError(f"bulk_share: expected a fraction between 0 and 1, found {self.bulk_share:g}")
 
@@ -69,9 +78,14 @@ class ServeConfig:
 
     After SIGTERM the server is not ready, but accepts everything for `grace_seconds`, until balancers have noticed;
     after Ctrl-C it skips this.  Then it refuses what is new, and answers what waits for up to `drain_seconds`.
+
+    A chain in `chains` is a list of models, each of which takes what the one before gives, for sessions under its name.
+    Sessions that are saved, or live when the server ends, are kept in `sessions_folder` for an hour; servers that share
+    the folder go on with each other's sessions.
     """
 
     models: dict[str, ModelConfig] = field(default_factory=dict)
+    chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 8000
     replicas: int = 1
@@ -84,6 +98,7 @@ class ServeConfig:
     grace_seconds: float = 3.0
     drain_seconds: float = 30.0
     log: Literal["text", "json"] = "text"
+    sessions_folder: Path | None = None
 
     def __post_init__(self) -> None:
         check_least(self, replicas=1, preparing_threads=1, grace_seconds=0, drain_seconds=0, port=0)
@@ -95,6 +110,14 @@ class ServeConfig:
             raise UserError("tls_certificate and tls_key: give both or neither")
         if self.port == 0 and self.replicas > 1:
             raise UserError("port: several replicas need a port from which to count, found 0")
-        for name in self.models:
+        for name in (*self.models, *self.chains):
             if not name or "/" in name or name != name.strip():
                 raise UserError(f"models: expected a name without slashes, found '{name}'")
+        for name, chain in self.chains.items():
+            if name in self.models:
+                raise UserError(f"chains: there is a model '{name}', too; give the chain another name")
+            if not chain:
+                raise UserError(f"chains.{name}: expected names of models, such as [heard, german, voice]")
+            for each in chain:
+                if each not in self.models:
+                    raise UserError(f"chains.{name}: there is no model '{each}'.{nearest(each, self.models)}")

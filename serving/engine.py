@@ -124,12 +124,12 @@ class Engine:
     def _run(self) -> None:
         while not self._is_stopping:
             try:
-                self._turn()
+                self.turn()
             except BaseException:
                 _log.exception("the engine's thread goes on after an error of its own")
                 time.sleep(_PAUSE)
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         """Compute one batch, or wait for one."""
         with self._condition:
             self._alive_at = self.clock()

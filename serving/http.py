@@ -19,6 +19,7 @@ from ernie.errors import NotFinite, UserError
 from serving.dispatcher import Refused, TooLarge
 from serving.engine import EngineFailure
 from serving.service import Asked, Expired, TooLong, TooManyInputs, UnknownModel, Unsuitable
+from serving.sessions import Overdue, TooManySessions
 
 _log = logging.getLogger("ernie.serving")
 M = TypeVar("M")
@@ -116,7 +117,8 @@ async def encoded_rows(rows: Sequence[np.ndarray]) -> list[msgspec.Raw]:
 def as_problem(error: BaseException) -> Problem:
     """Return an error as what a client is told.
 
-    What the client can mend is 4xx.  404: an unknown model.  413: too much.  422: an input that cannot be read.
+    What the client can mend is 4xx.  404: an unknown model.  408: a session whose client does nothing.
+    413: too much.  422: an input that cannot be read.
     429: too busy now.  504: too late.  424: the model failed.
     """
     if isinstance(error, Problem):
@@ -130,6 +132,10 @@ def as_problem(error: BaseException) -> Problem:
         return Problem(413, "too_large", str(error))
     if isinstance(error, TooLong):
         return Problem(413, "too_long", str(error))
+    if isinstance(error, TooManySessions):
+        return Problem(429, "overloaded", str(error), {"retry-after": "5"})
+    if isinstance(error, Overdue):
+        return Problem(408, "overdue", str(error))
     if isinstance(error, Expired):
         return Problem(504, "expired", str(error))
     if isinstance(error, Unsuitable):

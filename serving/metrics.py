@@ -75,6 +75,7 @@ class Metrics(Observer):
         )
         engine, lifecycle, preparers = service.engine, service.lifecycle, service.preparers
         self._gauge("ernie_waiting_requests", "Requests that wait for a batch.").set_function(lambda: engine.waiting[0])
+        self._gauge("ernie_sessions", "Sessions that are live.").set_function(lambda: len(service.sessions.live))
         self._gauge("ernie_waiting_tokens", "Tokens that wait for a batch.").set_function(lambda: engine.waiting[1])
         self._gauge("ernie_preparing_characters", "Characters that wait to be tokenized.").set_function(
             lambda: preparers.waiting

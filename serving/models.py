@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ernie.errors import UserError
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.outcome import Outcome
 from inference.face import Face
 from inference.operation import Operation, Prepared
 from serving.cost import CostModel
 from serving.engine import Engine, Work
+from serving.sessions import ServedStream, serve_stream
 
 _log = logging.getLogger("ernie.serving")
 _ROUNDS = 5  # measurements of each size
@@ -27,7 +29,10 @@ PROBE = Prepared(_LEAST, None)  # what a model's probe computes
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """A model under a name: its face, and a lane of work for each of its operations."""
+    """A model under a name: its face, a lane of work for each of its operations, and its stream if it has one.
+
+    The lane of the stream's steps is `work["stream"]`.
+    """
 
     name: str
     path: str
@@ -35,6 +40,7 @@ class ServedModel:
     work: Mapping[str, Work]
     probe: Work  # which computes a little, to see whether the model can
     loaded_at: float  # seconds since 1970
+    stream: ServedStream | None = None
 
     @property
     def precision(self) -> InferencePrecisionChoice:
@@ -59,6 +65,9 @@ def serve_model(name: str, path: str, face: Face, most_tokens: int, engine: Engi
     there, between the batches of other models.  Raises NotFinite for a model whose outputs are not.
     """
     work: dict[str, Work] = {}
+    stream = _stream(name, face, engine)
+    if stream is not None:
+        work["stream"] = stream.work
     for operation_name, operation in face.operations.items():
         cost = measured_cost(operation, engine)
         work[operation_name] = Work(f"{name}/{operation_name}", cost, most_tokens, compute=operation.compute)
@@ -66,7 +75,16 @@ def serve_model(name: str, path: str, face: Face, most_tokens: int, engine: Engi
             "%s/%s: a batch takes %.1f ms and %.3f ms a token",
             *(name, operation_name, 1000 * cost.fixed, 1000 * cost.per_token),
         )
-    return ServedModel(name, path, face, work, _probe(name, face), time.time())
+    return ServedModel(name, path, face, work, _probe(name, face), time.time(), stream)
+
+
+def _stream(name: str, face: Face, engine: Engine | None) -> ServedStream | None:
+    """Return the stream of a model, None if it takes none."""
+    try:
+        streaming = face.streaming
+    except UserError:
+        return None
+    return serve_stream(name, streaming, engine)
 
 
 def _probe(name: str, face: Face) -> Work:

@@ -26,7 +26,9 @@ from serving.http import Problem
 from serving.logs import write_logs
 from serving.reloading import Reloader, load_model
 from serving.replica import Replica
+from serving.saved_sessions import SessionFolder
 from serving.service import Limits, Service
+from serving.sessions import SessionLimits, Sessions
 from serving.terminal import Terminal
 
 _log = logging.getLogger("ernie.serving")
@@ -53,6 +55,20 @@ def make_service(config: ServeConfig) -> Service:
     )
     for name, model in config.models.items():
         service.put(load_model(name, model, limits.batch_tokens))
+    service.sessions = Sessions(
+        service.engine,
+        SessionLimits(
+            limits.sessions,
+            int(limits.session_mb * _MB),
+            limits.session_idle,
+            limits.session_slow,
+            limits.session_step,
+        ),
+        None if config.sessions_folder is None else SessionFolder(config.sessions_folder),
+    )
+    service.chains = dict(config.chains)
+    for name in service.chains:
+        service.streams(name)  # raises UserError for models that do not fit
     return service
 
 
@@ -154,6 +170,8 @@ class _Server(uvicorn.Server):
                 make_app(service, int(limits.body_mb * _MB), access=access, reload=self._reloader.reload),
                 http=bounded_connection(bounds),
                 lifespan="on",
+                ws_max_size=int(limits.session_mb * _MB),
+                ws_per_message_deflate=False,  # a few bytes would become megabytes
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -21,6 +21,7 @@ from serving.engine import Computed, Engine, EngineFailure, Work
 from serving.lifecycle import Lifecycle, Phase
 from serving.models import PROBE, ServedModel
 from serving.preparing import Preparers
+from serving.sessions import ServedStream, Sessions, check_chain
 
 T = TypeVar("T")
 _log = logging.getLogger("ernie.serving")
@@ -140,6 +141,9 @@ class Service:
         self.models: dict[str, ServedModel] = {}
         self.lifecycle = Lifecycle()
         self.engine = Engine(self._report, Dispatcher(bulk_share))
+        self.sessions = Sessions(self.engine)
+        self.chains: dict[str, tuple[str, ...]] = {}  # of models, by name
+        self.lifecycle.on_drain(lambda seconds: self.sessions.leave())
         self.preparers = Preparers(preparing_threads, self.limits.waiting_characters)
         self._requests: dict[Job, _Request] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -200,6 +204,21 @@ class Service:
             asked = f"there is no model '{name}' here." if name else "which model? The request names none."
             raise UnknownModel(f"{asked}{nearest(name or '', self.models)}")
         return self.models[name]
+
+    def streams(self, name: str) -> list[ServedStream]:
+        """Return the streams of a session with a model, or with the models of a chain, in order.
+
+        Raises UnknownModel, and UserError for models that take no streams, or that do not fit together.
+        """
+        if name not in self.models and name not in self.chains:
+            raise UnknownModel(f"there is no model '{name}' here.{nearest(name, {**self.models, **self.chains})}")
+        models = [self.model(each) for each in self.chains.get(name, (name,))]
+        for model in models:
+            if model.stream is None:
+                _ = model.face.streaming  # raises why
+        streams = [model.stream for model in models if model.stream is not None]
+        check_chain(name, streams)
+        return streams
 
     def operation(self, model: ServedModel, name: str) -> tuple[Operation, Work]:
         """Return an operation of a model, and its lane.  Raises Unsuitable."""
@@ -380,6 +399,7 @@ class Service:
 
     def _report(self, computed: Computed) -> None:
         """Hand a batch's outcomes to the event loop, once; runs in the engine's thread."""
+        self.sessions.stepped(computed)
         self._call(self._settle, computed)
 
     def _call(self, function: Any, *arguments: Any) -> None:
@@ -401,6 +421,7 @@ class Service:
         """Answer the requests that a batch completes; runs in the event loop."""
         for observer in self.observers:
             observer.computed(computed)
+        self.sessions.delivered(computed)
         for job in computed.expired:
             if (request := self._requests.pop(job, None)) is not None:
                 self._settle_one(request, Expired("its timeout was over before it was computed"))

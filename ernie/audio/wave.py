@@ -372,6 +372,16 @@ def as_samples(given: Any) -> np.ndarray:
     return samples
 
 
+def of_pcm16(data: bytes) -> np.ndarray:
+    """Return the samples (S,), between -1 and 1, of 16-bit PCM, little endian."""
+    return np.frombuffer(data, "<i2").astype(np.float32) / FULL_SCALE
+
+
+def to_pcm16(samples: np.ndarray) -> bytes:
+    """Return samples (S,), between -1 and 1, as 16-bit PCM, little endian."""
+    return (samples * (FULL_SCALE - 1)).round().astype("<i2").tobytes()
+
+
 def pieces(wave: Wave, seconds: float) -> Iterator[np.ndarray]:
     """Yield the samples in pieces of `seconds`, as from a microphone."""
     size = max(1, round(seconds * wave.rate))

@@ -99,6 +99,13 @@ class StreamDecoder(ABC, Generic[S, In, Out]):
     def pending(self, state: S) -> list[bool]:
         """Return which streams a step advances: without further input, the others have nothing to compute."""
 
+    def has_room(self, state: S) -> list[bool]:
+        """Return which streams have so little left to compute that a server may give them more input.
+
+        Then its streams stay small, however much input waits.
+        """
+        return [not waits for waits in self.pending(state)]
+
     def step(self, state: S, most: int | None = 1) -> tuple[S, list[Outcome[Out]]]:
         """Advance all pending streams together, by a bounded step; return the output of each that it commits.
 
@@ -185,7 +192,14 @@ class Stream(Generic[S, In, Out]):
         return new
 
 
-def save_state(state: State, path: str | Path) -> None:
+class Savable(Protocol):
+    """What can be saved: a state, or something with states in it."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all of it as arrays by name."""
+
+
+def save_state(state: Savable, path: str | Path) -> None:
     """Write a state to an .npz file; an older one there is replaced once the new one is complete.
 
     Raises UserError when there is no such folder.

@@ -6,11 +6,13 @@ import re
 from typing import NamedTuple
 from unicodedata import category, normalize
 
+from ernie.text.blank import is_blank
 from ernie.text.scripts import NO_SPACES
 from ernie.text.subword import SPACE
 from ernie.text.tokenizer import Tokenizer
 
 INITIAL_HELD = " "  # the held text at the start of a stream
+END = "\n"  # stands for the end of a line among its words
 # One of each class of characters that may extend a unit: letters, digits, marks, an accent.
 _EXTENSIONS = "\u4e00\u3002\u30a2\uff11\uff21a1\u3099"
 _TAIL = 16  # characters, enough for at least one that is neither an accent nor dropped by the tokenizer
@@ -48,6 +50,51 @@ def without_end(text: str) -> str:
 def without_start(text: str) -> str:
     """Return a text without spaces at its start."""
     return without_end(text[::-1])[::-1]
+
+
+class Cut(NamedTuple):
+    """How far a text that arrives has been cut into words: the beginning of a word, and what its line has had.
+
+    A line that is `begun` has had any character, and `has_visible` says whether one of them was visible.
+    """
+
+    piece: str = ""
+    begun: bool = False
+    has_visible: bool = False
+
+
+def cut_words(cut: Cut, text: str) -> tuple[Cut, list[str]]:
+    """Return the words that are complete after more text, with END at the end of each line.
+
+    A character of a script without spaces also ends the word before it; a word after a space starts with one.
+    Invisible characters do not make a word until the line has had a visible one: a line may hold nothing else.
+    """
+    (piece, begun, has_visible), words = cut, list[str]()
+    for letter in text:
+        begun = letter != "\n"
+        has_visible = has_visible or not is_blank(letter)
+        if has_no_spaces(letter):
+            words.append(piece + letter)
+            piece = ""
+            continue
+        if not is_space(letter):
+            piece += letter
+            continue
+        piece = without_end(piece)
+        if has_visible and piece:
+            words.append(piece)
+            piece = ""
+        piece += " "
+        if letter == "\n":
+            words.append(END)
+            piece, has_visible = "", False
+    return Cut(piece, begun, has_visible), words
+
+
+def last_words(cut: Cut) -> list[str]:
+    """Return what is left when a text is over: its last word, and END if its last line lacks one."""
+    word = [cut.piece] if without_end(cut.piece) and cut.has_visible else []
+    return [*word, END] if cut.begun else word
 
 
 def stable_tokens(tokenizer: Tokenizer, held: str, piece: str, ended: bool = False) -> StableTokens:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 
 from ernie.audio.convert import require
+from ernie.audio.wave import to_pcm16
 from ernie.data.read_lines import Line
 from ernie.errors import UserError
 from ernie.text.blank import is_blank
@@ -60,7 +61,7 @@ def into_stream(speaker: TextSpeaker, lines: Iterable[Line], out: BinaryIO, log:
     """Write the audio of lines as 16-bit samples (little endian), as soon as they are synthesized; as `into_file`."""
 
     def write(samples: np.ndarray) -> None:
-        out.write((samples * 32767).round().astype("<i2").tobytes())
+        out.write(to_pcm16(samples))
         out.flush()
 
     _say(speaker, lines, write, "standard output", log)

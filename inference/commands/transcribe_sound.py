@@ -6,11 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import BinaryIO, TextIO
 
-import numpy as np
-
 from ernie.audio.convert import Loudness, Resampler
 from ernie.audio.files import local_path, require_file
-from ernie.audio.wave import Selection, is_sound_file, read_wave
+from ernie.audio.wave import Selection, is_sound_file, of_pcm16, read_wave
 from ernie.data.labeled.row import Row
 from ernie.decode.ctc import LINE_END, Spike
 from ernie.decode.recognizer import Recognized, StreamState
@@ -126,8 +124,8 @@ def from_samples(
         try:
             while data:
                 pending += data
-                samples = np.frombuffer(pending, "<i2", len(pending) // 2).astype(np.float32) / 32768
-                pending = pending[2 * len(samples) :]  # half of a sample, until its other half arrives
+                whole = len(pending) // 2 * 2
+                samples, pending = of_pcm16(pending[:whole]), pending[whole:]  # half of a sample waits for the rest
                 began = time.perf_counter()
                 new = stream.push(resampler.more(samples))
                 writer.write(stream.state, new)

@@ -14,13 +14,11 @@ from ernie.decode.latency import MEASURES, Latency, average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import UserError
 from ernie.formatting import plural
-from ernie.text.blank import is_blank
-from ernie.text.incoming import has_no_spaces, is_space, without_end
+from ernie.text.incoming import END, Cut, cut_words, last_words
 from ernie.text.scripts import words_in
 from inference.rows import LeftOut, groups_as_available
 from inference.translator import TextTranslator
 
-END = "\n"  # stands for the end of a line among its words
 _UNFINISHED = "could not be translated to the end"
 
 
@@ -86,40 +84,20 @@ def by_line(translator: TextTranslator, lines: Iterable[Line], out: TextIO, late
 
 
 def read_words(source: TextIO) -> Iterator[str | UserError]:
-    """Yield each word as soon as it is complete, and END at the end of a line.
+    """Yield each word as soon as it is complete, and END at the end of a line (see `cut_words`).
 
-    A character of a script without spaces also ends the word before it; a word after a space starts with one.
-    Invisible characters do not make a word until the line has had a visible one: a line may hold nothing else.
     Instead of the rest of a line that is not UTF-8, a UserError is yielded.
     """
-    piece, in_line, has_visible, readable = "", False, False, True
+    cut, readable = Cut(), True
     while letter := source.read(1):
-        in_line = letter != "\n"
         if readable and "\udc80" <= letter <= "\udcff":  # how surrogateescape represents a byte that is not UTF-8
-            piece, readable = "", False
+            cut, readable = Cut(begun=True), False
             yield UserError("is not UTF-8 text; iconv -f ENCODING -t UTF-8 FILE converts a file")
-        if not readable and in_line:
-            continue
-        has_visible = has_visible or not is_blank(letter)
-        if has_no_spaces(letter):
-            yield piece + letter
-            piece = ""
-            continue
-        if not is_space(letter):
-            piece += letter
-            continue
-        piece = without_end(piece)
-        if has_visible and piece:
-            yield piece
-            piece = ""
-        piece += " "
-        if letter == "\n":
-            yield END
-            piece, has_visible, readable = "", False, True
-    if without_end(piece) and has_visible and readable:
-        yield piece
-    if in_line:
-        yield END
+        if readable or letter == "\n":
+            readable = True
+            cut, words = cut_words(cut, letter)
+            yield from words
+    yield from last_words(cut)
 
 
 class _LineTiming:

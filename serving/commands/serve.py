@@ -65,6 +65,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 def check_installed() -> None:
     """Raise UserError if a package is missing that only servers need."""
-    missing = [name for name in ("starlette", "uvicorn", "msgspec", "prometheus_client") if find_spec(name) is None]
+    missing = [
+        name
+        for name in ("starlette", "uvicorn", "msgspec", "prometheus_client", "websockets")
+        if find_spec(name) is None
+    ]
     if missing:
         raise UserError(f"a server needs {', '.join(missing)}: pip install 'ernie-continual[serving]'")

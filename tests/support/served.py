@@ -48,7 +48,9 @@ def service_of(faces: Mapping[str, Face], limits: Limits | None = None) -> Servi
 @contextmanager
 def served(service: Service, body_limit: int = 1_000_000) -> Iterator[str]:
     """Serve a service on a free port of this machine; gives the server's address."""
-    server = uvicorn.Server(uvicorn.Config(make_app(service, body_limit), port=0, log_level="warning"))
+    server = uvicorn.Server(
+        uvicorn.Config(make_app(service, body_limit), port=0, log_level="warning", ws_per_message_deflate=False)
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

@@ -1,0 +1,609 @@
+"""Sessions: streams of many clients, of which the engine advances all that can go on by one bounded step a turn.
+
+A session is a chain of stages, each a stream of one model's decoder; what a stage commits is the input of the next.
+All stages of a decoder share a lane, whoever their sessions belong to, so that their steps are computed together.  A
+stage with something to compute has one job in its lane, of one step, and gets another after that.
+
+Input waits in a stage's inbox until the engine's thread takes it.  States are immutable: a step that fails is computed
+again from the same states, and each stage keeps its new one only if the step succeeds.
+"""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from paddle import no_grad
+
+from ernie.errors import UserError
+from ernie.outcome import Outcome
+from inference.face import Streaming
+from serving.cost import CostModel
+from serving.dispatcher import Job
+from serving.engine import Computed, Engine, Work
+from serving.saved_sessions import SavedSession, SavedStage, SessionFolder
+
+_MOST_TEXT = 1024  # characters that a stage takes in a turn; of sound it takes a second
+_PIECE_BYTES = 64  # that a piece takes besides its content
+_ITEM_BYTES = 4  # a sample, or at most a character
+_SIZES = (1, 4, 16)  # streams of which steps are measured
+_STEPS = 6  # that are measured of each
+_UNKNOWN_COST = ((1, 0.02), (16, 0.05))  # streams and seconds of a step that cannot be tried, rather too slow
+_MARGIN = 0.2  # seconds of sound that are to be there before its predecessor is played
+
+
+class TooManySessions(Exception):
+    """A session that is one too many for the server."""
+
+
+class Overdue(Exception):
+    """A session that ends because its client does nothing, or does not read."""
+
+
+class NoFolder(UserError):
+    """A session that is to be kept by a server without a folder for it."""
+
+
+@dataclass(frozen=True)
+class SessionLimits:
+    """What sessions may use.
+
+    There are at most `sessions`.  In each of their stages, and behind the last one, at most `waiting_bytes` wait, and
+    one piece more.  A session ends after `idle_seconds` in which nothing comes from its client or goes there, and after
+    `slow_seconds` in which its client does not read what was sent.  A step is due `step_seconds` after its input.
+    """
+
+    sessions: int = 1000
+    waiting_bytes: int = 1_000_000
+    idle_seconds: float = 60.0
+    slow_seconds: float = 20.0
+    step_seconds: float = 0.1
+
+
+class Event(NamedTuple):
+    """Something that a session's client is told: output, a note, that all is done, an error, or that it moves away."""
+
+    kind: Literal["output", "note", "done", "error", "leave"]
+    value: Any = None
+
+
+class Place(NamedTuple):
+    """Where a stream is: its number among the streams of a state."""
+
+    state: Any
+    stream: int
+
+    def alone(self) -> Any:
+        """Return the state of this stream only."""
+        return self.state if self.state.streams == 1 else self.state.select([self.stream])
+
+
+class StageInput(NamedTuple):
+    """What a step begins with: the state, the next `size` characters or samples, and whether the input ends there."""
+
+    place: Place | None
+    piece: Any
+    size: int
+    ends: bool
+
+
+class Steps:
+    """A decoder of which many stages are stepped together."""
+
+    def __init__(self, streaming: Streaming):
+        self.streaming = streaming
+        self._decoder = streaming.decoder
+        self.beginning = Place(self._decoder.begin(), 0)
+
+    @property
+    def most(self) -> int:
+        """How many characters or samples a stage takes in a turn."""
+        return self.streaming.takes or _MOST_TEXT
+
+    @property
+    def nothing(self) -> Any:
+        """An empty piece of input."""
+        return "" if self.streaming.takes is None else np.zeros(0, np.float32)
+
+    def compute(self, stages: Sequence[Stage]) -> list[Outcome[Any]]:
+        """Advance stages by a step, together; return the outcome of each.
+
+        Runs in the engine's thread.  If it raises, no stage has changed.
+        """
+        inputs = [stage.next_input() for stage in stages]
+        outcomes = [Outcome[Any]()] * len(stages)
+        here = [n for n, own in enumerate(inputs) if own.place is not None]  # the others were closed meanwhile
+        if not here:
+            return outcomes
+        with no_grad():
+            order, state = _together({n: place for n in here if (place := inputs[n].place) is not None})
+            state, found = self._advanced(state, [inputs[n] for n in order])
+            pending, has_room = self._decoder.pending(state), self._decoder.has_room(state)
+        for index, n in enumerate(order):
+            outcomes[n] = found[index]
+            stages[n].advanced(Place(state, index), inputs[n], pending[index], has_room[index])
+        return outcomes
+
+    def _advanced(self, state: Any, inputs: Sequence[StageInput]) -> tuple[Any, list[Outcome[Any]]]:
+        """Return the state after one step with more input of each stream, and the outcomes."""
+        decoder, errors = self._decoder, list[UserError | None]([None] * len(inputs))
+        if any(own.size for own in inputs):
+            state, errors = decoder.accept(state, [own.piece if own.size else None for own in inputs])
+        if any(ends := [own.ends for own in inputs]):
+            state = decoder.end(state, ends)
+        found = [Outcome(decoder.joined([]))] * len(inputs)
+        if any(decoder.pending(state)):
+            state, found = decoder.step(state)
+        refused = zip(found, errors, strict=True)
+        return state, [outcome if error is None else Outcome(error=error) for outcome, error in refused]
+
+    def restored(self, saved: SavedStage) -> Place:
+        """Return the place of a state that was saved.  Raises UserError if it is not of this model."""
+        state = saved.state(self._decoder)
+        with no_grad():
+            self._decoder.accept(state, [None])
+        return Place(state, 0)
+
+    def waits(self, place: Place) -> tuple[bool, bool]:
+        """Return whether the stream there has something to compute, and whether it has room for input."""
+        state = place.alone()
+        return self._decoder.pending(state)[0], self._decoder.has_room(state)[0]
+
+    def measured(self, engine: Engine | None = None) -> CostModel:
+        """Measure how long steps of several streams take, on an engine if one runs."""
+        if self.streaming.trial is None or not self._measured(_SIZES[0], engine):  # the first steps allocate memory
+            return CostModel(_UNKNOWN_COST)
+        return CostModel([(streams, statistics.median(self._measured(streams, engine))) for streams in _SIZES])
+
+    def _measured(self, streams: int, engine: Engine | None) -> list[float]:
+        """Return how long each of some steps of so many streams takes."""
+        decoder, times = self._decoder, list[float]()
+        state = self.beginning.state.select([0] * streams)
+        state = decoder.end(decoder.accept(state, [self.streaming.trial] * streams)[0])
+
+        def step() -> Any:
+            with no_grad():
+                start = time.perf_counter()
+                after, _ = decoder.step(state)
+                times.append(time.perf_counter() - start)
+                return after
+
+        while any(decoder.pending(state)) and len(times) < _STEPS:
+            state = engine.call(step) if engine else step()
+        return times
+
+
+@dataclass(frozen=True, eq=False)
+class ServedStream:
+    """A decoder under a name, and the lane of its steps."""
+
+    name: str
+    steps: Steps
+    work: Work
+
+    @property
+    def takes(self) -> int | None:
+        """The rate of the sound that it takes, None for text."""
+        return self.steps.streaming.takes
+
+    @property
+    def gives(self) -> int | None:
+        """The rate of the sound that it gives, None for text."""
+        return self.steps.streaming.gives
+
+
+def serve_stream(name: str, streaming: Streaming, engine: Engine | None = None) -> ServedStream:
+    """Return a decoder ready to be served, after measuring its steps, on an engine if one runs."""
+    steps = Steps(streaming)
+    return ServedStream(name, steps, Work(f"{name}/stream", steps.measured(engine), compute=steps.compute))
+
+
+def check_chain(name: str, streams: Sequence[ServedStream]) -> None:
+    """Raise UserError unless each stream takes what the one before gives."""
+    for before, after in pairwise(streams):
+        if before.gives != after.takes:
+            raise UserError(
+                f"chains.{name}: {before.name} gives {_medium(before.gives)}, and {after.name} takes "
+                f"{_medium(after.takes)}"
+            )
+
+
+class Stage:
+    """A stream of one decoder in a session.  It is an item of jobs, of the size of one step."""
+
+    tokens = 1
+
+    def __init__(self, session: Session, stream: ServedStream):
+        self.session, self.stream = session, stream
+        self.place: Place | None = stream.steps.beginning
+        self.next: Stage | None = None
+        self.job: Job | None = None
+        self.ends = False  # no more input comes than the inbox has
+        self.ended = False  # its decoder knows
+        self._pending, self._has_room = False, True
+        self._inbox: deque[Any] = deque()
+        self._waiting = 0  # bytes
+        self._played = 0.0  # when what it has given will have been played
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its inbox has room for another piece."""
+        return self._waiting < self.session.limits.waiting_bytes
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it gives no more output."""
+        return self.ended and not self._pending
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has something to compute, and whatever follows has room for its output."""
+        has_work = self._pending or bool(self._inbox) or (self.ends and not self.ended)
+        return has_work and (self.session.has_room if self.next is None else self.next.has_room)
+
+    def put(self, piece: Any) -> None:
+        """Let a piece of input wait."""
+        if len(piece):
+            self._inbox.append(piece)
+            self._waiting += _bytes(piece)
+
+    def next_input(self) -> StageInput:
+        """Return what the next step begins with; it stays in the inbox until `advanced`."""
+        with self.session.lock:
+            pieces, left = list[Any](), self.stream.steps.most if self._has_room or not self._pending else 0
+            for piece in self._inbox:
+                if left <= 0:
+                    break
+                pieces.append(piece[:left])
+                left -= len(pieces[-1])
+            size = sum(map(len, pieces))
+            ends = self.ends and not self.ended and size == sum(map(len, self._inbox))
+            return StageInput(self.place, _joined(pieces), size, ends)
+
+    def advanced(self, place: Place, given: StageInput, pending: bool, has_room: bool) -> None:
+        """Keep the state after a step, and drop the input that it took."""
+        with self.session.lock:
+            if self.place is None:  # closed meanwhile
+                return
+            self.place, self._pending, self._has_room = place, pending, has_room
+            self.ended = self.ended or given.ends
+            left = given.size
+            while left:
+                piece = self._inbox.popleft()
+                self._waiting -= _bytes(piece)
+                if len(piece) > left:
+                    self._inbox.appendleft(piece[left:])
+                    self._waiting += _bytes(self._inbox[0])
+                left -= min(left, len(piece))
+
+    def gave(self, output: Any, now: float) -> None:
+        """Learn that it has given output: of sound, the next must be there before this is played."""
+        if self.stream.gives is not None:
+            self._played = max(self._played, now) + len(output) / self.stream.gives
+
+    def deadline(self, now: float) -> float:
+        """Return when its next step is due."""
+        return max(now + self.session.limits.step_seconds, self._played - _MARGIN)
+
+    def separate(self) -> None:
+        """Keep no other stream's state alive."""
+        if self.place is not None and self.place.state.streams > 1:
+            self.place = Place(self.place.alone(), 0)
+
+    def release(self) -> None:
+        """Forget everything."""
+        self.place = None
+        self._inbox.clear()
+        self._waiting = 0
+
+    def saved(self) -> SavedStage:
+        """Return what another process needs to go on."""
+        assert self.place is not None
+        inbox = _joined([self.stream.steps.nothing, *self._inbox])
+        return SavedStage(self.place.alone().arrays(), inbox, self.ends, self.ended)
+
+    def restore(self, saved: SavedStage) -> None:
+        """Go on where another process stopped.  Raises UserError for a state of another model."""
+        self.place = self.stream.steps.restored(saved)
+        self._pending, self._has_room = self.stream.steps.waits(self.place)
+        self.put(saved.inbox)
+        self.ends, self.ended = saved.ends, saved.ended
+
+
+class Session:
+    """A client's stream through one model, or through a chain of them.
+
+    `put`, `end` and `close` are called by the event loop, or by any one thread; `notify` is called there after a step.
+    `events` are what the client is to be told, in order.
+    """
+
+    def __init__(self, sessions: Sessions, streams: Sequence[ServedStream], client: str):
+        self.id, self.client, self.limits = secrets.token_hex(8), client, sessions.limits
+        self.lock = threading.RLock()
+        self.stages = [Stage(self, stream) for stream in streams]
+        for stage, after in pairwise(self.stages):
+            stage.next = after
+        self.received = 0  # characters or samples
+        self.notify: Callable[[], None] = _nothing
+        self._sessions, self._events = sessions, deque[Event]()
+        self._unsent = 0  # bytes
+        self._is_over = self._is_held = self._is_closed = False
+        self._topics: set[str] = set()  # of notes
+        self._active_at = sessions.clock()
+        self._sending_since: float | None = None
+
+    @property
+    def takes(self) -> int | None:
+        """The rate of the sound that it takes, None for text."""
+        return self.stages[0].stream.takes
+
+    @property
+    def gives(self) -> int | None:
+        """The rate of the sound that it gives, None for text."""
+        return self.stages[-1].stream.gives
+
+    @property
+    def has_room(self) -> bool:
+        """Whether little enough output waits for the client that more may be computed."""
+        return self._unsent < self.limits.waiting_bytes
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether little enough input waits that the client may send more."""
+        return self._is_over or self._is_closed or self.stages[0].has_room
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it is being computed."""
+        return all(stage.job is None for stage in self.stages)
+
+    def put(self, piece: Any) -> None:
+        """Take a piece of input.  Raises UserError after its end."""
+        with self.lock:
+            self._active_at = self._sessions.clock()
+            if self.stages[0].ends:
+                raise UserError("the input of this session is over; start another one")
+            self.received += len(piece)
+            if not self._is_over:
+                self.stages[0].put(piece)
+                self._submit()
+
+    def end(self) -> None:
+        """End the input."""
+        with self.lock:
+            self._active_at = self._sessions.clock()
+            self.stages[0].ends = True
+            self._submit()
+
+    def take_event(self) -> Event | None:
+        """Return the next thing that the client is to be told; `sent` says that it was."""
+        with self.lock:
+            return self._events.popleft() if self._events else None
+
+    def sending(self) -> None:
+        """Learn that an event is being sent."""
+        self._sending_since = self._sessions.clock()
+
+    def sent(self, event: Event) -> None:
+        """Learn that an event was sent."""
+        with self.lock:
+            self._sending_since, self._active_at = None, self._sessions.clock()
+            if event.kind == "output":
+                self._unsent -= _bytes(event.value)
+                self._submit()
+
+    def tell(self, event: Event) -> None:
+        """Have the client told of an event."""
+        with self.lock:
+            self._events.append(event)
+        self.notify()
+
+    def hold(self) -> None:
+        """Begin no further step."""
+        with self.lock:
+            self._is_held = True
+
+    def save(self) -> str:
+        """Keep a session that is held and settled in a file; return the token for `Sessions.resume`.
+
+        Raises NoFolder if the server has no folder for it.
+        """
+        return self._sessions.folder_of_states().save(
+            SavedSession(
+                tuple(stage.stream.name for stage in self.stages),
+                self.received,
+                tuple(stage.saved() for stage in self.stages),
+            )
+        )
+
+    def close(self) -> None:
+        """Free everything; what is being computed at this moment is dropped."""
+        with self.lock:
+            self._is_closed = True
+            self._events.clear()
+            for stage in self.stages:
+                self._drop(stage)
+        self._sessions.forget(self)
+
+    def seconds_left(self) -> float:
+        """Return after how many seconds without a change the session is overdue."""
+        now = self._sessions.clock()
+        if self._sending_since is not None:
+            return self._sending_since + self.limits.slow_seconds - now
+        if not self.is_settled:
+            return self.limits.idle_seconds
+        return self._active_at + self.limits.idle_seconds - now
+
+    def check_time(self) -> None:
+        """Raise Overdue if the client has done nothing, or has not read, for too long."""
+        if self.seconds_left() > 0:
+            return
+        if self._sending_since is not None:
+            raise Overdue(f"what was sent was not read for {self.limits.slow_seconds:g} s")
+        raise Overdue(f"nothing was sent for {self.limits.idle_seconds:g} s")
+
+    def stepped(self, stage: Stage, outcome: Outcome[Any]) -> None:
+        """Pass on what a step has given, and submit the next ones; runs in the engine's thread."""
+        with self.lock:
+            stage.job = None
+            if self._is_closed or self._is_over:
+                stage.release()
+                return
+            for note in outcome.notes:
+                if note.topic is None or note.topic not in self._topics:
+                    self._events.append(Event("note", str(note)))
+                    self._topics.update([note.topic] if note.topic else [])
+            if outcome.error is not None:
+                self._finish(Event("error", outcome.error))
+                return
+            self._pass_on(stage, outcome.value)
+            if not self._is_over:
+                self._submit()
+            if stage.job is None:
+                stage.separate()
+
+    def _pass_on(self, stage: Stage, output: Any) -> None:
+        after = stage.next
+        if output is not None and len(output):
+            stage.gave(output, self._sessions.clock())
+            if after is not None:
+                after.put(output)
+            else:
+                self._events.append(Event("output", output))
+                self._unsent += _bytes(output)
+        if stage.is_over and after is not None:
+            after.ends = True
+        elif stage.is_over:
+            self._finish(Event("done"))
+
+    def _finish(self, event: Event) -> None:
+        self._is_over = True
+        self._events.append(event)
+        for stage in self.stages:
+            self._drop(stage)
+
+    def _drop(self, stage: Stage) -> None:
+        if stage.job is not None:
+            self._sessions.engine.cancel(stage.job)
+            stage.job = None
+        stage.release()
+
+    def _submit(self) -> None:
+        """Submit a step of each stage that is due and has none."""
+        if self._is_held or self._is_closed or self._is_over:
+            return
+        for stage in self.stages:
+            if stage.job is None and stage.is_due:
+                now = self._sessions.clock()
+                stage.job = Job(stage.stream.work, [stage], now, stage.deadline(now), client=self.client, step=True)
+                self._sessions.engine.submit(stage.job)
+
+    def resume(self, saved: SavedSession) -> None:
+        """Go on where another process stopped.  Raises UserError for a session of other models."""
+        names = tuple(stage.stream.name for stage in self.stages)
+        if saved.names != names:
+            raise UserError(f"this session is of {', '.join(saved.names)}, not of {', '.join(names)}")
+        with self.lock:
+            self.received = saved.received
+            for stage, own in zip(self.stages, saved.stages, strict=True):
+                stage.restore(own)
+            self._submit()
+
+
+class Sessions:
+    """All sessions of a server."""
+
+    def __init__(self, engine: Engine, limits: SessionLimits | None = None, folder: SessionFolder | None = None):
+        self.engine, self.limits, self.clock = engine, limits or SessionLimits(), engine.clock
+        self.live: dict[Session, None] = {}
+        self._folder = folder
+
+    @property
+    def keeps(self) -> bool:
+        """Whether sessions can be kept for another process."""
+        return self._folder is not None
+
+    def folder_of_states(self) -> SessionFolder:
+        """Return the folder that keeps sessions.  Raises NoFolder if there is none."""
+        if self._folder is None:
+            raise NoFolder("this server keeps no sessions: its configuration has no sessions_folder")
+        return self._folder
+
+    def open(self, streams: Sequence[ServedStream], client: str = "") -> Session:
+        """Begin a session.  Raises TooManySessions."""
+        if len(self.live) >= self.limits.sessions:
+            raise TooManySessions(f"this server has {self.limits.sessions:,} sessions, as many as it takes")
+        session = Session(self, streams, client)
+        self.live[session] = None
+        return session
+
+    async def leave(self) -> None:
+        """Have all clients told to go on elsewhere."""
+        for session in list(self.live):
+            session.tell(Event("leave"))
+
+    def forget(self, session: Session) -> None:
+        """Count a session no more."""
+        self.live.pop(session, None)
+
+    def stepped(self, computed: Computed) -> None:
+        """Pass on what steps have given; runs in the engine's thread."""
+        for stage, outcome in stages_of(computed):
+            stage.session.stepped(stage, outcome)
+
+    def delivered(self, computed: Computed) -> None:
+        """Tell the sessions of a batch that something has changed; runs in the event loop."""
+        for session in {stage.session: None for stage, _ in stages_of(computed)}:
+            session.notify()
+
+
+def stages_of(computed: Computed) -> list[tuple[Stage, Outcome[Any]]]:
+    """Return the stages of a batch, each with its outcome; none if it is of something else."""
+    if computed.batch is None:
+        return []
+    items = [job.items[index] for job, index in computed.batch.items]
+    return [(item, found) for item, found in zip(items, computed.outcomes, strict=True) if isinstance(item, Stage)]
+
+
+def _together(places: Mapping[int, Place]) -> tuple[list[int], Any]:
+    """Return the numbers of places in another order, and a state of their streams in that order.
+
+    Streams of one state are neighbours, so that nothing has to be done if they are all of its streams.
+    """
+    groups: dict[int, tuple[Any, list[int]]] = {}
+    for number, place in places.items():
+        groups.setdefault(id(place.state), (place.state, []))[1].append(number)
+    order, parts = list[int](), list[Any]()
+    for state, numbers in groups.values():
+        numbers.sort(key=lambda number: places[number].stream)
+        chosen = [places[number].stream for number in numbers]
+        parts.append(state if chosen == list(range(state.streams)) else state.select(chosen))
+        order += numbers
+    return order, parts[0] if len(parts) == 1 else parts[0].concat(parts[1:])
+
+
+def _bytes(piece: Any) -> int:
+    return _PIECE_BYTES + _ITEM_BYTES * len(piece)
+
+
+def _joined(pieces: Sequence[Any]) -> Any:
+    """Return consecutive pieces of text, or of sound, as one; None if there are none."""
+    if not pieces or isinstance(pieces[0], str):
+        return "".join(pieces) if pieces else None
+    return np.concatenate(pieces)
+
+
+def _medium(rate: int | None) -> str:
+    return "text" if rate is None else f"sound with {rate:,} samples a second"
+
+
+def _nothing() -> None:
+    """Do nothing."""
