@@ -1,4 +1,7 @@
-"""Every code block in the README and the docs runs (console, python) or builds (yaml)."""
+"""Every code block in the README and the docs runs (console, python) or builds (yaml).
+
+A command that ends with & runs until the end of its page, and a server listens on a free port instead of 8000.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -43,6 +49,7 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _NAMED = re.compile(r"# (\S+\.(?:yaml|py))\n")  # a block that begins with a file name is written to that file
+_BEHIND = re.compile(r" &$", re.MULTILINE)  # a command in the background
 _NOT_RUN = ("text", "ini", "make")  # files of other programs, and make targets that run this very test
 
 
@@ -109,11 +116,26 @@ def commands(block: str) -> str:
 
 def follow(page: Path, folder: Path, smaller: dict[str, str]) -> None:
     """Do in a folder what a page says, with some texts of its blocks replaced."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    smaller = {**smaller, "localhost:8000": f"localhost:{port}", "--port 8000": f"--port {port}"}
+    try:
+        follow_blocks(page, folder, smaller)
+    finally:
+        behind = folder / "behind.txt"
+        for pid in behind.read_text().split() if behind.exists() else ():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def follow_blocks(page: Path, folder: Path, smaller: dict[str, str]) -> None:
     for language, block in blocks(page):
         assert language in ("console", "python", "yaml", *_NOT_RUN), f"{page}: what is a '{language}' block?\n{block}"
         for shown, done in smaller.items():
             block = block.replace(shown, done)
         if language == "console":
+            block = _BEHIND.sub(" > behind.log 2>&1 & echo $! >> behind.txt", block)
             run(commands(block), folder, installed=page == ROOT / "README.md")
         elif language in ("yaml", "python") and (named := _NAMED.match(block)):
             (folder / named[1]).write_text(block, encoding="utf-8")
@@ -132,9 +154,13 @@ def follow(page: Path, folder: Path, smaller: dict[str, str]) -> None:
     ],
     ids=page_name,
 )
-def test_blocks_of_a_page_run_in_order(page: Path, prepared: Path, tmp_path: Path) -> None:
+def test_blocks_of_a_page_run_in_order(
+    page: Path, prepared: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     folder = tmp_path / "reader"
     shutil.copytree(prepared, folder)
+    if "=runs/films" in page.read_text(encoding="utf-8"):  # a finished run to serve
+        shutil.copytree(request.getfixturevalue("_finished_run") / "done", folder / "runs" / "films")
     follow(page, folder, {})
 
 
@@ -164,7 +190,7 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path)
     assert len(pages) > len(PAGES) - 2  # the README of the repository is no page of it
     fetched = re.compile(r"<(?:script|img|link)\b[^>]*(?:src|href)=\"?https?:[^>]*>")
     assert [found for text in pages.values() for found in fetched.findall(text)] == []
-    assert [page for page, text in pages.items() if re.search(r"<!-- (commands|schema|registered)", text)] == []
+    assert [page for page, text in pages.items() if re.search(r"<!-- (commands|schema|registered|routes)", text)] == []
     for name in ("pretrain", "predict", "transcribe"):
         assert f'id="ernie-{name}"' in pages[Path("reference/commands.html")]
     assert ">train.lr<" in pages[Path("reference/finetune.html")]
@@ -186,7 +212,7 @@ def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "LOG.md"], ids=page_name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
-    folders = "benchmarks|configs|docs|ernie|examples|finetune|inference|pretrain|tasks|tests"
+    folders = "benchmarks|configs|docs|ernie|examples|finetune|inference|pretrain|serving|tasks|tests"
     named = re.findall(rf"`((?:{folders})/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8"))
     assert [file for file in named if "NAME" not in file and not (ROOT / file).exists()] == []
 

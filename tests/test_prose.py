@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.helpers import ROOT
 
-PACKAGES = ("ernie", "tasks", "pretrain", "inference", "finetune", "examples")
+PACKAGES = ("ernie", "tasks", "pretrain", "inference", "finetune", "serving", "examples")
 MOST_WORDS = 30
 NODES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # Where a sentence, or a part of one that stands by itself, ends; and where a paragraph or an entry of a list does.

@@ -7,6 +7,7 @@ A mark such as `<!-- schema: pretrain -->` is replaced when the site is built.
 | `<!-- commands -->` | every command with its arguments, as its parser has them |
 | `<!-- schema: NAME -->` | every key of a configuration, from the dataclass under that name in `ernie.schemas` |
 | `<!-- registered: NAME -->` | every item of a registry with its keys: `pretraining`, `finetuning`, `segmenters` |
+| `<!-- routes -->` | every route of a server with its messages, from its description in OpenAPI |
 """
 
 from __future__ import annotations
@@ -30,10 +31,15 @@ from ernie.config import to_dict
 from ernie.registry import Registry
 from ernie.text.segment.base import Segmenter, segmenters
 from pretrain.commands.tasks import documentation
+from serving.app import all_protocols
+from serving.heartbeat import Heartbeat
+from serving.metrics import Metrics
+from serving.protocols.description import default, document, kind
+from serving.service import Service
 from tasks.base import PretrainTask, pretrain_tasks
 from tasks.downstream.base import FinetuneTask, finetune_tasks
 
-_MARK = re.compile(r"^<!-- (commands|schema|registered)(?:: ([a-z-]+))? -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- (commands|schema|registered|routes)(?:: ([a-z-]+))? -->$", re.MULTILINE)
 _SCALARS = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path", Any: "anything"}
 _PAGES = {
     PretrainTask: "[pretraining task](pretraining-tasks.md)",
@@ -81,10 +87,37 @@ def registered(name: str) -> Iterator[str]:
         yield from _mapping(_REGISTRIES[name][item], "", 3, {})
 
 
+def routes() -> Iterator[str]:
+    """Yield the sections of a server's protocols with their routes, and the messages of all."""
+    service = Service()
+    described = document(all_protocols(service, Metrics(service, Heartbeat())), service)
+    for tag in described["tags"]:
+        yield f"### {tag['name']}"
+        rows = []
+        for path, by_method in described["paths"].items():
+            for method, operation in by_method.items():
+                if tag["name"] in operation["tags"]:
+                    rows.append([_code(f"{method.upper()} {path}"), operation["summary"], *_messages(operation)])
+        yield _table(["route", "is", "takes", "returns"], rows)
+    for name, schema in described["components"]["schemas"].items():
+        yield f"### {name.removeprefix('serving.protocols.')}"
+        yield schema.get("description", "")
+        fields = [[_code(field), kind(of), _code(default(field, schema))] for field, of in schema["properties"].items()]
+        yield _table(["field", "type", "default"], fields)
+
+
+def _messages(operation: dict[str, Any]) -> list[str]:
+    """Return the names of what a route takes and returns."""
+    holders = (operation.get("requestBody"), operation["responses"]["200"])
+    found = [(holder or {}).get("content", {}).get("application/json") for holder in holders]
+    return [kind(content["schema"]) if content else "" for content in found]
+
+
 _MADE: dict[str, Callable[..., Iterator[str]]] = {
     "commands": all_commands,
     "schema": schema,
     "registered": registered,
+    "routes": routes,
 }
 
 

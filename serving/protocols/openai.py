@@ -106,9 +106,8 @@ class Failure(msgspec.Struct):
 
 def problem(found: Problem) -> Reply:
     """Return a problem in OpenAI's form."""
-    status, kind, code = _FORMS.get(found.kind, (found.status, "invalid_request_error", None))
-    if found.status >= 500 and status < 500:
-        status, kind = found.status, "server_error"
+    other = "server_error" if found.status >= 500 else "invalid_request_error"
+    status, kind, code = _FORMS.get(found.kind, (found.status, other, None))
     named = _PARAMETER.search(found.sentence.removeprefix("the request: ")) if status in (400, 413) else None
     parameter = next(filter(None, named.groups()), None) if named else "model" if code == "model_not_found" else None
     never = ((b"x-should-retry", b"false"),) if status == 500 else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from support.served import encoder, predictor, served, service_of
 from ernie.outcome import Outcome
 from inference.face import Face
 from inference.operation import Operation, Prepared
+from serving.http import Problem
+from serving.protocols.openai import problem
 from serving.protocols.shared import shortened
 from serving.service import Limits, Observer
 
@@ -136,6 +139,24 @@ def test_other_bad_requests_have_the_same_form(
     assert reply.status_code == status
     assert reply.json()["error"].keys() == {"message", "type", "param", "code"}
     assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "kind", "retried"),
+    [
+        (Problem(503, "leaving", "this server is ending"), 503, "server_error", True),
+        (Problem(504, "expired", "its timeout was over"), 504, "server_error", True),
+        (Problem(424, "model_failed", "the vector is not finite"), 500, "server_error", False),
+        (Problem(401, "unauthorized", "this key is unknown here"), 401, "authentication_error", True),
+        (Problem(422, "invalid", "input: expected another"), 400, "invalid_request_error", True),
+    ],
+)
+def test_a_problem_has_the_status_that_makes_the_client_do_what_helps(
+    found: Problem, status: int, kind: str, retried: bool
+) -> None:
+    reply = problem(found)
+    assert reply.status == status and json.loads(reply.body)["error"]["type"] == kind
+    assert dict(reply.headers).get(b"x-should-retry") == (None if retried else b"false")
 
 
 class Held(Operation):
