@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -12,14 +13,11 @@ from typing import Any, TypeVar
 
 from ernie.errors import UserError
 from ernie.outcome import Outcome
-from inference.operation import Prepared
-from serving.cost import CostModel
 from serving.dispatcher import Batch, Dispatcher, Job, Lane
 
 _log = logging.getLogger("ernie.serving")
 T = TypeVar("T")
 _IDLE = 0.5  # seconds between two signs of life while nothing waits
-_CALL_SECONDS = 0.01  # that a function is thought to take
 _PAUSE = 0.05  # seconds after an error of the engine itself, which may come again at once
 _STUCK = 30.0  # seconds after which a batch that goes on, or a silent thread, means that something is wrong
 
@@ -68,6 +66,7 @@ class Engine:
         self._report = report
         self._condition = threading.Condition()
         self._is_stopping = False
+        self._calls: deque[Callable[[], None]] = deque()
         self._alive_at = clock()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -93,16 +92,15 @@ class Engine:
         """Return what a function returns when it is run between two batches, in the engine's thread."""
         done: Future[T] = Future()
 
-        def compute(items: Sequence[Any]) -> list[Outcome[Any]]:
+        def run() -> None:
             try:
                 done.set_result(function())
             except BaseException as error:
                 done.set_exception(error)
-            return [Outcome()] * len(items)
 
-        now = self.clock()
-        lane = Work("engine/call", CostModel([(1, _CALL_SECONDS)]), compute=compute)
-        self.submit(Job(lane, [Prepared(1, None)], now, now, step=True))
+        with self._condition:
+            self._calls.append(run)
+            self._condition.notify()
         return done.result()
 
     def cancel(self, job: Job) -> None:
@@ -130,12 +128,18 @@ class Engine:
                 time.sleep(_PAUSE)
 
     def turn(self) -> None:
-        """Compute one batch, or wait for one."""
+        """Compute one batch, or wait for one; before it, run a function that was asked for."""
+        with self._condition:
+            self._alive_at = self.clock()
+            call = self._calls.popleft() if self._calls else None
+        if call is not None:
+            call()
         with self._condition:
             self._alive_at = self.clock()
             batch, expired = self.dispatcher.take(self._alive_at)
             if batch is None and not expired:
-                self._condition.wait(_IDLE)
+                if not self._calls:
+                    self._condition.wait(_IDLE)
                 return
         if batch is None:
             self._report(Computed(None, (), expired, self._alive_at))
