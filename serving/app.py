@@ -76,7 +76,7 @@ def make_app(
 
     def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> StarletteRoute:
         (kind,) = {route.access for route in by_method} or {"key"}
-        metrics.add_route(path)
+        metrics.add_route(path, any(route.method == "POST" for route in by_method))
         endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, body_limit)
         return StarletteRoute(path, Gate(endpoint, path, kind, known, service.lifecycle, metrics))
 

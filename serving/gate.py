@@ -24,7 +24,7 @@ _CLOSING = (413,)  # after these the rest of a body may follow, which nobody rea
 class HttpObserver(Protocol):
     """What counts requests."""
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def ended(self, route: str, status: int) -> None:
         """A request to this route, or a connection, has ended."""
 
 
@@ -82,7 +82,7 @@ class Gate:
         finally:
             self._lifecycle.open -= 1
             seconds = perf_counter() - start
-            self._observer.answered(self._path, status, seconds)
+            self._observer.ended(self._path, status)
             self._write(scope, state, status, seconds)
 
     def _client(self, scope: Scope, headers: dict[bytes, bytes]) -> str:

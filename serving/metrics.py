@@ -23,8 +23,10 @@ from serving.service import REASONS, Observer, Service
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TOKENS = tuple(float(1 << n) for n in range(3, 16))
 _INPUTS = tuple(float(1 << n) for n in range(11))
-# The statuses of answers; 101 is an open WebSocket, 499 a client that went away before its answer.
-STATUSES = (101, 200, 400, 401, 403, 404, 405, 408, 413, 415, 422, 424, 429, 499, 500, 503, 504)
+# Statuses whose series exist from the start: of all routes, and of those that ask models.  499 is a client that went
+# away before its answer.
+_STATUSES = (200, 401, 404, 405, 500, 503)
+_ASKING = (400, 413, 422, 424, 429, 499, 504)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class _Series:
     inputs: Histogram
     waits: Histogram
     preparing: Histogram
+    requests: Histogram
     values: Counter
     errors: Counter
     expired: Counter
@@ -57,6 +60,7 @@ class Metrics(Observer):
         self._inputs = self._histogram("ernie_batch_inputs", "The inputs of a batch.", _INPUTS)
         self._waits = self._histogram("ernie_wait_seconds", "From a request's arrival to its first batch.", _SECONDS)
         self._preparing = self._histogram("ernie_prepare_seconds", "From a request's arrival to its tokens.", _SECONDS)
+        self._seconds = self._histogram("ernie_request_seconds", "From a request's arrival to its answer.", _SECONDS)
         self._items = self._counter("ernie_inputs", "Inputs that were computed.", "work", "outcome")
         self._expired = self._counter("ernie_expired", "Requests whose time was over.", "work")
         self._refused = self._counter("ernie_refused", "Requests that were refused.", "work", "reason")
@@ -66,13 +70,6 @@ class Metrics(Observer):
         self._loads = self._counter("ernie_model_loads", "How often a model was loaded.", "model", "outcome")
         self._loaded_at = self._gauge("ernie_model_loaded_timestamp_seconds", "When a model was loaded.", "model")
         self._http = self._counter("ernie_http_requests", "Requests of HTTP.", "route", "status")
-        self._http_seconds = Histogram(
-            "ernie_http_seconds",
-            "From a request's arrival to its answer.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
         engine, lifecycle, preparers = service.engine, service.lifecycle, service.preparers
         self._gauge("ernie_waiting_requests", "Requests that wait for a batch.").set_function(lambda: engine.waiting[0])
         self._gauge("ernie_sessions", "Sessions that are live.").set_function(lambda: len(service.sessions.live))
@@ -97,10 +94,9 @@ class Metrics(Observer):
         """Return all metrics; any thread may ask."""
         return bytes(generate_latest(self._registry))
 
-    def add_route(self, route: str) -> None:
+    def add_route(self, route: str, asks_models: bool) -> None:
         """Create the series of a route, at zero; it is the template of a path, such as /models/{model}."""
-        self._http_seconds.labels(route)
-        for status in STATUSES:
+        for status in (*_STATUSES, *(_ASKING if asks_models else ())):
             self._http.labels(route, status)
 
     def loaded(self, model: ServedModel) -> None:
@@ -121,7 +117,7 @@ class Metrics(Observer):
         for work in model.lanes:
             if self._series.pop(work.name, None) is None:
                 continue
-            for metric in (self._batches, self._tokens, self._inputs, self._waits, self._preparing):
+            for metric in (self._batches, self._tokens, self._inputs, self._waits, self._preparing, self._seconds):
                 metric.remove(work.name)
             for other in (self._expired, self._cancelled, self._fixed, self._per_token):
                 other.remove(work.name)
@@ -133,11 +129,13 @@ class Metrics(Observer):
             self._loads.remove(model.name, outcome)
         self._loaded_at.remove(model.name)
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def ended(self, route: str, status: int) -> None:
         """Count a request of HTTP."""
         self._http.labels(route, status).inc()
-        if status != 101:
-            self._http_seconds.labels(route).observe(seconds)
+
+    def answered(self, work: str, seconds: float) -> None:
+        if series := self._series.get(work):
+            series.requests.observe(seconds)
 
     def prepared(self, work: str, seconds: float) -> None:
         if series := self._series.get(work):
@@ -184,6 +182,7 @@ class Metrics(Observer):
             self._inputs.labels(work),
             self._waits.labels(work),
             self._preparing.labels(work),
+            self._seconds.labels(work),
             self._items.labels(work, "value"),
             self._items.labels(work, "error"),
             self._expired.labels(work),

@@ -126,6 +126,9 @@ class Observer:
     def computed(self, computed: Computed) -> None:
         """A batch was computed, or jobs have expired."""
 
+    def answered(self, work: str, seconds: float) -> None:
+        """A request was answered so many seconds after it arrived."""
+
     def refused(self, work: str, reason: str) -> None:
         """A request for this work was refused, for one of REASONS."""
 
@@ -258,7 +261,10 @@ class Service:
         try:
             if not self.preparers.submit(asked.size or sum(map(_characters, inputs)), prepare):
                 raise Refused("too much text waits to be tokenized", 1.0, "preparing")
-            return Answers(await request.future, request.tokens)
+            answers = Answers(await request.future, request.tokens)
+            for observer in self.observers:
+                observer.answered(work.name, self.engine.clock() - arrived)
+            return answers
         except (Refused, TooLarge) as error:
             reason = error.kind if isinstance(error, Refused) else "too_large"
             for observer in self.observers:
