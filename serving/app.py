@@ -17,7 +17,7 @@ from serving.access import Access
 from serving.gate import Gate
 from serving.heartbeat import Heartbeat
 from serving.http import Call, Endpoint, Problem, Reply, encode
-from serving.metrics import Metrics
+from serving.metrics import ASKING, PLAIN, SOCKET, Metrics
 from serving.models import ServedModel
 from serving.protocols import kserve, native, openai, tei
 from serving.protocols.description import describing
@@ -76,7 +76,7 @@ def make_app(
 
     def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> StarletteRoute:
         (kind,) = {route.access for route in by_method} or {"key"}
-        metrics.add_route(path, any(route.method == "POST" for route in by_method))
+        metrics.add_route(path, ASKING if any(route.method == "POST" for route in by_method) else PLAIN)
         endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, body_limit)
         return StarletteRoute(path, Gate(endpoint, path, kind, known, service.lifecycle, metrics))
 
@@ -90,6 +90,7 @@ def make_app(
     for protocol in sorted(spoken, key=lambda protocol: -len(protocol.prefix)):  # paths that lead nowhere
         by_path.setdefault(path := protocol.prefix + "/{path:path}", [])
         problems.setdefault(path, protocol.problem)
+    metrics.add_route(PATH, SOCKET)
     sessions = Gate(StreamSocket(service), PATH, "key", known, service.lifecycle, metrics)
     routes = [answering(path, by_method, problems[path]) for path, by_method in by_path.items()]
     app = Starlette(routes=[WebSocketRoute(PATH, sessions), *routes], lifespan=lifespan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prometheus_client import (
@@ -23,10 +24,11 @@ from serving.service import REASONS, Observer, Service
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TOKENS = tuple(float(1 << n) for n in range(3, 16))
 _INPUTS = tuple(float(1 << n) for n in range(11))
-# Statuses whose series exist from the start: of all routes, and of those that ask models.  499 is a client that went
-# away before its answer.
-_STATUSES = (200, 401, 404, 405, 500, 503)
-_ASKING = (400, 413, 422, 424, 429, 499, 504)
+# Statuses whose series exist from the start: of all routes, of those that ask models, and of WebSockets, whose 101 is a
+# session.  499 is a client that went away before its answer.
+PLAIN = (200, 401, 404, 405, 500, 503)
+ASKING = (*PLAIN, 400, 413, 422, 424, 429, 499, 504)
+SOCKET = (101, 401, 403, 503)
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,9 @@ class Metrics(Observer):
         """Return all metrics; any thread may ask."""
         return bytes(generate_latest(self._registry))
 
-    def add_route(self, route: str, asks_models: bool) -> None:
+    def add_route(self, route: str, statuses: Sequence[int]) -> None:
         """Create the series of a route, at zero; it is the template of a path, such as /models/{model}."""
-        for status in (*_STATUSES, *(_ASKING if asks_models else ())):
+        for status in statuses:
             self._http.labels(route, status)
 
     def loaded(self, model: ServedModel) -> None:
