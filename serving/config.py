@@ -32,11 +32,12 @@ class LimitsConfig:
     of the engine's time that bulk requests have while interactive ones are there.
 
     There are at most `sessions`.  In each up to `session_mb` of input wait, and as much output.  A session ends after
-    `session_idle` seconds in which its client neither sends nor gets anything, and after `session_slow` seconds in
-    which it does not read.  A step of a session is due `session_step` seconds after its input.
+    `session_idle` seconds in which its client neither sends nor gets anything.  A step of a session is due
+    `session_step` seconds after its input.
 
-    A client has `head_seconds` to send the head of a request, and `body_seconds` for the rest.  A connection without
-    requests is closed after `idle_seconds`, which should be more than a balancer in front has.
+    A client has `head_seconds` to send the head of a request, and `body_seconds` for the rest.  It takes some of an
+    answer, or of a session's output, within `write_seconds`.  A connection without requests is closed after
+    `idle_seconds`, which should be more than a balancer in front has.
     """
 
     timeout: float = 1.0
@@ -50,19 +51,19 @@ class LimitsConfig:
     sessions: int = 1000
     session_mb: float = 1.0
     session_idle: float = 60.0
-    session_slow: float = 20.0
     session_step: float = 0.1
     connections: int = 10_000
     head_kb: float = 64.0
     head_seconds: float = 10.0
     body_seconds: float = 60.0
+    write_seconds: float = 30.0
     idle_seconds: int = 75
 
     def __post_init__(self) -> None:
         check_least(self, timeout=0.001, bulk_timeout=0.001, longest_timeout=0.001, inputs=1, batch_tokens=1)
         check_least(self, body_mb=0.001, waiting_mb=0.001, sessions=0, connections=1, head_kb=1)
-        check_least(self, head_seconds=0.1, body_seconds=0.1, idle_seconds=1)
-        check_least(self, session_mb=0.01, session_idle=0.1, session_slow=0.1, session_step=0.001)
+        check_least(self, head_seconds=0.1, body_seconds=0.1, write_seconds=0.1, idle_seconds=1)
+        check_least(self, session_mb=0.01, session_idle=0.1, session_step=0.001)
         if not 0 < self.bulk_share < 1:
             raise UserError(f"bulk_share: expected a fraction between 0 and 1, found {self.bulk_share:g}")
 

@@ -1,4 +1,4 @@
-"""Connections of HTTP that cannot be kept open by doing nothing: heads and bodies of bounded size, within a time."""
+"""Connections that cannot be kept open by doing nothing: heads and bodies of bounded size, and readers that read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 _CLOSING = 5.0  # seconds that a closing connection has to take what was written
 
@@ -32,12 +33,43 @@ def bounded_connection(bounds: Bounds) -> type[asyncio.Protocol]:
     return type("BoundedConnection", (_Connection,), {"bounds": bounds})
 
 
-class _Connection(HttpToolsProtocol):
-    """A connection of uvicorn, with a timer for what its client has to do next."""
+@lru_cache
+def bounded_socket(bounds: Bounds) -> type[asyncio.Protocol]:
+    """Return the class of WebSockets with these bounds, which uvicorn makes itself."""
+    return type("BoundedSocket", (_Socket,), {"bounds": bounds})
+
+
+class _Read(asyncio.Protocol):
+    """A connection that is aborted when its client does not take what was written."""
 
     bounds: Bounds
-    _timer: asyncio.TimerHandle | None = None
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
     _writing: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._writing = self.loop.call_later(self.bounds.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+
+
+class _Socket(_Read, WebSocketsSansIOProtocol):
+    """A WebSocket of uvicorn."""
+
+
+class _Connection(_Read, HttpToolsProtocol):
+    """A connection of uvicorn, with a timer for what its client has to do next."""
+
+    _timer: asyncio.TimerHandle | None = None
     _head_bytes: int | None = None  # None outside of a head
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -49,8 +81,6 @@ class _Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._no_timer()
-        if self._writing is not None:
-            self._writing.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -98,15 +128,6 @@ class _Connection(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._end_soon()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._writing = self.loop.call_later(self.bounds.write_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._writing is not None:
-            self._writing.cancel()
 
     def _within(self, seconds: float, sentence: str) -> None:
         """Refuse the request unless the timer is stopped in time."""

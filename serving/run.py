@@ -21,7 +21,7 @@ from ernie.runtime import SIGHUP
 from serving.access import Access, Keys
 from serving.app import make_app
 from serving.config import ServeConfig
-from serving.connection import Bounds, bounded_connection
+from serving.connection import Bounds, bounded_connection, bounded_socket
 from serving.http import Problem
 from serving.logs import write_logs
 from serving.reloading import Reloader, load_model
@@ -61,7 +61,6 @@ def make_service(config: ServeConfig) -> Service:
             limits.sessions,
             int(limits.session_mb * _MB),
             limits.session_idle,
-            limits.session_slow,
             limits.session_step,
         ),
         None if config.sessions_folder is None else SessionFolder(config.sessions_folder),
@@ -164,11 +163,18 @@ class _Server(uvicorn.Server):
         self._tasks: set[asyncio.Task[None]] = set()
         self._terminal = Terminal()
         limits = config.limits
-        bounds = Bounds(limits.connections, int(limits.head_kb * _KB), limits.head_seconds, limits.body_seconds)
+        bounds = Bounds(
+            limits.connections,
+            int(limits.head_kb * _KB),
+            limits.head_seconds,
+            limits.body_seconds,
+            limits.write_seconds,
+        )
         super().__init__(
             uvicorn.Config(
                 make_app(service, int(limits.body_mb * _MB), access=access, reload=self._reloader.reload),
                 http=bounded_connection(bounds),
+                ws=bounded_socket(bounds),
                 lifespan="on",
                 ws_max_size=int(limits.session_mb * _MB),
                 ws_per_message_deflate=False,  # a few bytes would become megabytes

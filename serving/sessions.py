@@ -45,7 +45,7 @@ class TooManySessions(Exception):
 
 
 class Overdue(Exception):
-    """A session that ends because its client does nothing, or does not read."""
+    """A session that ends because its client does nothing."""
 
 
 class NoFolder(UserError):
@@ -57,14 +57,13 @@ class SessionLimits:
     """What sessions may use.
 
     There are at most `sessions`.  In each of their stages, and behind the last one, at most `waiting_bytes` wait, and
-    one piece more.  A session ends after `idle_seconds` in which nothing comes from its client or goes there, and after
-    `slow_seconds` in which its client does not read what was sent.  A step is due `step_seconds` after its input.
+    one piece more.  A session ends after `idle_seconds` in which nothing comes from its client or goes there.  A step
+    is due `step_seconds` after its input.
     """
 
     sessions: int = 1000
     waiting_bytes: int = 1_000_000
     idle_seconds: float = 60.0
-    slow_seconds: float = 20.0
     step_seconds: float = 0.1
 
 
@@ -338,7 +337,6 @@ class Session:
         self._is_over = self._is_held = self._is_closed = False
         self._topics: set[str] = set()  # of notes
         self._active_at = sessions.clock()
-        self._sending_since: float | None = None
 
     @property
     def takes(self) -> int | None:
@@ -388,14 +386,10 @@ class Session:
         with self.lock:
             return self._events.popleft() if self._events else None
 
-    def sending(self) -> None:
-        """Learn that an event is being sent."""
-        self._sending_since = self._sessions.clock()
-
     def sent(self, event: Event) -> None:
         """Learn that an event was sent."""
         with self.lock:
-            self._sending_since, self._active_at = None, self._sessions.clock()
+            self._active_at = self._sessions.clock()
             if event.kind == "output":
                 self._unsent -= _bytes(event.value)
                 self._submit()
@@ -435,20 +429,14 @@ class Session:
 
     def seconds_left(self) -> float:
         """Return after how many seconds without a change the session is overdue."""
-        now = self._sessions.clock()
-        if self._sending_since is not None:
-            return self._sending_since + self.limits.slow_seconds - now
-        if not self.is_settled:
+        if not self.is_settled or self._unsent:
             return self.limits.idle_seconds
-        return self._active_at + self.limits.idle_seconds - now
+        return self._active_at + self.limits.idle_seconds - self._sessions.clock()
 
     def check_time(self) -> None:
-        """Raise Overdue if the client has done nothing, or has not read, for too long."""
-        if self.seconds_left() > 0:
-            return
-        if self._sending_since is not None:
-            raise Overdue(f"what was sent was not read for {self.limits.slow_seconds:g} s")
-        raise Overdue(f"nothing was sent for {self.limits.idle_seconds:g} s")
+        """Raise Overdue if the client has done nothing for too long."""
+        if self.seconds_left() <= 0:
+            raise Overdue(f"nothing was sent for {self.limits.idle_seconds:g} s")
 
     def stepped(self, stage: Stage, outcome: Outcome[Any]) -> None:
         """Pass on what a step has given, and submit the next ones; runs in the engine's thread."""

@@ -201,7 +201,6 @@ class _Connection:
 
     async def _tell(self, event: Event) -> bool:
         """Tell the client of an event; return whether it was the last one."""
-        self.session.sending()
         if event.kind == "error":
             raise event.value
         if event.kind == "output" and self.session.gives is not None:

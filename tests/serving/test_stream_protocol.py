@@ -296,7 +296,7 @@ class Loud(StreamDecoder[LoudState, str, str]):
 
 
 def test_a_reader_that_does_not_read_is_paused_and_then_closed() -> None:
-    service = make_service(SessionLimits(waiting_bytes=200_000, slow_seconds=0.5))
+    service = make_service(SessionLimits(waiting_bytes=200_000))
     loud = serve_stream("loud", Streaming(Loud(), None, None))
     service.models["loud"] = replace(service.models["translate"], stream=loud)
     with served(service) as address:

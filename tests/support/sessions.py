@@ -64,7 +64,6 @@ def told(session: Session) -> list[Event]:
     """Take everything that a session's client is to be told."""
     found = []
     while (event := session.take_event()) is not None:
-        session.sending()
         session.sent(event)
         found.append(event)
     return found
