@@ -79,7 +79,6 @@ class StreamSocket:
     async def _opened(self, socket: WebSocket) -> _Connection:
         """Return the connection after its first message.  Raises what refuses it."""
         service, model = self._service, socket.path_params["model"]
-        streams = service.streams(model)
         try:
             start = _read(await asyncio.wait_for(_receive(socket), _START_SECONDS))
         except asyncio.TimeoutError:
@@ -87,7 +86,7 @@ class StreamSocket:
         if not isinstance(start, Start):
             raise Problem(422, "invalid", 'the first message: expected {"type": "start"}')
         state = socket.scope["state"]
-        session = service.sessions.open(streams, state["client"])
+        session = service.sessions.open(service.streams(model), state["client"])
         try:
             state["notes"].update(model=model, session=session.id)
             connection = _Connection(socket, service, session, start)

@@ -7,10 +7,12 @@ import gc
 import json
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from support.helpers import ROOT
 from support.served import encoder, served, service_of
 from support.sessions import sound
 from support.trained import trained
@@ -189,10 +192,9 @@ def test_what_is_wrong_is_told_in_a_sentence_and_closes_the_connection(
 ) -> None:
     service, address = shared
     with connect(f"{address}/models/{model}/stream") as client:
-        with suppress(ConnectionClosed):  # what is wrong with the address is told at once
-            say(client, "start", **start)
-            for message in sent:
-                client.send(message)
+        say(client, "start", **start)
+        for message in sent:
+            client.send(message)
         _, messages, found = heard(client)
     assert messages[-1]["type"] == "error", messages
     assert re.search(reason, messages[-1]["message"]), messages
@@ -407,3 +409,19 @@ def test_samples_of_16_bits_are_read_as_they_were_written() -> None:
     numbers = np.array([-32768, -1, 0, 1, 32767], "<i2")
     assert (of_pcm16(numbers.tobytes()) * 32768).tolist() == numbers.tolist()
     assert np.abs(of_pcm16(to_pcm16(np.array([-1.0, 0.5, 1.0]))) - [-1, 0.5, 1]).max() < 1e-4
+
+
+def test_the_example_client_sends_a_sound_and_writes_what_is_said(shared: tuple[Service, str], tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    soundfile.write(tmp_path / "said.wav", sound(("blue", "red", "green")), 8000)
+    command = [sys.executable, str(ROOT / "examples" / "live_stream.py")]
+    said = subprocess.run(
+        [*command, f"{shared[1]}/models/listen/stream", str(tmp_path / "said.wav")], capture_output=True, text=True
+    )
+    assert (said.stdout.split(), said.returncode) == (["blue", "red", "green"], 0), said.stderr
+    url = f"{shared[1]}/models/translate/stream"
+    text = subprocess.run([*command, url], input="red\nblue green\n", capture_output=True, text=True)
+    assert (text.stdout, text.returncode) == ("rot\nblau gruen\n", 0), text.stderr
+    wrong = subprocess.run([*command, f"{shared[1]}/models/nobody/stream"], capture_output=True, text=True)
+    assert wrong.returncode == 1
+    assert "there is no model 'nobody' here" in wrong.stderr
