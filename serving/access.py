@@ -108,8 +108,8 @@ class Access:
         if is_socket and is_foreign:
             raise Problem(403, "forbidden", "pages of this origin may not ask here; see cors_origins")
         if self.keys is None:
-            is_local = _is_loopback(address) and not is_foreign and not any(name in headers for name in _FORWARDED)
-            if kind == "admin" and not is_local:
+            is_stranger = is_foreign or any(name in headers for name in _FORWARDED)
+            if kind == "admin" and (is_stranger or not _is_loopback(address)):
                 raise Problem(403, "forbidden", "without a file of keys, this is only for programs of the same machine")
             return address
         challenge = {"www-authenticate": "Bearer"}

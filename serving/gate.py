@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-import uuid
+from random import getrandbits
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -53,7 +53,7 @@ class Gate:
         call_id = headers.get(b"x-request-id", b"").decode("latin-1")
         state = scope.setdefault("state", {})
         notes: dict[str, Any] = {}
-        state["id"] = call_id = call_id if _ID.fullmatch(call_id) else uuid.uuid4().hex
+        state["id"] = call_id = call_id if _ID.fullmatch(call_id) else f"{getrandbits(128):032x}"
         state["notes"] = notes
 
         async def sending(message: Message) -> None:

@@ -25,6 +25,7 @@ _log = logging.getLogger("ernie.serving")
 M = TypeVar("M")
 # Content types of JSON, and those that curl and binary clients send along with it.
 _JSON = re.compile(r"[/+]json\b|/x-www-form-urlencoded|/octet-stream", re.IGNORECASE)
+_WATCHED_AFTER = 0.02  # seconds after which it matters whether a client still waits
 _FEW = 1 << 13  # numbers that are encoded at once, in about a millisecond
 _ZLIB, _GZIP = zlib.MAX_WBITS, 16 + zlib.MAX_WBITS
 _CODINGS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": _ZLIB}
@@ -251,18 +252,33 @@ async def send_reply(reply: Reply, send: Send, call_id: str) -> None:
 
 
 async def _unless_disconnected(handler: Awaitable[Reply], receive: Receive) -> Reply | None:
-    """Return a handler's reply, or None, and cancel it, if the client goes away meanwhile."""
-    answering = asyncio.ensure_future(handler)
-    leaving = asyncio.ensure_future(_disconnected(receive))
+    """Return a handler's reply, or None, and cancel it, if the client goes away meanwhile.
+
+    Most replies come before the client is watched, which costs two tasks.
+    """
+    loop, answering, is_gone = asyncio.get_running_loop(), asyncio.current_task(), False
+    watch: asyncio.Task[None] | None = None
+
+    async def leaving() -> None:
+        nonlocal is_gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        is_gone = True
+        assert answering is not None
+        answering.cancel()
+
+    def begin() -> None:
+        nonlocal watch
+        watch = loop.create_task(leaving())
+
+    timer = loop.call_later(_WATCHED_AFTER, begin)
     try:
-        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
-        return answering.result() if answering.done() else None
+        return await handler
+    except asyncio.CancelledError:
+        if not is_gone:
+            raise
+        return None
     finally:
-        leaving.cancel()
-        if not answering.done():
-            answering.cancel()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        timer.cancel()
+        if watch is not None:
+            watch.cancel()
