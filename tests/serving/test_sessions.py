@@ -73,7 +73,7 @@ def got(kind: str, events: Sequence[Event]) -> Any:
     return to_pcm16(np.zeros(0) if isinstance(found, str) else found) if kind == "speak" else found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), lines, st.integers(0, 9)), min_size=2, max_size=6),
     st.lists(st.tuples(st.sampled_from(["put", "put", "turn", "turn", "tell"]), st.integers(0, 5)), max_size=60),
@@ -209,7 +209,7 @@ def test_an_exception_ends_only_the_session_that_causes_it(kind: str, monkeypatc
         assert got(kind, told(sessions[n])) == written(kind, LINES, 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
     st.lists(st.sampled_from([*KINDS, "chain"]), min_size=1, max_size=5),
     st.lists(
@@ -286,7 +286,7 @@ def test_a_session_that_waits_for_input_keeps_no_other_session_alive() -> None:
     assert [stage.place.state.streams for stage in stages([first, second]) if stage.place] == [1, 1]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(lines, st.integers(1, 9), st.integers(0, 9))
 def test_a_chain_gives_what_the_commands_give_one_after_the_other(
     spoken: list[list[str]], cuts: int, turns: int
@@ -312,7 +312,7 @@ def test_a_chain_gives_what_the_commands_give_one_after_the_other(
     assert got("speak", told(session)) == samples.getvalue()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.sampled_from([*KINDS, "chain"]), min_size=1, max_size=3),
     st.integers(0, 12),
