@@ -196,7 +196,8 @@ class _Server(uvicorn.Server):
         """Serve until a signal ends it."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._leave, signal.SIGTERM, self._settings.grace_seconds)
-        loop.add_signal_handler(signal.SIGINT, self._leave, signal.SIGINT, 0.0)
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as for a shell's background jobs
+            loop.add_signal_handler(signal.SIGINT, self._leave, signal.SIGINT, 0.0)
         if SIGHUP is not None:
             loop.add_signal_handler(SIGHUP, self._hang_up)
         if self._replica is not None:

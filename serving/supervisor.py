@@ -93,7 +93,8 @@ class _Supervisor:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end, number)
+            if signal.getsignal(number) != signal.SIG_IGN:  # as SIGINT is for a shell's background jobs
+                loop.add_signal_handler(number, self._end, number)
         if SIGHUP is not None:
             loop.add_signal_handler(SIGHUP, self._hang_up)
         firsts = [await self._start(index) for index in range(self._config.replicas)]
@@ -153,7 +154,7 @@ class _Supervisor:
         self._rolling = asyncio.ensure_future(self._roll())
 
     async def _roll(self) -> None:
-        """Replace one replica after another; stop if a new one is not ready."""
+        """Replace one replica after another, and let balancers notice each; stop if a new one is not ready."""
         try:
             self._reread()
         except UserError as error:
@@ -172,3 +173,4 @@ class _Supervisor:
                 _log.error("replica %d does not start again; the others are not replaced", index)
                 return
             _log.info("replica %d is replaced", index)
+            await asyncio.sleep(self._config.grace_seconds)

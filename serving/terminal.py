@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
+
+from ernie.runtime import SIGHUP
 
 
 class Terminal:
-    """The standard streams that are a terminal when a server starts."""
+    """The standard streams that are a terminal when a server starts; under `nohup` its end does not count."""
 
     def __init__(self) -> None:
-        self._files = [file for file in (0, 1, 2) if _is_terminal(file)]
+        is_watched = SIGHUP is not None and signal.getsignal(SIGHUP) != signal.SIG_IGN
+        self._files = [file for file in (0, 1, 2) if is_watched and _is_terminal(file)]
 
     @property
     def is_gone(self) -> bool:
