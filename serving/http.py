@@ -23,6 +23,8 @@ from serving.sessions import Overdue, TooManySessions
 
 _log = logging.getLogger("ernie.serving")
 M = TypeVar("M")
+_MOST_VALUES = 500_000  # of a body: more would keep the event loop busy for too long
+_OBJECT = 10  # values that take as long as an object
 # Content types of JSON, and those that curl and binary clients send along with it.
 _JSON = re.compile(r"[/+]json\b|/x-www-form-urlencoded|/octet-stream", re.IGNORECASE)
 _WATCHED_AFTER = 0.02  # seconds after which it matters whether a client still waits
@@ -62,10 +64,14 @@ class Call:
     def read(self, kind: type[M], body: bytes | None = None) -> M:
         """Return the body, or a part of it, as a message.
 
-        Raises Problem: 400 for what is no JSON, 415 for what does not even say that it is, 422 for another message.
+        Raises Problem: 400 for what is no JSON, 413 for far too many values, 415 for what does not even say that it is
+        JSON, 422 for another message.
         """
+        body = self.body if body is None else body
+        if len(body) > _MOST_VALUES and body.count(b",") + _OBJECT * body.count(b"{") > _MOST_VALUES:
+            raise Problem(413, "too_large", f"the body: expected at most {_MOST_VALUES:,} values; ask for less at once")
         try:
-            return msgspec.json.decode(self.body if body is None else body, type=kind)
+            return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
             raise Problem(422, "invalid", f"the request: {error}") from None
         except RecursionError:

@@ -196,7 +196,8 @@ class WordPiece(Tokenizer):
 
     def _encode(self, text: str) -> Encoding:
         try:
-            encoded = self._whole.encode(text, add_special_tokens=False)
+            # Unlike `encode`, this lets other threads run meanwhile.
+            (encoded,) = self._whole.encode_batch([text], add_special_tokens=False)
         except TypeError:
             raise invalid_text(text) from None
         offsets = np.array(encoded.offsets, np.int64).reshape(-1, 2)

@@ -26,11 +26,12 @@ from serving.models import ServedModel
 from serving.protocols import openai
 from serving.protocols.registry import Protocol, Route
 from serving.protocols.shared import as_inputs, choose, shortened
-from serving.service import Answers, Service, TooManyInputs
+from serving.service import Answers, Service, TooLong, TooManyInputs
 from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.rank import Rank
 from tasks.downstream.regress import Regress
 
+_MOST_TOKENS = 10_000  # of a text that is only tokenized, or made of tokens
 _ONE = 1 - 2**-53  # the largest probability below 1
 # By the kind of a problem: the type of error that these clients know.  The others are errors of validation.
 _TYPES = {
@@ -423,7 +424,9 @@ def _logit(probability: float) -> float:
 
 
 def _tokens(tokenizer: Tokenizer, text: str, special: bool) -> list[Token]:
-    encoding = tokenizer.encode(text)
+    """Return the tokens of a text.  Raises TooLong for too many."""
+    encoding = tokenizer.encode(text, _MOST_TOKENS + 1)
+    _check_length(len(encoding.ids))
     found = [
         Token(i, text[start:end], False, start, end)
         for i, (start, end) in zip(encoding.ids.tolist(), encoding.offsets.tolist(), strict=True)
@@ -435,10 +438,16 @@ def _tokens(tokenizer: Tokenizer, text: str, special: bool) -> list[Token]:
     return [around[0], *found, around[1]]
 
 
+def _check_length(tokens: int) -> None:
+    if tokens > _MOST_TOKENS:
+        raise TooLong(f"expected at most {_MOST_TOKENS:,} tokens of a text, found more")
+
+
 def _text(tokenizer: Tokenizer, ids: Any, skip_special: bool) -> str:
     """Return the text of token ids, special ones by their names or not at all."""
     if not isinstance(ids, list) or any(type(item) is not int for item in ids):
         raise UserError("ids: expected the token ids of one text, or lists of them")
+    _check_length(len(ids))
     special = tokenizer.special_ids
     if skip_special:
         return tokenizer.decode([i for i in ids if i not in special])

@@ -139,6 +139,8 @@ GOOD = json.dumps({"inputs": ["blue"]}).encode()
             "too_large",
             "the body: expected at",
         ),
+        (b'{"inputs": [[' + b"," * 500_000, {}, 413, "too_large", "the body: expected at most 500,000 values"),
+        (b'{"inputs": [[' + b"{" * 500_000, {}, 413, "too_large", "the body: expected at most 500,000 values"),
         (b" " * (LIMIT + 1), {}, 413, "too_large", "the body: expected at most 1,000,000 bytes"),
         (json.dumps({"inputs": ["a"] * 21}).encode(), {}, 413, "too_large", "expected at most 20 inputs at once"),
     ],

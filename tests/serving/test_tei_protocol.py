@@ -187,6 +187,8 @@ def test_a_long_text_is_cut_unless_the_client_forbids_it(http: httpx.Client) -> 
         ("/tei/vectors/similarity", b'{"inputs": {"source_sentence": "a", "sentences": []}}', 400, "Empty", "sentenc"),
         ("/tokenize", b'{"inputs": []}', 400, "Empty", "expected at least one text"),
         ("/decode", b'{"ids": []}', 400, "Empty", "ids: expected at least one"),
+        ("/tokenize", b'{"inputs": "' + b"a " * 10_001 + b'"}', 413, "Validation", "expected at most 10,000 tokens"),
+        ("/decode", b'{"ids": [' + b"7," * 10_000 + b"7]}", 413, "Validation", "expected at most 10,000 tokens of a"),
         ("/decode", b'{"ids": [[1], 2]}', 422, "Tokenizer", "ids: expected the token ids of one text"),
         ("/decode", b'{"ids": [99999]}', 422, "Tokenizer", "decode: 99999 is no token id"),
         ("/tei/classify/odd", b"{}", 404, "Validation", "there is nothing at /tei/classify/odd"),
