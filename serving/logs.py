@@ -6,17 +6,18 @@ A request's line never holds a text, a key or an answer.
 from __future__ import annotations
 
 import logging
-import queue
 import sys
+import threading
 import time
+from collections import deque
 from contextlib import suppress
-from logging.handlers import QueueHandler, QueueListener
 from typing import Any, Literal
 
 import msgspec
 
 LogForm = Literal["text", "json"]
-_WAITING = 10_000  # lines that wait for a slow reader of standard error; more are dropped
+_WAITING = 10_000  # lines that wait for a slow reader of standard error
+_BETWEEN_WRITES = 0.1  # seconds
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -54,30 +55,61 @@ class _Json(_Text):
         return _encode(line).decode()
 
 
-class _Bounded(QueueHandler):
-    """Hands lines to the thread that writes them, and never waits for it."""
+class LogWriter(logging.Handler):
+    """Writes lines in a thread of its own, some at a time: whoever logs a line waits for nothing.
 
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        return record  # it stays in this process
+    Lines that a slow reader of standard error leaves no room for are dropped, counted, and a line says how many.
+    """
 
-    def enqueue(self, record: logging.LogRecord) -> None:
-        with suppress(queue.Full):
-            self.queue.put_nowait(record)
+    def __init__(self, formatter: logging.Formatter):
+        super().__init__()
+        self.setFormatter(formatter)
+        self._lines: deque[logging.LogRecord] = deque()
+        self._dropped = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self._lines) < _WAITING:
+            self._lines.append(record)
+        else:
+            self._dropped += 1
+
+    def stop(self) -> None:
+        """Write what still waits, and end the thread."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_BETWEEN_WRITES):
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        written = []
+        while self._lines:
+            written.append(self.format(self._lines.popleft()) + "\n")
+        if dropped := self._dropped:
+            self._dropped -= dropped
+            sentence = "%d lines of this log were dropped: it was not read fast enough"
+            note = logging.LogRecord("ernie.serving", logging.WARNING, "", 0, sentence, (dropped,), None)
+            written.append(self.format(note) + "\n")
+        if written:
+            with suppress(OSError, ValueError):  # whoever read it has gone
+                sys.stderr.write("".join(written))
+                sys.stderr.flush()
 
 
-def write_logs(form: LogForm, **constant: Any) -> QueueListener:
-    """Write logs to standard error from now on, in a thread of their own, with constant fields in each line.
+def write_logs(form: LogForm, **constant: Any) -> LogWriter:
+    """Write logs to standard error from now on, with constant fields in each line.
 
     The caller stops what is returned at the end, which writes what still waits.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter((_Json if form == "json" else _Text)(constant))
-    lines: queue.Queue[logging.LogRecord] = queue.Queue(_WAITING)
+    writer = LogWriter((_Json if form == "json" else _Text)(constant))
     root = logging.getLogger()
-    root.handlers[:] = [_Bounded(lines)]
+    root.handlers[:] = [writer]
     root.setLevel(logging.WARNING)
     logging.getLogger("ernie").setLevel(logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are of what single clients do wrong
-    listener = QueueListener(lines, handler)
-    listener.start()
-    return listener
+    return writer
