@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 _log = logging.getLogger("ernie.serving")
+_MEMORY = 0.98  # how much of an average is left after one more task
 Task = Callable[[], None]
 
 
@@ -18,6 +20,7 @@ class Preparers:
         self._queue: SimpleQueue[tuple[int, Task] | None] = SimpleQueue()
         self._most_waiting = most_waiting
         self._waiting = 0
+        self._seconds = self._characters = 0.0  # of tasks lately
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._run, name="prepare", daemon=True) for _ in range(threads)]
 
@@ -53,9 +56,16 @@ class Preparers:
         """The number of characters that wait."""
         return self._waiting
 
+    @property
+    def wait(self) -> float:
+        """The seconds until all that waits is tokenized, as fast as it went lately."""
+        with self._lock:
+            return self._waiting * self._seconds / max(1.0, self._characters) / len(self._threads)
+
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             characters, task = item
+            start = time.perf_counter()
             try:
                 task()
             except BaseException:  # such as a panic of the tokenizer's Rust code
@@ -63,3 +73,5 @@ class Preparers:
             finally:
                 with self._lock:
                     self._waiting -= characters
+                    self._seconds = _MEMORY * self._seconds + time.perf_counter() - start
+                    self._characters = _MEMORY * self._characters + characters

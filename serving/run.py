@@ -16,6 +16,7 @@ from typing import Any
 
 import uvicorn
 
+from ernie.config import differences, to_dict
 from ernie.errors import UserError
 from ernie.runtime import SIGHUP
 from serving.access import Access, Keys
@@ -36,6 +37,7 @@ _SWITCH_SECONDS = 0.0005  # after which Python code of the engine lets the event
 _MB, _KB = 1_000_000, 1000
 _BACKLOG = 2048
 _LAST_SECONDS = 1  # that uvicorn itself waits, after all requests are answered
+_READ_AGAIN = ("models", "api_key_file", "tls_certificate", "tls_key")  # keys that SIGHUP changes
 _SPARE_FILES = 200  # besides those of connections
 
 
@@ -170,22 +172,22 @@ class _Server(uvicorn.Server):
             limits.body_seconds,
             limits.write_seconds,
         )
-        super().__init__(
-            uvicorn.Config(
-                make_app(service, int(limits.body_mb * _MB), access=access, reload=self._reloader.reload),
-                http=bounded_connection(bounds),
-                ws=bounded_socket(bounds),
-                lifespan="on",
-                ws_max_size=int(limits.session_mb * _MB),
-                ws_per_message_deflate=False,  # a few bytes would become megabytes
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=limits.idle_seconds,
-                timeout_graceful_shutdown=_LAST_SECONDS,
-                ssl_context_factory=(lambda *_: context) if context else None,
-            )
+        options = uvicorn.Config(
+            make_app(service, int(limits.body_mb * _MB), access=access, reload=self._reloader.reload),
+            http=bounded_connection(bounds),
+            ws=bounded_socket(bounds),
+            lifespan="on",
+            ws_max_size=int(limits.session_mb * _MB),
+            ws_per_message_deflate=False,  # a few bytes would become megabytes
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=limits.idle_seconds,
+            timeout_graceful_shutdown=_LAST_SECONDS,
         )
+        options.load()
+        options.ssl = context
+        super().__init__(options)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -263,5 +265,8 @@ class _Server(uvicorn.Server):
         except UserError as error:
             _log.error("nothing was read again: %s", error)
             return
+        for name, (old, new) in differences(to_dict(self._settings), to_dict(config)).items():
+            if name.partition(".")[0] not in _READ_AGAIN:
+                _log.warning("%s: %s becomes %s only after a restart", name, old, new)
         self._access.keys = keys
         await self._reloader.change(config.models)

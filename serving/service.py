@@ -259,6 +259,8 @@ class Service:
             self._prepare(request, operation, work, inputs, settings or {}, arrived, deadline, asked)
 
         try:
+            if (late := self.preparers.wait - (deadline - arrived)) > 0:
+                raise Refused("too much text waits to be tokenized", late, "preparing")
             if not self.preparers.submit(asked.size or sum(map(_characters, inputs)), prepare):
                 raise Refused("too much text waits to be tokenized", 1.0, "preparing")
             answers = Answers(await request.future, request.tokens)

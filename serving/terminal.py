@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from ernie.runtime import SIGHUP
@@ -12,9 +13,9 @@ from ernie.runtime import SIGHUP
 class Terminal:
     """The standard streams that are a terminal when a server starts; under `nohup` its end does not count."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Sequence[int] = (0, 1, 2)) -> None:
         is_watched = SIGHUP is not None and signal.getsignal(SIGHUP) != signal.SIG_IGN
-        self._files = [file for file in (0, 1, 2) if is_watched and _is_terminal(file)]
+        self._files = [file for file in files if is_watched and _is_terminal(file)]
 
     @property
     def is_gone(self) -> bool:

@@ -13,6 +13,9 @@ import httpx
 import pytest
 from support.echoing import echo_service, running, until
 from support.serving_process import Server, save_model, serving
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from ernie.errors import UserError
 from serving.access import Access, Keys
@@ -74,6 +77,20 @@ def test_a_request_without_a_known_key_is_refused_in_the_form_of_its_protocol(cl
 @pytest.mark.parametrize("headers", [bearer(ADA), {"x-api-key": ADA}, {"authorization": f"bearer  {ADA}"}])
 def test_a_key_may_come_in_two_headers(client: httpx.Client, headers: dict[str, str]) -> None:
     assert client.post("/models/loud/encode", json={"inputs": ["p"]}, headers=headers).status_code == 200
+
+
+def test_a_session_needs_a_key_at_its_handshake(server: Server) -> None:
+    context = ssl.create_default_context(cafile=server.folder / "cert.pem")
+    url = server.url.replace("https", "wss") + "/models/loud/stream"
+    with pytest.raises(InvalidStatus) as caught:
+        connect(url, ssl=context)
+    assert caught.value.response.status_code == 401
+    assert b"a key is needed here" in (caught.value.response.body or b"")
+    with pytest.raises(InvalidStatus) as caught:
+        connect(url, ssl=context, additional_headers=bearer(ADA), origin=Origin("https://other.example"))
+    assert caught.value.response.status_code == 403
+    with connect(url, ssl=context, additional_headers=bearer(ADA)) as connection:
+        assert json.loads(connection.recv())["type"] == "error"  # the model takes no streams
 
 
 def test_probes_need_no_key_and_metrics_do(client: httpx.Client) -> None:

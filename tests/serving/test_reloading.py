@@ -104,10 +104,11 @@ def test_a_model_that_cannot_be_loaded_replaces_nothing(server: Server) -> None:
 
 def test_sighup_adds_and_drops_models_as_the_configuration_says(server: Server) -> None:
     with server.client() as client, load(server) as answers:
-        write(server.folder, "loud", "second")
+        write(server.folder, "loud", "second", drain_seconds=7.0)
         server.send(signal.SIGHUP)
         until(lambda: ask(client, "second").status_code == 200)
         assert client.get("/health/ready").json() == {"ready": True, "models": {"loud": True, "second": True}}
+        until(lambda: server.says("drain_seconds: 30.0 becomes 7.0 only after a restart"))
         write(server.folder, "loud")
         server.send(signal.SIGHUP)
         until(lambda: ask(client, "second").status_code == 404)

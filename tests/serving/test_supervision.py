@@ -11,6 +11,7 @@ import pytest
 from support.echoing import Echo, echo_model, echo_service, running, until
 
 from ernie.errors import UserError
+from inference.operation import Prepared
 from serving.app import make_app
 from serving.service import Service
 
@@ -152,6 +153,33 @@ def test_a_model_whose_outputs_are_not_finite_makes_the_server_not_ready() -> No
         assert client.get("/health/live").status_code == 200
         broken.works = True
         until(lambda: client.get("/health/ready").status_code == 200)
+
+
+def test_a_flood_of_texts_that_cannot_be_tokenized_in_time_is_refused_at_once() -> None:
+    gate = threading.Event()
+
+    class Slow(Echo):
+        def prepare(self, given: object, row: int = 0, **settings: object) -> Prepared:
+            gate.wait(0.2)
+            return super().prepare(given, row, **settings)
+
+    service = echo_service(Slow())
+    with running(make_app(service)) as client:
+        url = client.base_url.join("/models/loud/echo")
+        asked = {"inputs": ["a text"], "timeout": 0.5}
+        assert client.post(url, json=asked).status_code == 200  # from which it knows how long a text takes
+        waiting = [threading.Thread(target=lambda: httpx.post(url, json={**asked, "timeout": 30})) for _ in range(10)]
+        for thread in waiting:
+            thread.start()
+        until(lambda: service.preparers.wait > 0.5)
+        answer = client.post(url, json=asked)
+        assert answer.status_code == 429
+        assert float(answer.headers["retry-after"]) >= 1
+        assert "too much text waits to be tokenized" in answer.json()["error"]["message"]
+        gate.set()
+        for thread in waiting:
+            thread.join()
+        assert client.post(url, json=asked).status_code == 200
 
 
 def test_an_error_of_the_engine_itself_does_not_end_its_thread(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
