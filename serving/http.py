@@ -86,8 +86,10 @@ class Call:
     def asked(self, timeout: float | None = None, bulk: bool | None = None) -> Asked:
         """Return how the request is to be treated, by its message or else its headers.
 
-        The headers are `x-timeout`, in seconds, and `x-priority`, interactive or bulk.  Raises Problem for others.
+        The headers are `x-timeout`, in seconds, and `x-priority`, interactive or bulk.  Raises Problem for others.  A
+        request that says neither may wait if it is long.
         """
+        is_stated = bulk is not None or b"x-priority" in self.headers
         stated: Any = timeout
         if timeout is None and (given := self.headers.get(b"x-timeout")):
             stated = given.decode("latin-1")
@@ -102,7 +104,8 @@ class Call:
             if priority not in ("interactive", "bulk"):
                 raise Problem(422, "invalid", f"x-priority: expected interactive or bulk, found '{priority:.40}'")
             bulk = priority == "bulk"
-        return Asked(bulk, timeout, self.client, self.notes, len(self.body))
+        may_wait = timeout is None and not is_stated
+        return Asked(bulk, timeout, self.client, self.notes, len(self.body), may_wait=may_wait)
 
 
 Handler = Callable[[Call], Awaitable[Reply]]

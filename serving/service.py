@@ -69,7 +69,8 @@ class Asked:
 
     `notes` learns what the log says of it: its model, and its size and times.  `size` is about how many characters it
     has, if that is known.  With `whole`, an input that is too long is an error instead of being cut.  With `complete`,
-    the first faulty input is raised, and nothing is computed.
+    the first faulty input is raised, and nothing is computed.  With `may_wait`, a request that takes longer than an
+    interactive one may becomes a bulk one.
     """
 
     bulk: bool = False
@@ -79,6 +80,7 @@ class Asked:
     size: int = 0
     whole: bool = False
     complete: bool = False
+    may_wait: bool = False
 
 
 @dataclass(frozen=True)
@@ -381,17 +383,13 @@ class Service:
             if items:
                 request.left, request.tokens = len(items), sum(item.tokens for item in items)
                 request.notes["tokens"] = request.tokens
-                job = Job(work, items, arrived, deadline, asked.bulk, asked.client)
-                self._requests[job] = request
-                request.job = job
-                if request.cancelled:  # perhaps before it had a job
-                    self._requests.pop(job, None)
-                    return
                 try:
-                    self.engine.submit(job)
-                except (Refused, TooLarge):
-                    self._requests.pop(job, None)
-                    raise
+                    self._submit(request, Job(work, items, arrived, deadline, asked.bulk, asked.client))
+                except TooLarge:
+                    if asked.bulk or not asked.may_wait:
+                        raise
+                    deadline = arrived + self.limits.bulk_timeout
+                    self._submit(request, Job(work, items, arrived, deadline, True, asked.client))
         except (Refused, TooLarge, UserError) as error:
             failed = error
         except BaseException as error:
@@ -399,6 +397,19 @@ class Service:
             failed = EngineFailure(f"the server failed on this request: {type(error).__name__}")
         if failed is not None or not items:
             self._call(self._settle_one, request, failed)
+
+    def _submit(self, request: _Request, job: Job) -> None:
+        """Hand a job to the engine, unless its request was taken back.  Raises Refused or TooLarge."""
+        self._requests[job] = request
+        request.job = job
+        if request.cancelled:  # perhaps before it had a job
+            self._requests.pop(job, None)
+            return
+        try:
+            self.engine.submit(job)
+        except (Refused, TooLarge):
+            self._requests.pop(job, None)
+            raise
 
     def _cancel(self, request: _Request) -> None:
         request.cancelled = True

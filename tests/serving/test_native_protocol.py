@@ -14,6 +14,7 @@ import pytest
 from support.served import encoder, predictor, served, service_of
 
 from inference.face import Face
+from serving.cost import CostModel
 from serving.service import Limits
 
 LIMIT = 1_000_000  # bytes of a body
@@ -198,3 +199,14 @@ def test_a_client_that_leaves_in_the_middle_of_its_request_harms_no_other(client
 def test_a_request_has_an_id_that_its_reply_repeats(client: httpx.Client) -> None:
     assert client.get("/models", headers={"x-request-id": "mine"}).headers["x-request-id"] == "mine"
     assert len({client.get("/models").headers["x-request-id"] for _ in range(3)}) == 3
+
+
+def test_a_long_request_of_a_client_that_states_no_wishes_counts_as_bulk() -> None:
+    service = service_of({"vectors": encoder()}, Limits(timeout=1.0, bulk_timeout=600.0))
+    work = service.models["vectors"].work["encode"]
+    work.cost = CostModel([(1, 10.0), (100, 20.0)])  # seconds, by an estimate
+    with served(service) as address, httpx.Client(base_url=address, timeout=60.0) as client:
+        for headers in ({"x-priority": "interactive"}, {"x-timeout": "1"}):
+            reply = client.post("/models/vectors/encode", json={"inputs": ["blue"]}, headers=headers)
+            assert problem(reply)[:2] == (413, "too_large")
+        assert "value" in ask(client, "/models/vectors/encode", ["blue"])[0]
