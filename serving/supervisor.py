@@ -43,8 +43,10 @@ class _Process:
     """A replica: its process, and the socket on which it says that it is ready."""
 
     def __init__(self, process: asyncio.subprocess.Process, ours: socket.socket):
+        loop = asyncio.get_running_loop()
         self.process, self._ours = process, ours
-        self.started = asyncio.get_running_loop().time()
+        self.started = loop.time()
+        self._said = asyncio.ensure_future(loop.sock_recv(ours, 16))  # nothing if it ends before
 
     @classmethod
     async def start(cls, words: Sequence[str], index: int, count: int) -> _Process:
@@ -68,7 +70,7 @@ class _Process:
 
     async def is_ready(self) -> bool:
         """Wait until the replica is ready, and return True, or has ended."""
-        return bool(await asyncio.get_running_loop().sock_recv(self._ours, 16))
+        return bool(await asyncio.shield(self._said))
 
     def send(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -77,6 +79,7 @@ class _Process:
     async def ended(self) -> int:
         """Wait for its end, and return its status."""
         status = await self.process.wait()
+        await asyncio.wait([self._said])
         self._ours.close()
         return status
 
