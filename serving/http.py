@@ -24,6 +24,8 @@ from serving.sessions import Overdue, TooManySessions
 _log = logging.getLogger("ernie.serving")
 M = TypeVar("M")
 _MOST_VALUES = 500_000  # of a body: more would keep the event loop busy for too long
+_DIGITS = 20  # of a number in a header
+_READ = 4  # times the largest body: of a longer one, no more than that is read
 _OBJECT = 10  # values that take as long as an object
 # Content types of JSON, and those that curl and binary clients send along with it.
 _JSON = re.compile(r"[/+]json\b|/x-www-form-urlencoded|/octet-stream", re.IGNORECASE)
@@ -209,9 +211,9 @@ class Endpoint:
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
         """Return the body, decompressed, None if the client is gone.  Raises Problem (413) if it is too long."""
         too_long = Problem(413, "too_large", f"the body: expected at most {self._body_limit:,} bytes")
-        stated = headers.get(b"content-length", b"0")
-        if stated.isdigit() and int(stated) > self._body_limit:
-            raise too_long
+        stated = headers.get(b"content-length", b"0")[:_DIGITS]
+        if b"expect" in headers and stated.isdigit() and int(stated) > self._body_limit:
+            raise too_long  # the client waits to hear it before it sends the body
         parts, size = list[bytes](), 0
         while True:
             message = await receive()
@@ -220,9 +222,11 @@ class Endpoint:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self._body_limit:
-                raise too_long
-            if not message.get("more_body", False):
+                parts.clear()  # what follows is read, since a client that still sends may not see the answer
+            if not message.get("more_body", False) or size > _READ * self._body_limit:
                 break
+        if size > self._body_limit:
+            raise too_long
         body = b"".join(parts) if len(parts) > 1 else parts[0]
         coding = headers.get(b"content-encoding", b"identity").strip().lower()
         if coding == b"identity":

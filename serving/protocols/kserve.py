@@ -251,7 +251,7 @@ def _parts(call: Call) -> tuple[bytes, bytes]:
     """Return the JSON of a request and what stands behind it.  Raises UserError for a length that is none."""
     if (stated := call.headers.get(_HEADER)) is None:
         return call.body, b""
-    if not stated.isdigit() or int(stated[:20]) > len(call.body):
+    if not stated.isdigit() or len(stated) > 20 or int(stated) > len(call.body):
         raise UserError(f"inference-header-content-length: expected at most {len(call.body)}, found {stated[:40]!r}")
     length = int(stated)
     return call.body[:length], call.body[length:]
