@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from time import monotonic
 
+_log = logging.getLogger("ernie.serving")
 _POLL = 0.02  # seconds
 Hook = Callable[[float], Awaitable[None]]
 
@@ -49,5 +51,7 @@ class Lifecycle:
             await asyncio.sleep(_POLL)
         for hook in hooks:
             hook.cancel()
-        await asyncio.gather(*hooks, return_exceptions=True)
+        for found in await asyncio.gather(*hooks, return_exceptions=True):
+            if isinstance(found, Exception):
+                _log.error("what was to be done before the end has failed", exc_info=found)
         return self.open
