@@ -34,8 +34,8 @@ from serving.saved_sessions import SavedSession, SavedStage, SessionFolder
 _MOST_TEXT = 1024  # characters that a stage takes in a turn; of sound it takes a second
 _PIECE_BYTES = 64  # that a piece takes besides its content
 _ITEM_BYTES = 4  # a sample, or at most a character
-_SIZES = (1, 4, 16)  # streams of which steps are measured
-_STEPS = 6  # that are measured of each
+_SIZES = (1, 4, 16, 64)  # streams of which steps are measured
+_ROUNDS, _STEPS = 3, 4  # of each; the round in which the machine was the least busy counts
 _UNKNOWN_COST = ((1, 0.02), (16, 0.05))  # streams and seconds of a step that cannot be tried, rather too slow
 _MARGIN = 0.2  # seconds of sound that are to be there before its predecessor is played
 
@@ -160,10 +160,11 @@ class Steps:
         """Measure how long steps of several streams take, on an engine if one runs."""
         if self.streaming.trial is None or not self._measured(_SIZES[0], engine):  # the first steps allocate memory
             return CostModel(_UNKNOWN_COST)
-        return CostModel([(streams, statistics.median(self._measured(streams, engine))) for streams in _SIZES])
+        rounds = [[self._measured(streams, engine) for streams in _SIZES] for _ in range(_ROUNDS)]
+        return CostModel(list(zip(_SIZES, map(min, zip(*rounds, strict=True)), strict=True)))
 
-    def _measured(self, streams: int, engine: Engine | None) -> list[float]:
-        """Return how long each of some steps of so many streams takes."""
+    def _measured(self, streams: int, engine: Engine | None) -> float:
+        """Return how long a step of so many streams takes, 0 if there is none."""
         decoder, times = self._decoder, list[float]()
         state = self.beginning.state.select([0] * streams)
         state = decoder.end(decoder.accept(state, [self.streaming.trial] * streams)[0])
@@ -177,7 +178,7 @@ class Steps:
 
         while any(decoder.pending(state)) and len(times) < _STEPS:
             state = engine.call(step) if engine else step()
-        return times
+        return statistics.median(times) if times else 0.0
 
 
 @dataclass(frozen=True, eq=False)
