@@ -270,3 +270,4 @@ class _Server(uvicorn.Server):
                 _log.warning("%s: %s becomes %s only after a restart", name, old, new)
         self._access.keys = keys
         await self._reloader.change(config.models)
+        self._service.chains = dict(config.chains)

@@ -191,7 +191,9 @@ class Service:
             observer.failed_to_load(name)
 
     def is_busy_with(self, model: ServedModel) -> bool:
-        """Whether requests to a model are not answered yet."""
+        """Whether requests to a model are not answered yet, or sessions go on with it."""
+        if any(stage.stream is model.stream for session in self.sessions.live for stage in session.stages):
+            return True
         return any(job.lane in model.lanes for job in self._requests)
 
     def abandon(self, error: Exception) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import random
 import re
 import socket
 import subprocess
@@ -12,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from support.helpers import ROOT
 from support.served import encoder, served, service_of
 from support.sessions import sound
 from support.trained import trained
+from websockets.asyncio.client import connect as asyncio_connect
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -37,6 +40,7 @@ from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
 from inference.translator import TextTranslator
 from serving.lifecycle import Phase
+from serving.models import serve_model
 from serving.saved_sessions import SessionFolder
 from serving.service import Service
 from serving.sessions import SessionLimits, Sessions, serve_stream
@@ -409,6 +413,64 @@ def test_samples_of_16_bits_are_read_as_they_were_written() -> None:
     numbers = np.array([-32768, -1, 0, 1, 32767], "<i2")
     assert (of_pcm16(numbers.tobytes()) * 32768).tolist() == numbers.tolist()
     assert np.abs(of_pcm16(to_pcm16(np.array([-1.0, 0.5, 1.0]))) - [-1, 0.5, 1]).max() < 1e-4
+
+
+def test_a_session_goes_on_with_its_model_when_another_takes_its_place() -> None:
+    with serving() as (service, address):
+        old = service.models["translate"]
+        with opened(address, "translate") as (client, _):
+            say(client, "text", text="red blue ")
+            model = deepcopy(trained("translate").model)
+            for weight in model.head.parameters():
+                weight.set_value(0 * weight)
+            service.put(serve_model("translate", "new", TextTranslator(model), 1 << 14, service.engine))
+            with opened(address, "translate") as (other, _):
+                say(other, "text", text="red blue\n")
+                say(other, "end")
+                assert heard(other)[0] != "rot blau\n"
+            assert service.is_busy_with(old)
+            say(client, "text", text="green\n")
+            say(client, "end")
+            assert heard(client)[0] == "rot blau gruen\n"
+        assert settled(service)
+        assert not service.is_busy_with(old)
+
+
+async def gone_at_some_point(address: str, seed: int) -> None:
+    """Talk to a model for a random time, and go away in one of two ways."""
+    numbers = random.Random(seed)
+    model = numbers.choice(["listen", "translate", "speak", "interpreter"])
+    data = to_pcm16(sound(("blue", "red", "green")))
+    client = await asyncio_connect(f"{address}/models/{model}/stream", compression=None)
+
+    async def talk() -> None:
+        await client.send('{"type": "start"}')
+        await client.recv()
+        for n in range(6):
+            is_sound = model in ("listen", "interpreter")
+            await client.send(data[801 * n : 801 * (n + 1)] if is_sound else '{"type": "text", "text": "red blue.\\n"}')
+            await asyncio.sleep(0.005 * numbers.random())
+        await client.send('{"type": "end"}')
+        async for _ in client:
+            pass
+
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(talk(), 0.2 * numbers.random())
+    if numbers.random() < 0.5:
+        client.transport.abort()
+    await client.close()
+
+
+def test_many_clients_that_go_away_at_random_leave_nothing_behind(shared: tuple[Service, str]) -> None:
+    service, address = shared
+
+    async def all_of_them() -> None:
+        for first in range(0, 120, 12):
+            await asyncio.gather(*(gone_at_some_point(address, first + n) for n in range(12)))
+
+    asyncio.run(all_of_them())
+    assert settled(service)
+    assert service.lifecycle.open == 0
 
 
 def test_the_example_client_sends_a_sound_and_writes_what_is_said(shared: tuple[Service, str], tmp_path: Path) -> None:
