@@ -19,6 +19,7 @@ from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_
 from ernie.decode.wait_k import WaitK
 from ernie.errors import NotFinite, UserError
 from ernie.kernels.mask import Mask
+from ernie.kernels.precision import batch_invariant
 from ernie.model.cache import KeyValueCache
 from ernie.model.decoder import Source
 from ernie.model.ernie import ErnieModel
@@ -279,7 +280,7 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
 
     @contextmanager
     def context(self) -> Iterator[None]:
-        with evaluating(self._ernie), evaluating(self._head):
+        with evaluating(self._ernie), evaluating(self._head), batch_invariant():
             yield
 
     def _check(self, state: TranslationState) -> None:

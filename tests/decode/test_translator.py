@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,8 +18,9 @@ from support.translators import model, texts, translator
 from ernie.data.batch import Layout
 from ernie.decode.translator import Progress, Search, TokenTranslator, TranslationState
 from ernie.decode.wait_k import WaitK
-from ernie.errors import UserError
-from ernie.kernels.precision import precision
+from ernie.errors import Remark, UserError
+from ernie.kernels.cpu.library import library
+from ernie.kernels.precision import precision, resolve
 from ernie.model.inference import evaluating
 from ernie.model.prefix_source import SourceView, source_lengths, sources_of
 
@@ -343,3 +345,21 @@ def test_a_beam_can_be_wider_than_the_vocabulary() -> None:
     (source,) = texts([5])
     found = translate(translator(WaitK(None), beam=500), [source]).progress[0]
     assert found.done
+
+
+@pytest.mark.skipif(library() is None, reason="only the kernels in C++ promise the same last bits")
+@pytest.mark.parametrize("name", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize(("causal", "beam"), [(True, 1), (True, 3), (False, 1)])
+def test_a_stream_has_the_same_bits_alone_and_among_others(name: Any, causal: bool, beam: int) -> None:
+    if name == "bf16" and resolve("auto") != "bf16":
+        pytest.skip("this processor has no instructions for bf16")
+    decoder, sources, found = translator(WaitK(2), causal, beam), texts([9, 5, 7, 3, 8, 6, 4] * 7), []
+    with precision(name), warnings.catch_warnings():
+        warnings.simplefilter("ignore", Remark)  # that int8 is for whole texts
+        for own in (sources, sources[:1]):
+            state = decoder.end(decoder.accept(decoder.begin(len(own)), own)[0])
+            for _ in range(5):
+                state, _ = decoder.step(state)
+            found.append(state.select([0]).arrays())
+    among, alone = found
+    assert [key for key in alone if not np.array_equal(alone[key], among[key])] == []
