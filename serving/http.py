@@ -25,6 +25,7 @@ _log = logging.getLogger("ernie.serving")
 M = TypeVar("M")
 _MOST_VALUES = 500_000  # of a body: more would keep the event loop busy for too long
 _DIGITS = 20  # of a number in a header
+_LINGER = 0.2  # seconds for which more of a body is waited for that is too long already
 _READ = 4  # times the largest body: of a longer one, no more than that is read
 _OBJECT = 10  # values that take as long as an object
 # Content types of JSON, and those that curl and binary clients send along with it.
@@ -215,15 +216,17 @@ class Endpoint:
         if b"expect" in headers and stated.isdigit() and int(stated) > self._body_limit:
             raise too_long  # the client waits to hear it before it sends the body
         parts, size = list[bytes](), 0
-        while True:
-            message = await receive()
+        while size <= _READ * self._body_limit:
+            try:  # what is too much is read on, while it comes: a client that still sends may not see the answer
+                message = await (receive() if size <= self._body_limit else asyncio.wait_for(receive(), _LINGER))
+            except asyncio.TimeoutError:
+                break
             if message["type"] == "http.disconnect":
                 return None
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._body_limit:
-                parts.clear()  # what follows is read, since a client that still sends may not see the answer
-            if not message.get("more_body", False) or size > _READ * self._body_limit:
+            size += len(message.get("body", b""))
+            if size <= self._body_limit:
+                parts.append(message.get("body", b""))
+            if not message.get("more_body", False):
                 break
         if size > self._body_limit:
             raise too_long
