@@ -66,6 +66,7 @@ class Engine:
         self._report = report
         self._condition = threading.Condition()
         self._is_stopping = False
+        self._cancelled: deque[Job] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._alive_at = clock()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -85,6 +86,7 @@ class Engine:
     def submit(self, job: Job) -> None:
         """Let a job wait for its turn.  Raises Refused or TooLarge (see Dispatcher.submit)."""
         with self._condition:
+            self._forget()
             self.dispatcher.submit(job, self.clock())
             self._condition.notify()
 
@@ -104,15 +106,24 @@ class Engine:
         return done.result()
 
     def cancel(self, job: Job) -> None:
-        """Forget a job; nothing more of it will be computed."""
-        with self._condition:
-            self.dispatcher.cancel(job)
+        """Forget a job; nothing more of it will be computed.
+
+        This waits for no other thread, so that a flood of clients that go away does not keep the event loop.
+        """
+        job.cancelled = True
+        self._cancelled.append(job)
 
     @property
     def waiting(self) -> tuple[int, int]:
         """The number of jobs and of tokens that wait."""
         with self._condition:
+            self._forget()
             return self.dispatcher.jobs, self.dispatcher.tokens
+
+    def _forget(self) -> None:
+        """Take the jobs that were cancelled out of the queue; the caller holds the condition."""
+        while self._cancelled:
+            self.dispatcher.cancel(self._cancelled.popleft())
 
     @property
     def is_alive(self) -> bool:
@@ -136,6 +147,7 @@ class Engine:
             call()
         with self._condition:
             self._alive_at = self.clock()
+            self._forget()
             batch, expired = self.dispatcher.take(self._alive_at)
             if batch is None and not expired:
                 if not self._calls:
