@@ -27,6 +27,7 @@ from inference.commands.transcribe_sound import from_samples
 from inference.commands.translate_lines import by_word
 from inference.speaker import TextSpeaker
 from inference.translator import TextTranslator
+from serving.config import ModelConfig, ServeConfig
 from serving.engine import EngineFailure
 from serving.saved_sessions import SessionFolder
 from serving.sessions import Event, Overdue, Place, Session, SessionLimits, Stage, Steps, TooManySessions, check_chain
@@ -522,3 +523,21 @@ def test_a_chain_of_models_that_do_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match=r"chains\.odd: listen gives text, and listen takes sound with 8,000 samples"):
         check_chain("odd", [served("listen"), served("listen")])
     check_chain("interpreter", streams_of("chain"))
+
+
+@pytest.mark.parametrize(
+    ("chains", "message"),
+    [
+        ({"a": ("a",)}, r"chains: there is a model 'a', too; give the chain another name"),
+        ({"both": ()}, r"chains\.both: expected names of models"),
+        ({"both": ("a", "bb")}, r"chains\.both: there is no model 'bb'\. Did you mean 'b'\?"),
+        ({"a/b": ("a",)}, r"expected a name without slashes, found 'a/b'"),
+    ],
+)
+def test_a_chain_of_the_configuration_has_a_name_of_its_own_and_models_that_are_there(
+    chains: dict[str, tuple[str, ...]], message: str
+) -> None:
+    models = {name: ModelConfig(name) for name in ("a", "b")}
+    with pytest.raises(UserError, match=message):
+        ServeConfig(models, chains)
+    assert ServeConfig(models, {"both": ("a", "b")}).chains == {"both": ("a", "b")}
