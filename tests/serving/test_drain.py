@@ -19,7 +19,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_sigterm_loses_no_request_and_ends_with_status_0(model: str, tmp_path: Path) -> None:
-    with serving(tmp_path, model, "--port", "0", "--set", "grace_seconds=1.5") as server, server.client() as client:
+    with serving(tmp_path, model, "--port", "0", "--set", "grace_seconds=3") as server, server.client() as client:
         assert client.get("/health/ready").status_code == 200
         waiting = half_a_request(server, BODY)
         until(lambda: "ernie_open_calls 2.0" in client.get("/metrics").text)
