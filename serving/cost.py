@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 
 _MEMORY = 200  # batches after which one counts a third as much as a new one
-_PRIOR = 5.0  # how many batches each measurement at the start is worth, for good
+_PRIOR = 5.0  # how many batches each measurement at the start is worth
+_PRIOR_MEMORY = 2000  # batches after which a measurement at the start counts a third as much
+_LEAST_PRIOR = 0.1  # of its worth, which it keeps: batches that are all alike do not tell both coefficients apart
 _LEAST = 1e-6  # seconds
 _OUTLIER = 4.0  # a batch that took so many times as long as expected counts as one that took this many times
 _TAIL = 0.95  # the share of batches that `surely` covers
@@ -17,12 +19,12 @@ class CostModel:
     """The time of a batch of so many tokens, in seconds: `fixed` + `per_token` x tokens.
 
     The fit is by least squares of relative errors: otherwise the longest batches alone would decide.  Older batches
-    count less and less; the measurements at the start, which are of all sizes, always count a little.  `tail` is the
-    factor by which few batches take longer than the fit.
+    count less and less.  So do the measurements at the start, more slowly: the machine may have been busy then.  `tail`
+    is the factor by which few batches take longer than the fit.
     """
 
     def __init__(self, measured: Sequence[tuple[int, float]]):
-        self._prior, self._recent = _Sums(), _Sums()
+        self._prior, self._recent, self._trust = _Sums(), _Sums(), 1.0
         for tokens, seconds in measured:
             self._prior.add(tokens, seconds, _PRIOR / max(seconds, _LEAST) ** 2)
         self.tail = 1.1
@@ -52,11 +54,12 @@ class CostModel:
         self.tail = min(max(self.tail, 1.0), _OUTLIER)
         seconds = min(seconds, _OUTLIER * expected)
         self._recent.decay(math.exp(-1 / _MEMORY))
+        self._trust = max(_LEAST_PRIOR, self._trust * math.exp(-1 / _PRIOR_MEMORY))
         self._recent.add(tokens, seconds, 1 / max(expected, _LEAST) ** 2)
         self._fit()
 
     def _fit(self) -> None:
-        self.fixed, self.per_token = (self._prior + self._recent).line()
+        self.fixed, self.per_token = (self._prior.scaled(self._trust) + self._recent).line()
 
 
 class _Sums:
@@ -70,7 +73,10 @@ class _Sums:
             self.values[i] += weight * value
 
     def decay(self, factor: float) -> None:
-        self.values = [factor * value for value in self.values]
+        self.values = self.scaled(factor).values
+
+    def scaled(self, factor: float) -> _Sums:
+        return _Sums([factor * value for value in self.values])
 
     def __add__(self, other: _Sums) -> _Sums:
         return _Sums([a + b for a, b in zip(self.values, other.values, strict=True)])

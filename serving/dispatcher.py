@@ -25,6 +25,8 @@ _BULK_EFFICIENCY = 0.8  # the same for batches of bulk jobs while interactive jo
 _LEAST_EFFICIENCY = 0.5  # of batches that short timeouts would make shorter still
 _CYCLE = 0.45  # of the tightest timeout: who comes just after a batch began waits for it, and is in the next one
 _TIMEOUT_MEMORY = 5.0  # seconds for which a timeout counts, at least
+_TRIED = 64  # of so many batches of steps, one may be longer: costs that are taken for too high would stay so
+_TRIAL = 1.5  # how much longer
 _LEAST_CUT = 0.25  # of the largest batch: to cut it further for one deadline would make others late
 _RARELY = 0.01  # the share of the engine's time below which interactive jobs do not come
 _LEAST_RATE = 0.05  # the share of the engine that is left for a class, however busy the sessions are
@@ -67,6 +69,7 @@ class Lane:
     limit: int = 1 << 30
     queues: tuple[list[Job], list[Job]] = field(default_factory=lambda: ([], []))  # by class, in order of deadlines
     tokens: list[int] = field(default_factory=lambda: [0, 0])  # that wait, by class
+    batches: int = 1  # that were taken, and one
 
     def most_tokens(self, efficiency: float = _EFFICIENCY, seconds: float = math.inf) -> int:
         """Return the largest batch, but for one with a single input, that is worth its time and takes no longer.
@@ -190,6 +193,7 @@ class Dispatcher:
         items = self._fill(head, now)
         tokens = sum(job.items[i].tokens for job, i in items)
         self._busy_until = now + head.lane.cost.surely(tokens)
+        head.lane.batches += 1
         return Batch(head.lane, items, tokens, now), expired
 
     def finished(self, batch: Batch, now: float, succeeded: bool = True) -> None:
@@ -342,6 +346,8 @@ class Dispatcher:
         """
         lane = head.lane
         budget = most = self._most_tokens(lane)
+        if head.step and not lane.batches % _TRIED:
+            budget = lane.most_tokens(_EFFICIENCY, _TRIAL * _CYCLE * self._timeouts.tightest)
         for other in self._lanes:
             for queue in other.queues:
                 if queue:

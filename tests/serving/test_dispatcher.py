@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dispatching import FIXED, PER_TOKEN, job, lane
 
+from serving.cost import CostModel
 from serving.dispatcher import Dispatcher, Job, Lane, Refused, TooLarge
 from serving.simulation import simulate
 
@@ -134,6 +135,14 @@ def test_steps_of_sessions_are_in_time_beside_requests_that_have_more() -> None:
     found = simulate([*jobs, *chunks])
     assert len({*found.in_time} & {*chunks}) >= 0.98 * len(chunks)
     assert len({*found.in_time} & {*jobs}) >= 0.95 * len(jobs)
+
+
+def test_costs_that_were_measured_on_a_busy_machine_are_found_to_be_lower() -> None:
+    busy = [(1, 0.02), (4, 0.06), (16, 0.2)]  # ten times as much as later
+    steps = Lane("steps", CostModel(busy))
+    chunks = [job(steps, [1], n // 64 / 10, 0.1, step=True) for n in range(64 * 600)]
+    simulate(chunks, seconds=lambda batch: 0.002 + 0.0005 * batch.tokens)
+    assert steps.cost.seconds(64) < 2 * (0.002 + 0.0005 * 64)
 
 
 def test_the_first_job_of_another_model_is_not_made_late() -> None:
