@@ -90,6 +90,7 @@ def run(command: str, folder: Path, installed: bool = False) -> None:
     path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     forks = {"FORKED_PYTHON": forked.interpreter()}
     environment = {**os.environ, **forks, "PATH": path, "XDG_CACHE_HOME": str(cache.parent)}
+    environment.pop("HF_HUB_OFFLINE", None)  # which reading a data set of the hub sets in a process without a network
     done = subprocess.run(["bash", "-e", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 

@@ -25,7 +25,6 @@ from ernie.text.frame import frame, truncated_lengths
 from ernie.text.surrogates import require_encodable
 
 _LONG = 100_000  # characters; longer texts are encoded in parts of about this size
-_AMPLE = 50  # characters for each token that is needed
 _FAR = 20_000  # characters after which no further break is waited for, where only the first tokens are needed
 _NO_CHARACTERS = np.zeros((1, 2), np.int64)  # the offsets of a special token
 SETTINGS_FILE = "tokenizer_config.json"  # this name and the key `do_lower_case` match published checkpoints
@@ -77,15 +76,14 @@ class Tokenizer(ABC):
         stretch without a break, such as a word of a million letters, all but the beginning.  Raises UserError for
         anything but a string, and for a string with a lone surrogate.
         """
-        long = _LONG if most is None else min(_LONG, _AMPLE * max(1, most))
-        if not isinstance(text, str) or len(text) <= long or (self.breaks is None and most is None):
+        if not isinstance(text, str) or len(text) <= _LONG or (self.breaks is None and most is None):
             return self.encode_whole(text)
         # The libraries underneath take some hundred bytes for each character of what they encode at once.
         parts, start, count = [], 0, 0
         while start < len(text) and (most is None or count < most):
-            found = self.breaks.search(text, start + long) if self.breaks else None
+            found = self.breaks.search(text, start + _LONG) if self.breaks else None
             stop = found.start() if found else len(text)
-            end = stop if most is None else min(stop, start + long + _FAR)
+            end = stop if most is None else min(stop, start + _LONG + _FAR)
             part = self.encode_whole(text[start:end])
             parts.append(Encoding(part.ids, part.offsets + start))
             start, count = stop, count + len(part.ids)

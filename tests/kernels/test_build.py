@@ -148,7 +148,7 @@ def test_the_library_does_not_link_its_own_openmp_runtime(one_source: Path) -> N
 @pytest.mark.parametrize("compilers", ["none", "broken"])
 def test_a_wheel_built_without_a_compiler_contains_the_sources(compilers: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    for name in ("ernie", "tasks", "pretrain", "inference", "finetune", "configs"):
+    for name in ("ernie", "tasks", "pretrain", "inference", "finetune", "serving", "configs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
