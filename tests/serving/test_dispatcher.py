@@ -48,7 +48,7 @@ def many_jobs(draw: st.DrawFn) -> list[Job]:
 
 
 @given(many_jobs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_every_job_is_answered_once_or_refused_or_expired(jobs: list[Job]) -> None:
     found = simulate(jobs)
     fates = [*found.answered, *found.refused, *found.too_large, *found.expired]
@@ -62,7 +62,7 @@ def test_every_job_is_answered_once_or_refused_or_expired(jobs: list[Job]) -> No
 
 
 @given(many_jobs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_batch_is_of_one_lane_and_longer_than_allowed_only_with_a_single_item(jobs: list[Job]) -> None:
     for batch in simulate(jobs).batches:
         assert {each.lane for each, _ in batch.items} == {batch.lane}
@@ -71,14 +71,14 @@ def test_a_batch_is_of_one_lane_and_longer_than_allowed_only_with_a_single_item(
 
 
 @given(many_jobs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_steps_of_sessions_are_always_computed(jobs: list[Job]) -> None:
     found = simulate(jobs)
     assert {each for each in jobs if each.step} <= {*found.answered}
 
 
 @given(many_jobs(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_nothing_of_a_cancelled_job_is_computed_and_the_counts_return_to_zero(
     jobs: list[Job], data: st.DataObject
 ) -> None:
