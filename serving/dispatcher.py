@@ -157,10 +157,10 @@ class Dispatcher:
         """
         if job.cancelled:
             return
-        if not job.bulk and job.deadline > job.arrived:
-            self._timeouts.add(now, job.deadline - job.arrived)
         if not job.step:
             self._admit(job, now)
+        if not job.bulk and job.deadline > job.arrived:
+            self._timeouts.add(now, job.deadline - job.arrived)
         job.queued = True
         self._lanes[job.lane] = None
         insort(job.lane.queues[job.bulk], job, key=_deadline)

@@ -242,6 +242,18 @@ def test_a_client_with_more_than_its_share_is_refused_before_others() -> None:
     dispatcher.submit(job(work, [100], 0, 0.2, client="small"), 0)
 
 
+def test_timeouts_that_nobody_could_keep_make_no_batch_shorter() -> None:
+    work, dispatcher = lane(), Dispatcher()
+    for _ in range(100):
+        dispatcher.submit(job(work, [100], 0, 30.0), 0)
+    for timeout in (0.001, 1e-9):
+        with pytest.raises(TooLarge):
+            dispatcher.submit(job(work, [10], 0, timeout), 0)
+    batch, _ = dispatcher.take(0.0)
+    assert batch is not None
+    assert batch.tokens > 0.9 * work.most_tokens()
+
+
 def test_an_idle_engine_tries_whatever_it_can_answer_on_average() -> None:
     work = lane()
     work.cost.tail = 3.0
