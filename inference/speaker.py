@@ -13,7 +13,15 @@ import numpy as np
 from ernie.config import check_seed
 from ernie.data.labeled.row import Row
 from ernie.decode.states import BatchState, common_model
-from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_streams, check_text, flags
+from ernie.decode.stream import (
+    StreamDecoder,
+    check_more_text,
+    check_pieces,
+    check_state,
+    check_streams,
+    check_text,
+    flags,
+)
 from ernie.decode.synthesis import Synthesizer, Utterance
 from ernie.errors import UserError
 from ernie.kernels.precision import InferencePrecisionChoice
@@ -151,9 +159,7 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
             if piece is None:
                 continue
             try:
-                check_text(piece)
-                if piece and state.ended[n]:
-                    raise UserError("the text of this stream is over; begin another one")
+                check_more_text(piece, state.ended[n])
                 found, texts[n] = self._cut(texts[n], piece, ended=False)
                 queues[n] += tuple(found)
             except UserError as error:

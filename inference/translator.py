@@ -12,7 +12,7 @@ import numpy as np
 
 from ernie.data.batch import plan_by_length
 from ernie.decode.states import BatchState
-from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_text, flags
+from ernie.decode.stream import StreamDecoder, check_more_text, check_pieces, check_state, check_text, flags
 from ernie.decode.translator import Progress, TranslationState
 from ernie.decode.wait_k import WaitK
 from ernie.errors import NotFinite, UserError, about, check_iterable
@@ -292,9 +292,7 @@ class LineTranslator(StreamDecoder[LineTranslatorState, str, str]):
             if piece is None:
                 continue
             try:
-                check_text(piece)
-                if piece and state.ended[n]:
-                    raise UserError("the text of this stream is over; begin another one")
+                check_more_text(piece, state.ended[n])
             except UserError as error:
                 error.stream, errors[n] = n, error
                 continue

@@ -130,9 +130,8 @@ async def encoded_rows(rows: Sequence[np.ndarray]) -> list[msgspec.Raw]:
 def as_problem(error: BaseException) -> Problem:
     """Return an error as what a client is told.
 
-    What the client can mend is 4xx.  404: an unknown model.  408: a session whose client does nothing.
-    413: too much.  422: an input that cannot be read.
-    429: too busy now.  504: too late.  424: the model failed.
+    What the client can mend is 4xx.  404: an unknown model.  408: a session whose client does nothing.  413: too much.
+    422: an input that cannot be read.  424: the model failed.  429: too busy now.  504: too late.
     """
     if isinstance(error, Problem):
         return error

@@ -264,9 +264,9 @@ class Service:
 
         try:
             if (late := self.preparers.wait - (deadline - arrived)) > 0:
-                raise Refused("too much text waits to be tokenized", late, "preparing")
+                raise _too_much_text(late)
             if not self.preparers.submit(asked.size or sum(map(_characters, inputs)), prepare):
-                raise Refused("too much text waits to be tokenized", 1.0, "preparing")
+                raise _too_much_text()
             answers = Answers(await request.future, request.tokens)
             for observer in self.observers:
                 observer.answered(work.name, self.engine.clock() - arrived)
@@ -307,7 +307,7 @@ class Service:
                 self._call(settle, result, None)
 
         if not self.preparers.submit(size, run):
-            raise Refused("too much text waits to be tokenized", 1.0, "preparing")
+            raise _too_much_text()
         return await future
 
     async def is_ready(self, name: str | None = None) -> bool:
@@ -364,7 +364,7 @@ class Service:
         failed: Exception | None = None
         try:
             if self.engine.clock() > deadline:
-                raise Refused("too much text waits to be tokenized", 1.0, "preparing")
+                raise _too_much_text()
             for row, given in enumerate(inputs):
                 if request.cancelled:
                     return
@@ -459,6 +459,10 @@ class Service:
                 request.notes["queue_seconds"] = round(request.started - job.arrived, 6)
                 request.notes["compute_seconds"] = round(computed.ended - request.started, 6)
                 self._settle_one(request, None)
+
+
+def _too_much_text(retry_after: float = 1.0) -> Refused:
+    return Refused("too much text waits to be tokenized", retry_after, "preparing")
 
 
 def _prepared(operation: Operation, given: Any, row: int, settings: Mapping[str, Any], whole: bool) -> Prepared:

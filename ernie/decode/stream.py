@@ -319,6 +319,13 @@ def check_pieces(state: State, pieces: Sequence[T_co]) -> Sequence[T_co]:
     return pieces
 
 
+def check_more_text(piece: str, ended: bool) -> None:
+    """Raise UserError for anything but a string that can be encoded, and for text after the end of a stream."""
+    check_text(piece)
+    if piece and ended:
+        raise UserError("the text of this stream is over; begin another one")
+
+
 def check_text(piece: str) -> None:
     """Raise UserError for anything but a string that can be encoded."""
     if not isinstance(piece, str):

@@ -198,6 +198,9 @@ class Info(msgspec.Struct):
     docker_label: None = None
 
 
+Truncating = EmbedRequest | Parameters | PredictRequest | RerankRequest  # which say how texts are cut
+
+
 class Failure(msgspec.Struct):
     """Why a request is not answered."""
 
@@ -240,13 +243,13 @@ def routes(service: Service) -> list[Route]:
         return _reply(found[0] if is_single else found, answers)
 
     async def scores(
-        call: Call, name: str | None, query: str, texts: Sequence[str], request: Any
+        call: Call, name: str | None, query: str, texts: Sequence[str], wishes: Truncating
     ) -> tuple[ServedModel, Answers, list[float]]:
         model = choose(service, name, "predict", _ranks, "rank texts")
         if not texts:
             raise Problem(400, "empty", "expected at least one text, found none")
         rows = [_row(_task(model), (query, text)) for text in texts]
-        answers = await ask(call, model, "predict", rows, {}, request)
+        answers = await ask(call, model, "predict", rows, {}, wishes)
         return model, answers, [answer["score"] for answer in answers.values()]
 
     async def rerank(call: Call) -> Reply:
@@ -259,7 +262,7 @@ def routes(service: Service) -> list[Route]:
     async def rerank_documents(call: Call) -> Reply:
         request = call.read(DocumentsRequest)
         texts = [document if isinstance(document, str) else document.text for document in request.documents]
-        model, answers, found = await scores(call, request.model, request.query, texts, EmbedRequest(""))
+        model, answers, found = await scores(call, request.model, request.query, texts, Parameters())
         best = _best(found)[: request.top_n] if request.top_n is None or request.top_n > 0 else []
         results = [
             Relevance(row, found[row], Document(texts[row]) if request.return_documents else msgspec.UNSET)
@@ -281,12 +284,16 @@ def routes(service: Service) -> list[Route]:
         return _reply([float(np.dot(source, other)) for other in others], answers)
 
     async def ask(
-        call: Call, model: ServedModel, operation: str, inputs: Sequence[Any], settings: dict[str, Any], request: Any
+        call: Call,
+        model: ServedModel,
+        operation: str,
+        inputs: Sequence[Any],
+        settings: dict[str, Any],
+        wishes: Truncating,
     ) -> Answers:
-        if getattr(request, "truncation_direction", "Right").lower() != "right":
+        if wishes.truncation_direction.lower() != "right":
             raise Problem(422, "invalid", "truncation_direction: texts are cut at their ends here")
-        whole = getattr(request, "truncate", None) is False
-        asked = replace(call.asked(), whole=whole, complete=True)
+        asked = replace(call.asked(), whole=wishes.truncate is False, complete=True)
         return await service.ask(model, operation, inputs, settings, asked)
 
     def tokenizer(name: str | None) -> Tokenizer:
