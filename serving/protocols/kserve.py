@@ -22,6 +22,7 @@ from ernie.errors import UserError
 from serving.http import Call, Problem, Reply, encode, encoded_rows
 from serving.models import ServedModel
 from serving.protocols.registry import Protocol, Route
+from serving.protocols.shared import check_settings
 from serving.service import Answers, Asked, Service, TooManyInputs, UnknownModel
 from tasks.downstream.base import LogitsTask
 from tasks.downstream.choose import Choose
@@ -204,9 +205,7 @@ def routes(service: Service) -> list[Route]:
         chosen = str(request.parameters.get("operation") or next(iter(model.operations), ""))
         operation, _ = service.operation(model, chosen)
         settings = {name: value for name, value in request.parameters.items() if name not in _OWN}
-        if unknown := sorted(settings.keys() - operation.settings):
-            known = ", ".join(sorted(operation.settings)) or "none"
-            raise UserError(f"parameters: {unknown[0]:.60} is unknown here; known for '{chosen}': {known}")
+        check_settings(settings, operation, "parameters", f" for '{chosen}'")
         rows = _rows(request.inputs, behind, service.limits.inputs, [*_columns(model, chosen)])
         given = [_given(chosen, row) for row in rows]
         answers = await service.ask(model, chosen, given, settings, _asked(call, request.parameters))

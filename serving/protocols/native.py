@@ -17,6 +17,7 @@ from ernie.outcome import Outcome
 from serving.http import Call, Problem, Reply, as_problem, encode, encoded_rows
 from serving.models import ServedModel
 from serving.protocols.registry import Protocol, Route
+from serving.protocols.shared import check_settings
 from serving.service import Service
 
 
@@ -94,9 +95,7 @@ def routes(service: Service) -> list[Route]:
         model = service.model(call.path["model"])
         operation, _ = service.operation(model, call.path["operation"])
         request = call.read(AskRequest)
-        if unknown := sorted(request.settings.keys() - operation.settings):
-            known = ", ".join(sorted(operation.settings)) or "none"
-            raise Problem(422, "invalid", f"settings: {unknown[0]:.60} is unknown here; known: {known}")
+        check_settings(request.settings, operation, "settings")
         asked = replace(call.asked(request.timeout, request.bulk), whole=not request.truncate)
         answers = await service.ask(model, call.path["operation"], request.inputs, request.settings, asked)
         results = [_result(outcome) for outcome in answers.outcomes]

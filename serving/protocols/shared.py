@@ -1,13 +1,14 @@
-"""What several protocols share: which model a request means, and vectors of fewer dimensions."""
+"""What several protocols share: which model a request means, its settings, and vectors of fewer dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from ernie.errors import UserError
+from inference.operation import Operation
 from serving.http import Problem
 from serving.models import ServedModel
 from serving.service import Service, UnknownModel, Unsuitable
@@ -71,3 +72,10 @@ def shortened(vector: np.ndarray, dimensions: int | None) -> np.ndarray:
     kept, length = vector[:dimensions], float(np.linalg.norm(vector))
     own = float(np.linalg.norm(kept))
     return kept / np.float32(own) if abs(length - 1) < 1e-3 and own else kept
+
+
+def check_settings(given: Iterable[str], operation: Operation, key: str, whose: str = "") -> None:
+    """Raise UserError for settings that an operation does not have; `key` is where they stand in the request."""
+    if unknown := sorted({*given} - operation.settings):
+        known = ", ".join(sorted(operation.settings)) or "none"
+        raise UserError(f"{key}: {unknown[0]:.60} is unknown here; known{whose}: {known}")
