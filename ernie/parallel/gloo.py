@@ -203,7 +203,6 @@ def _create(store: Any, rank: int, size: int, group: int = 0) -> Group:
         address, opened = serve_store()
         store.set(key, address.encode())
     else:
-        store.wait(key)
         opened = join_store(bytes(store.get(key)).decode())
     _stores.append(opened)
     return _stock["create"](opened, rank, size, group)

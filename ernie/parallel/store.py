@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import paddle
@@ -40,10 +41,11 @@ def global_store() -> Any:
 
     Raises PortTaken in rank 0 if another program has its port.
     """
-    if get_rank() != 0:
-        _wait_until_served()
+    to, port = _first_process()
+    if get_rank() != 0 and port:
+        _wait_until_served(to, port)
     try:
-        return core.create_or_get_global_tcp_store()
+        store = core.create_or_get_global_tcp_store()
     except ValueError as error:
         found = re.search(r"Bind network on \S+:(\d+) failed", str(error))
         if found is None:
@@ -52,6 +54,8 @@ def global_store() -> Any:
             f"port {found[1]}, which was free when the processes were started, is in use by another program now; run "
             "the command again"
         ) from None
+    _send_at_once(port)
+    return store
 
 
 def serve_store() -> tuple[str, Any]:
@@ -63,30 +67,61 @@ def serve_store() -> tuple[str, Any]:
         with socket.create_server((host(), 0)) as probe:
             port = int(probe.getsockname()[1])
         with contextlib.suppress(ValueError):  # another program took the port just now
-            return f"{host()}:{port}", core.TCPStore(host(), port, True, _UNAWAITED)
+            store = core.TCPStore(host(), port, True, _UNAWAITED)
+            _send_at_once(port)
+            return f"{host()}:{port}", store
     raise ConnectionError(f"no free port was found on {host()} in {_PORTS_TRIED} attempts")
 
 
 def join_store(address: str) -> Any:
     """Return the store that another process serves at this address."""
     to, port = address.rsplit(":", 1)
-    return core.TCPStore(to, int(port), False, _UNAWAITED)
+    store = core.TCPStore(to, int(port), False, _UNAWAITED)
+    _send_at_once(int(port))
+    return store
 
 
-def _wait_until_served() -> None:
+def _send_at_once(port: int) -> None:
+    """Turn Nagle's algorithm off on this process's connections at a store's port, and on those that it accepts later.
+
+    Paddle writes a message in pieces.  Each waits 40 ms for the other side's delayed acknowledgement of the one before,
+    so that a look-up takes 90 ms instead of 0.1.
+    """
+    with contextlib.suppress(OSError):  # a system without such a folder
+        for file in Path("/dev/fd").iterdir():
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(file.name))) as connection:
+                is_tcp = (
+                    connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM
+                )
+                if is_tcp and port in (connection.getsockname()[1], _peer_port(connection)):
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _peer_port(connection: socket.socket) -> int:
+    try:
+        port: int = connection.getpeername()[1]
+    except OSError:  # it listens
+        return 0
+    return port
+
+
+def _first_process() -> tuple[str, int]:
+    """Return where the first process serves the store of all, with port 0 if that is not said."""
+    master = os.environ.get("PADDLE_MASTER") or os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")[0]
+    to, _, port = master.rpartition(":")
+    return to, int(port) if port.isdecimal() else 0
+
+
+def _wait_until_served(to: str, port: int) -> None:
     """Wait until the store of all processes accepts connections: Paddle would sleep for three seconds if it does not.
 
     Whoever waits in vain leaves the error to Paddle.
     """
-    master = os.environ.get("PADDLE_MASTER") or os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")[0]
-    to, _, port = master.rpartition(":")
-    if not port.isdecimal():
-        return
     end = time.monotonic() + _TO_BE_SERVED
     while time.monotonic() < end:
         with (
             contextlib.suppress(OSError),
-            socket.create_connection((to, int(port)), timeout=_TO_BE_SERVED) as connection,
+            socket.create_connection((to, port), timeout=_TO_BE_SERVED) as connection,
         ):
             if connection.getsockname() != connection.getpeername():  # a connection to a free port may reach itself
                 return

@@ -164,7 +164,6 @@ class Watch:
         self._hub = Hub(ranks, limit, host, secret) if rank == 0 else None
         if self._hub is not None:
             store.set(_KEY, self._hub.address.encode())
-        store.wait(_KEY)
         to, port = bytes(store.get(_KEY)).decode().rsplit(":", 1)
         self._socket = socket.create_connection((to, int(port)), timeout=max(limit, 5.0))
         self._send(rank=rank, secret=secret, process=os.getpid())

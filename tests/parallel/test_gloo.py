@@ -45,6 +45,7 @@ def test_messages_can_be_sent_before_they_are_received_and_arrive_by_group_despi
     assert run_ranks(PROGRAM, 3, "installed", "messages") == ["right"] * 3
 
 
+@pytest.mark.slow  # it waits in vain
 def test_paddle_lacks_asynchronous_messages() -> None:
     """Each rank waits for the one after it to receive, in a circle."""
     with pytest.raises(subprocess.TimeoutExpired):
@@ -59,6 +60,7 @@ def test_the_process_that_hosts_the_store_can_exit_first() -> None:
     assert run_ranks(LEAVING, 2, "lasting", fresh=True) == ["right"] * 2
 
 
+@pytest.mark.slow
 def test_paddles_own_store_crashes_when_its_host_exits_first() -> None:
     with pytest.raises(AssertionError, match="rank 0, status -6"):
         run_ranks(LEAVING, 2, "stock", fresh=True)

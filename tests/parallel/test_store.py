@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,3 +45,18 @@ def test_serving_a_store_does_not_wait_for_whoever_joins_it() -> None:
     disable_libuv_store()
     stores = [serve_store() for _ in range(2)]
     assert stores[0][0] != stores[1][0]
+
+
+def test_no_message_of_a_store_waits_for_the_acknowledgement_of_the_one_before() -> None:
+    disable_libuv_store()
+    address, served = serve_store()
+    joined = join_store(address)
+    joined.set("key", b"value")
+    assert served.get("key") == b"value"
+    port, found = int(address.rsplit(":", 1)[1]), []
+    for file in Path("/dev/fd").iterdir():
+        with suppress(OSError), socket.socket(fileno=os.dup(int(file.name))) as each:
+            if each.type == socket.SOCK_STREAM and port in (each.getsockname()[1], each.getpeername()[1]):
+                found.append(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+    assert len(found) == 4  # both ends of the connections of both stores
+    assert all(found)

@@ -94,9 +94,10 @@ class Store(dict[str, bytes]):
 
     set = dict.__setitem__
 
-    def wait(self, key: str) -> None:
+    def get(self, key: str) -> bytes:  # type: ignore[override]
         while key not in self:
             time.sleep(0.01)
+        return self[key]
 
 
 # For what is noticed at once: on a busy machine a second may pass between two signs of life.
