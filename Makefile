@@ -67,6 +67,6 @@ clean:
 	@touch $@ .venv/quickstart
 
 .venv/slow: .venv/dev
-	@echo "installing Ray Serve, for the tests that take minutes"
-	@$(BIN)/python -m pip install --quiet 'ray[serve]>=2.40'
+	@echo "installing Ray Serve and KServe, for the tests that take minutes"
+	@$(BIN)/python -m pip install --quiet 'ray[serve]>=2.40' 'kserve>=0.15'
 	@touch $@

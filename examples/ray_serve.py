@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 MANY = 10_000  # requests that Ray hands to a replica at once: the dispatcher refuses what would be late
 
 
-def application(model: str, replicas: int, port: int) -> serve.Application:
+def application(model: str, replicas: int) -> serve.Application:
     """Return the application for `serve.run`, or for a Ray Serve configuration file."""
 
     def app() -> Starlette:  # called in each replica
@@ -42,5 +42,5 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
     serve.start(http_options={"host": "127.0.0.1", "port": arguments.port})
-    serve.run(application(arguments.model, arguments.replicas, arguments.port))
+    serve.run(application(arguments.model, arguments.replicas))
     signal.pause()
