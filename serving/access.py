@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
 import ipaddress
 import re
@@ -19,6 +21,8 @@ from serving.http import Problem
 AccessKind = Literal["open", "key", "admin"]
 _SHORTEST = 16  # characters of a key
 _NAME = re.compile(r"[\w.@-]{1,64}")
+SUBPROTOCOL = "ernie"  # of sessions, for pages that show their key as another one that they offer
+_OFFERED_KEY = b"ernie.key."  # before the key in base64url
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via")  # headers that proxies add
 
 
@@ -113,7 +117,7 @@ class Access:
                 raise Problem(403, "forbidden", "without a file of keys, this is only for programs of the same machine")
             return address
         challenge = {"www-authenticate": "Bearer"}
-        if not (key := _key(headers)):
+        if not (key := _key(headers, is_socket=is_socket)):
             raise Problem(401, "unauthorized", "a key is needed here: Authorization: Bearer KEY", challenge)
         if (holder := self.keys.holder(key)) is None:
             raise Problem(401, "unauthorized", "this key is unknown here", challenge)
@@ -129,10 +133,24 @@ class Access:
         return urlsplit(origin).netloc != headers.get(b"host", b"").decode("latin-1")
 
 
-def _key(headers: Mapping[bytes, bytes]) -> bytes:
+def _key(headers: Mapping[bytes, bytes], *, is_socket: bool) -> bytes:
     """Return the key that a request shows, empty if there is none."""
     scheme, _, key = headers.get(b"authorization", b"").strip().partition(b" ")
-    return key.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
+    if scheme.lower() == b"bearer":
+        return key.strip()
+    return headers.get(b"x-api-key", b"").strip() or (_offered_key(headers) if is_socket else b"")
+
+
+def _offered_key(headers: Mapping[bytes, bytes]) -> bytes:
+    """Return the key among the subprotocols that a WebSocket offers: a browser lets pages set no other header."""
+    for offered in headers.get(b"sec-websocket-protocol", b"").split(b","):
+        if (name := offered.strip()).startswith(_OFFERED_KEY):
+            written = name.removeprefix(_OFFERED_KEY)
+            try:
+                return base64.b64decode(written + b"=" * (-len(written) % 4), altchars=b"-_", validate=True)
+            except binascii.Error:
+                return written  # no key is like it
+    return b""
 
 
 def _is_loopback(address: str) -> bool:

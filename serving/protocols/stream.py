@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from ernie.audio.convert import Resampler, check_rate
 from ernie.audio.wave import of_pcm16, to_pcm16
 from ernie.errors import UserError
+from serving.access import SUBPROTOCOL
 from serving.http import Problem, as_problem, encode
 from serving.lifecycle import Phase
 from serving.service import Service
@@ -62,7 +63,7 @@ class StreamSocket:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
-        await socket.accept()
+        await socket.accept(SUBPROTOCOL if SUBPROTOCOL in scope["subprotocols"] else None)
         try:
             connection = await self._opened(socket)
         except WebSocketDisconnect:

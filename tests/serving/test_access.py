@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import ssl
@@ -15,7 +16,7 @@ from support.echoing import echo_service, running, until
 from support.serving_process import Server, save_model, serving
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
-from websockets.typing import Origin
+from websockets.typing import Origin, Subprotocol
 
 from ernie.errors import UserError
 from serving.access import Access, Keys
@@ -92,6 +93,31 @@ def test_a_session_needs_a_key_at_its_handshake(server: Server) -> None:
     with connect(url, ssl=context, additional_headers=bearer(ADA)) as connection:
         connection.send("{}")
         assert json.loads(connection.recv())["type"] == "error"
+
+
+def offered(key: str) -> list[Subprotocol]:
+    """The subprotocols that a page offers to show a key."""
+    written = base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+    return [Subprotocol("ernie"), Subprotocol(f"ernie.key.{written}")]
+
+
+def test_a_page_shows_its_key_as_a_subprotocol_of_a_session_and_nowhere_else(
+    server: Server, client: httpx.Client
+) -> None:
+    context = ssl.create_default_context(cafile=server.folder / "cert.pem")
+    url = server.url.replace("https", "wss") + "/models/loud/stream"
+    with connect(url, ssl=context, subprotocols=offered(ADA), origin=Origin(server.url)) as connection:
+        assert connection.subprotocol == "ernie"
+        connection.send("{}")
+        assert json.loads(connection.recv())["type"] == "error"
+    until(lambda: any(line.get("status") == 101 and line["client"] == "ada" for line in server.log))
+    for shown in (offered("unknown-key-0123456789"), [Subprotocol("ernie"), Subprotocol("ernie.key.!")]):
+        with pytest.raises(InvalidStatus) as caught:
+            connect(url, ssl=context, subprotocols=shown)
+        assert caught.value.response.status_code == 401
+    assert offered(ADA)[1] not in server.text
+    shown_elsewhere = {"sec-websocket-protocol": ", ".join(offered(ADA))}
+    assert client.get("/models", headers=shown_elsewhere).status_code == 401
 
 
 def test_probes_need_no_key_and_metrics_do(client: httpx.Client) -> None:
