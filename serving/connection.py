@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -27,13 +27,14 @@ class Bounds:
     write_seconds: float = 30.0
 
 
-@lru_cache
-def bounded_connection(bounds: Bounds) -> type[asyncio.Protocol]:
-    """Return the class of connections with these bounds, which uvicorn makes itself."""
-    return type("BoundedConnection", (_Connection,), {"bounds": bounds})
+def bounded_connection(bounds: Bounds, refused: Callable[[int], None] = lambda status: None) -> type[asyncio.Protocol]:
+    """Return the class of connections with these bounds, which uvicorn makes itself.
+
+    `refused` is called with the status of each answer that no application has given.
+    """
+    return type("BoundedConnection", (_Connection,), {"bounds": bounds, "refused": staticmethod(refused)})
 
 
-@lru_cache
 def bounded_socket(bounds: Bounds) -> type[asyncio.Protocol]:
     """Return the class of WebSockets with these bounds, which uvicorn makes itself."""
     return type("BoundedSocket", (_Socket,), {"bounds": bounds})
@@ -69,6 +70,7 @@ class _Socket(_Read, WebSocketsSansIOProtocol):
 class _Connection(_Read, HttpToolsProtocol):
     """A connection of uvicorn, with a timer for what its client has to do next."""
 
+    refused: Callable[[int], None]
     _timer: asyncio.TimerHandle | None = None
     _head_bytes: int | None = None  # None outside of a head
 
@@ -125,6 +127,9 @@ class _Connection(_Read, HttpToolsProtocol):
         self._no_timer()
         super().handle_websocket_upgrade()
 
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "Bad Request", "what came here is no request of HTTP/1.1")
+
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._end_soon()
@@ -152,6 +157,7 @@ class _Connection(_Read, HttpToolsProtocol):
         if not answering:
             body = f'{{"error":{{"kind":"connection","message":"{sentence}"}}}}'
             head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{headers}connection: close\r\n"
+            self.refused(status)
             self.transport.write(f"HTTP/1.1 {status} {phrase}\r\n{head}\r\n{body}".encode())
         self.transport.close()
         self._end_soon()

@@ -25,10 +25,11 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 _TOKENS = tuple(float(1 << n) for n in range(3, 16))
 _INPUTS = tuple(float(1 << n) for n in range(11))
 # Statuses whose series exist from the start: of all routes, of those that ask models, and of WebSockets, whose 101 is a
-# session.  499 is a client that went away before its answer.
+# session.  499 is a client that went away before its answer.  CONNECTION are those of answers below all routes.
 PLAIN = (200, 401, 404, 405, 500, 503)
 ASKING = (*PLAIN, 400, 413, 422, 424, 429, 499, 504)
 SOCKET = (101, 401, 403, 503)
+CONNECTION = (400, 408, 431, 503)
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ class Metrics(Observer):
         self._loads = self._counter("ernie_model_loads", "How often a model was loaded.", "model", "outcome")
         self._loaded_at = self._gauge("ernie_model_loaded_timestamp_seconds", "When a model was loaded.", "model")
         self._http = self._counter("ernie_http_requests", "Requests of HTTP.", "route", "status")
+        self._connections = self._counter("ernie_connections_refused", "Connections without a whole request.", "status")
+        for status in CONNECTION:
+            self._connections.labels(status)
         engine, lifecycle, preparers = service.engine, service.lifecycle, service.preparers
         self._gauge("ernie_waiting_requests", "Requests that wait for a batch.").set_function(lambda: engine.waiting[0])
         self._gauge("ernie_sessions", "Sessions that are live.").set_function(lambda: len(service.sessions.live))
@@ -138,6 +142,9 @@ class Metrics(Observer):
     def answered(self, work: str, seconds: float) -> None:
         if series := self._series.get(work):
             series.requests.observe(seconds)
+
+    def connection_refused(self, status: int) -> None:
+        self._connections.labels(status).inc()
 
     def prepared(self, work: str, seconds: float) -> None:
         if series := self._series.get(work):

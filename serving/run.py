@@ -174,7 +174,7 @@ class _Server(uvicorn.Server):
         )
         options = uvicorn.Config(
             make_app(service, int(limits.body_mb * _MB), access=access, reload=self._reloader.reload),
-            http=bounded_connection(bounds),
+            http=bounded_connection(bounds, service.connection_refused),
             ws=bounded_socket(bounds),
             lifespan="on",
             ws_max_size=int(limits.session_mb * _MB),

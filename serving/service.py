@@ -122,6 +122,9 @@ class Observer:
     def dropped(self, model: ServedModel) -> None:
         """A model is served no more."""
 
+    def connection_refused(self, status: int) -> None:
+        """A connection was answered and closed before it had a request, or the whole of one."""
+
     def prepared(self, work: str, seconds: float) -> None:
         """A request was tokenized so many seconds after it arrived; called in any thread."""
 
@@ -189,6 +192,11 @@ class Service:
         """Tell the observers that a model could not be loaded."""
         for observer in self.observers:
             observer.failed_to_load(name)
+
+    def connection_refused(self, status: int) -> None:
+        """Tell the observers that a connection was answered without a request, or the whole of one."""
+        for observer in self.observers:
+            observer.connection_refused(status)
 
     def is_busy_with(self, model: ServedModel) -> bool:
         """Whether requests to a model are not answered yet, or sessions go on with it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -22,8 +23,9 @@ HEAD = b"POST /models/loud/echo HTTP/1.1\r\nhost: a\r\n"
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    app = make_app(echo_service(Echo()), body_limit=100_000)
-    with running(app, http=bounded_connection(BOUNDS), timeout_keep_alive=1) as client:
+    service = echo_service(Echo())
+    connection = bounded_connection(BOUNDS, service.connection_refused)
+    with running(make_app(service, body_limit=100_000), http=connection, timeout_keep_alive=1) as client:
         yield client
 
 
@@ -60,6 +62,30 @@ def rest(connection: socket.socket) -> bytes:
 def others_are_served(client: httpx.Client) -> bool:
     with httpx.Client(base_url=client.base_url) as other:
         return other.post("/models/loud/echo", content=ASKED).status_code == 200
+
+
+def refused(client: httpx.Client, status: int) -> float:
+    """How many connections were refused with this status."""
+    with httpx.Client(base_url=client.base_url) as other:
+        found = re.search(
+            rf'^ernie_connections_refused_total{{status="{status}"}} (\S+)$', other.get("/metrics").text, re.M
+        )
+    assert found
+    return float(found[1])
+
+
+@pytest.mark.parametrize(
+    ("status", "sent"),
+    [(400, b"\x00\r\n\r\n"), (408, HEAD), (431, HEAD + b"x: " + b"y" * 9000 + b"\r\n\r\n")],
+)
+def test_answers_below_all_routes_are_json_and_counted(
+    status: int, sent: bytes, client: httpx.Client, connect: Connect
+) -> None:
+    before = refused(client, status)
+    head, _, body = rest(connect(sent)).partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ".encode())
+    assert json.loads(body)["error"]["message"]
+    assert refused(client, status) == before + 1
 
 
 def test_a_connection_on_which_nothing_comes_is_closed(connect: Connect) -> None:
@@ -135,12 +161,14 @@ def test_two_requests_at_once_are_answered_one_after_the_other(connect: Connect)
 
 
 def test_too_many_connections_are_refused_and_it_goes_on_afterwards(client: httpx.Client, connect: Connect) -> None:
+    before = refused(client, 503)
     held = [connect(HEAD) for _ in range(60)]
     answers = [rest(connection) for connection in held]
-    refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
-    assert 0 < len(refused) < 40  # on a busy machine the first are closed before the last come
-    assert b"retry-after: 1" in refused[0]
+    refused_ones = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
+    assert 0 < len(refused_ones) < 40  # on a busy machine the first are closed before the last come
+    assert b"retry-after: 1" in refused_ones[0]
     until(lambda: others_are_served(client))
+    assert refused(client, 503) >= before + len(refused_ones)  # a reset may overtake an answer
 
 
 def test_what_is_no_http_is_refused(client: httpx.Client, connect: Connect) -> None:
