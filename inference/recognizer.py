@@ -110,6 +110,11 @@ class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarra
         check_state(state, SpeechRecognizerState)
         return self._tokens.pending(state.tokens)
 
+    def missing(self, state: SpeechRecognizerState) -> list[int]:
+        """Return how many samples each stream lacks before it has a whole chunk of audio."""
+        check_state(state, SpeechRecognizerState)
+        return self._tokens.missing(state.tokens)
+
     def joined(self, outputs: Sequence[str]) -> str:
         """Return consecutive outputs of a stream as one."""
         return "".join(outputs)

@@ -85,6 +85,18 @@ class Place(NamedTuple):
         return self.state if self.state.streams == 1 else self.state.select([self.stream])
 
 
+class Needs(NamedTuple):
+    """What a stream waits for.
+
+    Whether it has something to compute, whether it has room for input, and how many characters or samples it lacks
+    before there is something to compute.
+    """
+
+    pending: bool
+    has_room: bool
+    missing: int
+
+
 class StageInput(NamedTuple):
     """What a step begins with: the state, the next `size` characters or samples, and whether the input ends there."""
 
@@ -101,6 +113,7 @@ class Steps:
         self.streaming = streaming
         self._decoder = streaming.decoder
         self.beginning = Place(self._decoder.begin(), 0)
+        (self.first_needs,) = self.needs(self.beginning.state)
 
     @property
     def most(self) -> int:
@@ -125,10 +138,10 @@ class Steps:
         with no_grad():
             order, state = _together({n: place for n in here if (place := inputs[n].place) is not None})
             state, found = self._advanced(state, [inputs[n] for n in order])
-            pending, has_room = self._decoder.pending(state), self._decoder.has_room(state)
+            needs = self.needs(state)
         for index, n in enumerate(order):
             outcomes[n] = found[index]
-            stages[n].advanced(Place(state, index), inputs[n], pending[index], has_room[index])
+            stages[n].advanced(Place(state, index), inputs[n], needs[index])
         return outcomes
 
     def _advanced(self, state: Any, inputs: Sequence[StageInput]) -> tuple[Any, list[Outcome[Any]]]:
@@ -151,10 +164,10 @@ class Steps:
             self._decoder.accept(state, [None])
         return Place(state, 0)
 
-    def waits(self, place: Place) -> tuple[bool, bool]:
-        """Return whether the stream there has something to compute, and whether it has room for input."""
-        state = place.alone()
-        return self._decoder.pending(state)[0], self._decoder.has_room(state)[0]
+    def needs(self, state: Any) -> list[Needs]:
+        """Return what each stream of a state waits for."""
+        of = self._decoder
+        return list(map(Needs, of.pending(state), of.has_room(state), of.missing(state)))
 
     def measured(self, engine: Engine | None = None) -> CostModel:
         """Measure how long steps of several streams take, on an engine if one runs."""
@@ -228,60 +241,61 @@ class Stage:
         self.job: Job | None = None
         self.ends = False  # no more input comes than the inbox has
         self.ended = False  # its decoder knows
-        self._pending, self._has_room = False, True
+        self._needs = stream.steps.first_needs
         self._inbox: deque[Any] = deque()
-        self._waiting = 0  # bytes
+        self._size = 0  # characters or samples that wait there
         self._played = 0.0  # when what it has given will have been played
 
     @property
     def has_room(self) -> bool:
         """Whether its inbox has room for another piece."""
-        return self._waiting < self.session.limits.waiting_bytes
+        waiting = _PIECE_BYTES * len(self._inbox) + _ITEM_BYTES * self._size
+        return waiting < self.session.limits.waiting_bytes
 
     @property
     def is_over(self) -> bool:
         """Whether it gives no more output."""
-        return self.ended and not self._pending
+        return self.ended and not self._needs.pending
 
     @property
     def is_due(self) -> bool:
         """Whether it has something to compute, and whatever follows has room for its output."""
-        has_work = self._pending or bool(self._inbox) or (self.ends and not self.ended)
+        has_enough = bool(self._inbox) and (self._size >= self._needs.missing or not self.has_room)
+        has_work = self._needs.pending or has_enough or (self.ends and not self.ended)
         return has_work and (self.session.has_room if self.next is None else self.next.has_room)
 
     def put(self, piece: Any) -> None:
         """Let a piece of input wait."""
         if len(piece):
             self._inbox.append(piece)
-            self._waiting += _bytes(piece)
+            self._size += len(piece)
 
     def next_input(self) -> StageInput:
         """Return what the next step begins with; it stays in the inbox until `advanced`."""
         with self.session.lock:
-            pieces, left = list[Any](), self.stream.steps.most if self._has_room or not self._pending else 0
+            pieces, left = list[Any](), self.stream.steps.most if self._needs.has_room or not self._needs.pending else 0
             for piece in self._inbox:
                 if left <= 0:
                     break
                 pieces.append(piece[:left])
                 left -= len(pieces[-1])
             size = sum(map(len, pieces))
-            ends = self.ends and not self.ended and size == sum(map(len, self._inbox))
+            ends = self.ends and not self.ended and size == self._size
             return StageInput(self.place, _joined(pieces), size, ends)
 
-    def advanced(self, place: Place, given: StageInput, pending: bool, has_room: bool) -> None:
+    def advanced(self, place: Place, given: StageInput, needs: Needs) -> None:
         """Keep the state after a step, and drop the input that it took."""
         with self.session.lock:
             if self.place is None:  # closed meanwhile
                 return
-            self.place, self._pending, self._has_room = place, pending, has_room
+            self.place, self._needs = place, needs
             self.ended = self.ended or given.ends
+            self._size -= given.size
             left = given.size
             while left:
                 piece = self._inbox.popleft()
-                self._waiting -= _bytes(piece)
                 if len(piece) > left:
                     self._inbox.appendleft(piece[left:])
-                    self._waiting += _bytes(self._inbox[0])
                 left -= min(left, len(piece))
 
     def gave(self, output: Any, now: float) -> None:
@@ -302,7 +316,7 @@ class Stage:
         """Forget everything."""
         self.place = None
         self._inbox.clear()
-        self._waiting = 0
+        self._size = 0
 
     def saved(self) -> SavedStage:
         """Return what another process needs to go on."""
@@ -313,7 +327,7 @@ class Stage:
     def restore(self, saved: SavedStage) -> None:
         """Go on where another process stopped.  Raises UserError for a state of another model."""
         self.place = self.stream.steps.restored(saved)
-        self._pending, self._has_room = self.stream.steps.waits(self.place)
+        (self._needs,) = self.stream.steps.needs(self.place.alone())
         self.put(saved.inbox)
         self.ends, self.ended = saved.ends, saved.ended
 

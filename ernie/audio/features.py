@@ -9,6 +9,7 @@ Legend: S samples of sound, F frames, K frequencies, M features of a frame.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
@@ -184,26 +185,40 @@ class FeatureStream:
 
     def push(self, state: FeatureState, samples: np.ndarray) -> tuple[FeatureState, np.ndarray]:
         """Take more samples (S,); return the frames (F, M) that are complete now."""
-        config = self._config
-        pending = np.concatenate([state.waiting, samples.astype(np.float32)])
-        count, hop = config.frames(len(pending)), config.hop_samples
-        if not count:
-            return replace(state, waiting=pending), np.zeros((0, config.features), np.float32)
-        preceding = np.concatenate([[np.float32(state.last)], pending[:-1]])
-        emphasized = pending - np.float32(PREEMPHASIS) * preceding
-        windows = np.lib.stride_tricks.sliding_window_view(emphasized, config.window_samples)[: count * hop : hop]
-        if config.remove_dc_offset:  # of a window with an offset, pre-emphasis leaves this much
-            raw = np.lib.stride_tricks.sliding_window_view(pending, config.window_samples)[: count * hop : hop]
-            # Contiguous: else the order of the sums depends on the number of frames.
-            means = np.ascontiguousarray(raw, np.float64).mean(1, keepdims=True)
-            windows = windows - (1 - float(np.float32(PREEMPHASIS))) * means
-        features_FM = _spectra(config, windows)
-        used = count * hop
-        # With a hop as long as the window, the sample before the waiting ones may not have been in `state.waiting`.
-        rest = replace(state, waiting=pending[used:].copy(), last=float(pending[used - 1]))
-        if config.normalize == "streaming":
-            return self._normalize_streaming(rest, features_FM)
-        return rest, features_FM if self._statistics is None else self._statistics.apply(features_FM)
+        (found,) = self.push_each([state], [samples])
+        return found
+
+    def push_each(
+        self, states: Sequence[FeatureState], samples: Sequence[np.ndarray]
+    ) -> list[tuple[FeatureState, np.ndarray]]:
+        """Do as `push` for many streams at once."""
+        config, hop = self._config, self._config.hop_samples
+        waiting = [
+            np.concatenate([own.waiting, more.astype(np.float32)]) for own, more in zip(states, samples, strict=True)
+        ]
+        counts = [config.frames(len(own)) for own in waiting]
+        each = list(zip(states, waiting, counts, strict=True))
+        all_FM = _unnormalized(config, [(own, state.last, count) for state, own, count in each if count])
+        found, first = list[tuple[FeatureState, np.ndarray]](), 0
+        for state, own, count in each:
+            features_FM, first = all_FM[first : first + count], first + count
+            if count:
+                # With a hop as long as the window, the sample before those that wait may not have waited before.
+                rest = replace(state, waiting=own[count * hop :].copy(), last=float(own[count * hop - 1]))
+                found.append(self._normalize(rest, features_FM))
+            else:
+                found.append((replace(state, waiting=own), features_FM))
+        return found
+
+    def _normalize(self, state: FeatureState, features_FM: np.ndarray) -> tuple[FeatureState, np.ndarray]:
+        if self._config.normalize == "streaming":
+            return self._normalize_streaming(state, features_FM)
+        return state, features_FM if self._statistics is None else self._statistics.apply(features_FM)
+
+    def missing(self, state: FeatureState, frames: int) -> int:
+        """Return how many samples more complete so many frames."""
+        needed = self._config.window_samples + (frames - 1) * self._config.hop_samples if frames else 0
+        return max(0, needed - len(state.waiting))
 
     def loudness(self, features_FM: np.ndarray) -> np.ndarray:
         """Return the logarithm of the mean energy over all bands of each frame, up to a constant, (F,).
@@ -280,14 +295,42 @@ def _fading_sums(before: np.ndarray, new_FN: np.ndarray, fading: float) -> np.nd
     return lfilter([1.0], [1.0, -fading], new_FN, axis=0, zi=fading * before[None])[0] if len(new_FN) else new_FN
 
 
+def _unnormalized(config: FeatureConfig, sounds: Sequence[tuple[np.ndarray, float, int]]) -> np.ndarray:
+    """Return the unnormalized features (F, M) of sounds, one after another.
+
+    A sound has its samples, the sample before the first of them, and how many frames they complete.
+    """
+    total, width, hop = sum(count for *_, count in sounds), config.window_samples, config.hop_samples
+    if not total:
+        return np.zeros((0, config.features), np.float32)
+    windows, raw = np.empty((total, width), np.float32), np.empty((total, width), np.float32)
+    first = 0
+    for own_S, before, count in sounds:
+        emphasized = own_S - np.float32(PREEMPHASIS) * np.concatenate([[np.float32(before)], own_S[:-1]])
+        for rows, of in ((windows, emphasized), (raw, own_S)):
+            rows[first : first + count] = np.lib.stride_tricks.sliding_window_view(of, width)[: count * hop : hop]
+        first += count
+    if not config.remove_dc_offset:
+        return _spectra(config, windows)
+    # Of a window with an offset, pre-emphasis leaves this much.
+    means = raw.astype(np.float64).mean(1, keepdims=True)
+    return _spectra(config, windows - (1 - float(np.float32(PREEMPHASIS))) * means)
+
+
 def _spectra(config: FeatureConfig, windows: np.ndarray) -> np.ndarray:
     """Return the unnormalized features (F, M) of windows of samples."""
-    shaped = windows * np.hanning(config.window_samples).astype(np.float32)
+    shaped = windows * _hann(config.window_samples)
     power_FK = np.abs(np.fft.rfft(shaped.astype(np.float64), config._fft_size)) ** 2
     if config.kind == "log_mel":
         # A sparse product: the order of a dense product's sums depends on the number of frames.
         power_FK = mel_bank(config.sample_rate, config._fft_size, config.bins).dot(power_FK.T).T
     return np.log(np.maximum(power_FK, _FLOOR)).astype(np.float32)
+
+
+@cache
+def _hann(samples: int) -> np.ndarray:
+    """Return a Hann window (S,)."""
+    return np.hanning(samples).astype(np.float32)
 
 
 @cache

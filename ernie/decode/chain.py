@@ -85,6 +85,11 @@ class Chain(StreamDecoder[ChainState, In, Out]):
             for own, ended, failed in zip(each, state.ended, state.failed, strict=True)
         ]
 
+    def missing(self, state: ChainState) -> list[int]:
+        """Return how much input each stream lacks before the first decoder has something to compute."""
+        self._check(state)
+        return self._decoders[0].missing(state.states[0])
+
     def advance(self, state: ChainState, most: int | None) -> tuple[ChainState, list[Outcome[Out]]]:
         """Advance each decoder by a step, and pass on what it commits; return what the last one commits."""
         self._check(state)

@@ -87,6 +87,10 @@ class StreamState:
         whole = max(0, len(self.frames) // STRIDE - self._repeated) // chunk * chunk
         return min(most * chunk, self.waiting if self.ended else whole)
 
+    def missing_frames(self, chunk: int) -> int:
+        """Return how many frames more a whole chunk needs."""
+        return max(0, STRIDE * (chunk + self._repeated) - len(self.frames))
+
     @property
     def waiting(self) -> int:
         """The number of vectors that the frames make which did not go through the encoder, the last one in part."""
@@ -218,12 +222,15 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
         over.
         """
         self._check(state)
-        streams, errors = list(state.stream_states), list[UserError | None]()
-        for n, piece in enumerate(check_pieces(state, pieces)):
-            heard = streams[n] if piece is None else self._heard(streams[n], piece)
-            problem = self._problem(streams[n], heard, piece)
-            errors.append(UserError(problem, stream=n) if problem else None)
-            if not problem:
+        streams, errors = list(state.stream_states), list[UserError | None]([None] * state.streams)
+        given = {n: piece for n, piece in enumerate(check_pieces(state, pieces)) if piece is not None}
+        found = self._features.push_each([streams[n].feature_state for n in given], list(given.values()))
+        for (n, piece), (feature_state, more_FM) in zip(given.items(), found, strict=True):
+            frames = np.concatenate([streams[n].frames, more_FM])
+            heard = replace(streams[n], feature_state=feature_state, frames=frames)
+            if problem := self._problem(streams[n], heard, piece):
+                errors[n] = UserError(problem, stream=n)
+            else:
                 streams[n] = heard
         return replace(state, stream_states=tuple(streams)), errors
 
@@ -238,6 +245,13 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
         check_state(state, RecognitionState)
         return [
             not stream.closed and (stream.ended or stream.ready(self._chunk, 1) > 0) for stream in state.stream_states
+        ]
+
+    def missing(self, state: RecognitionState) -> list[int]:
+        """Return how many samples each stream lacks before it has a whole chunk of vectors."""
+        check_state(state, RecognitionState)
+        return [
+            self._features.missing(own.feature_state, own.missing_frames(self._chunk)) for own in state.stream_states
         ]
 
     def joined(self, outputs: Sequence[list[Spike]]) -> list[Spike]:
@@ -265,14 +279,10 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
             recognized.append(Recognized(own, stream.edges.end, alternatives))
         return recognized
 
-    def _heard(self, stream: StreamState, samples: np.ndarray) -> StreamState:
-        feature_state, more_FM = self._features.push(stream.feature_state, samples)
-        return replace(stream, feature_state=feature_state, frames=np.concatenate([stream.frames, more_FM]))
-
-    def _problem(self, before: StreamState, heard: StreamState, piece: np.ndarray | None) -> str:
+    def _problem(self, before: StreamState, heard: StreamState, piece: np.ndarray) -> str:
         """Return why a stream cannot take a piece of sound, "" if it can."""
         if before.ended:
-            return "the sound of this stream is over; begin another one" if piece is not None and len(piece) else ""
+            return "the sound of this stream is over; begin another one" if len(piece) else ""
         positions = self._ernie.config.max_positions
         if self._head.frontend.period is None and heard.count + heard.waiting > positions:
             return f"the sound has more than {positions} vectors, as many as this model has positions for"

@@ -106,6 +106,13 @@ class StreamDecoder(ABC, Generic[S, In, Out]):
         """
         return [not waits for waits in self.pending(state)]
 
+    def missing(self, state: S) -> list[int]:
+        """Return at least how many characters or samples each stream lacks before it has something to compute.
+
+        A server may let less input than that wait, and give it all at once.
+        """
+        return [1] * state.streams
+
     def step(self, state: S, most: int | None = 1) -> tuple[S, list[Outcome[Out]]]:
         """Advance all pending streams together, by a bounded step; return the output of each that it commits.
 

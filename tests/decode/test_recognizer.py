@@ -169,6 +169,29 @@ def test_output_does_not_depend_on_later_audio(kind: str) -> None:
         assert pairs(in_pieces([other], kind=kind)[: len(early)]) == pairs(early)
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 900), min_size=1, max_size=6), st.integers(0, 5))
+def test_what_a_stream_misses_is_exactly_what_its_next_chunk_needs(sizes: list[int], seed: int) -> None:
+    one, samples = recognizer(), sound(20_000, seed)
+    state, start = one.begin(2), 0
+    for size in sizes:
+        state, _ = one.accept(state, [samples[start : start + size], None])
+        start += size
+        while any(one.pending(state)):
+            state, _ = one.step(state)
+    for _ in range(2):
+        missing, untouched = one.missing(state)
+        assert untouched == CONFIG.window_samples + (CHUNK * STRIDE - 1) * CONFIG.hop_samples
+        nearly, _ = one.accept(state, [samples[start : start + missing - 1], None])
+        assert one.pending(nearly) == [False, False]
+        assert one.missing(nearly) == [1, untouched]
+        state, _ = one.accept(state, [samples[start : start + missing], None])
+        start += missing
+        assert one.pending(state) == [True, False]
+        assert one.missing(state) == [0, untouched]
+        state, _ = one.step(state)
+
+
 def test_a_token_is_returned_within_a_chunk_and_one_frame() -> None:
     decoder, samples = recognizer(), sound(9000)
     state, received, latencies = decoder.begin(), 0, []

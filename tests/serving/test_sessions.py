@@ -153,7 +153,7 @@ def test_what_is_no_sound_harms_only_its_own_session() -> None:
     server = Server()
     good, bad = begin(server, ["listen"] * 2)
     bad = server.sessions.open([served("listen")])
-    bad.put(np.array([0.1, np.nan], np.float32))
+    bad.put(np.full(10_000, np.nan, np.float32))
     server.run()
     (event,) = told(bad)
     assert event.kind == "error"
@@ -442,6 +442,35 @@ def test_input_that_is_not_computed_fills_the_inbox_and_no_more() -> None:
     assert put == 5
     server.run()
     assert session.takes_more
+
+
+def test_sound_waits_until_there_is_a_chunk_of_it_and_then_is_taken_at_once() -> None:
+    server, samples = Server(), sound(WORDS)
+    session = server.sessions.open([served("listen")])
+    decoder = served("listen").steps.streaming.decoder
+    (whole,) = decoder.missing(decoder.begin())
+    assert whole > 100
+    for start in range(0, whole - 1, 10):
+        session.put(samples[start : min(start + 10, whole - 1)])
+        assert server.engine.waiting == (0, 0)
+    session.put(samples[whole - 1 : whole])
+    server.run()
+    assert server.batches == [1]
+    session.end()
+    server.run()
+    assert [event.kind for event in told(session)][-1] == "done"
+
+
+def test_sound_of_which_no_whole_chunk_has_room_is_taken_in_parts() -> None:
+    server, samples = Server(SessionLimits(waiting_bytes=1000)), sound(WORDS)
+    session = server.sessions.open([served("listen")])
+    for start in range(0, len(samples), 200):
+        assert session.takes_more
+        session.put(samples[start : start + 200])
+        server.run()
+    session.end()
+    server.run()
+    assert got("listen", told(session)) == written("listen", (WORDS,), 3)
 
 
 def test_long_text_waits_in_the_inbox_and_not_in_the_state() -> None:
