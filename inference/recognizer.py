@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from ernie.audio.wave import as_samples
-from ernie.decode.recognizer import RecognitionState, TokenRecognizer
+from ernie.data.labeled.row import Row
+from ernie.decode.ctc import Spike
+from ernie.decode.recognizer import RecognitionState, Recognized, TokenRecognizer
 from ernie.decode.stream import StreamDecoder, check_pieces, check_state
 from ernie.decode.timed_words import in_lines
 from ernie.errors import UserError
@@ -21,6 +23,7 @@ from inference.face import Streaming, face
 from inference.incremental_text import CommittedText
 from inference.predictor import Predictor
 from inference.task_model import TaskModel
+from tasks.downstream.base import Answer
 from tasks.downstream.transcribe import Transcribe
 
 
@@ -141,6 +144,36 @@ class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarra
             Outcome(text, notes=own.notes) if own.error is None else Outcome(error=own.error, notes=own.notes)
             for own, text in zip(outcomes, texts, strict=True)
         ]
+
+
+class TimedTranscript:
+    """What is said in one stream, with the times of its words: it is shown each state of the stream's recognizer."""
+
+    def __init__(self, recognizer: SpeechRecognizer):
+        self._task, self._decode = transcribe_task(recognizer.model), recognizer.tokenizer.decode
+        self._spikes, self._end = list[Spike](), 0
+
+    def add(self, state: SpeechRecognizerState, stream: int = 0) -> None:
+        """Learn what is new in a state, of which this is one of the streams."""
+        own = state.tokens.stream_states[stream]
+        self._spikes += own.since(len(self._spikes))
+        self._end = own.edges.end
+
+    def answer(self) -> Answer:
+        """Return the answer for the whole sound, as `Predictor.predict` does, but without alternatives."""
+        task = replace(self._task, n_best=1)
+        return task.answer_of(Recognized(self._spikes, self._end), self._decode)
+
+
+def channel_of_files(task: Transcribe) -> str:
+    """Return the channel that is read of a file.  Raises UserError if a column of rows would say that."""
+    try:
+        return task.channel_of(Row({}))
+    except UserError:
+        raise UserError(
+            f"the model takes the channel from the column '{task.channel}', which files lack; choose channel mix, "
+            "left, right, or a number"
+        ) from None
 
 
 def transcribe_task(model: TaskModel) -> Transcribe:

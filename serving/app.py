@@ -19,14 +19,20 @@ from serving.heartbeat import Heartbeat
 from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import ASKING, PLAIN, SOCKET, Metrics
 from serving.models import ServedModel
-from serving.protocols import kserve, native, openai, tei
+from serving.protocols import kserve, native, openai, openai_sound, tei
 from serving.protocols.description import describing
 from serving.protocols.registry import Protocol, Route
 from serving.protocols.stream import PATH, StreamSocket
 from serving.service import Service
 
 Reload = Callable[[str], Awaitable[ServedModel]]
-PROTOCOLS: tuple[Protocol, ...] = (native.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, kserve.PROTOCOL)
+PROTOCOLS: tuple[Protocol, ...] = (
+    native.PROTOCOL,
+    openai.PROTOCOL,
+    openai_sound.PROTOCOL,
+    tei.PROTOCOL,
+    kserve.PROTOCOL,
+)
 
 
 class Live(msgspec.Struct):
@@ -52,13 +58,15 @@ class Ready(msgspec.Struct):
 def make_app(
     service: Service,
     body_limit: int = 10_000_000,
+    form_limit: int = 25_000_000,
     protocols: Sequence[Protocol] = PROTOCOLS,
     access: Access | None = None,
     reload: Reload | None = None,
 ) -> ASGIApp:
     """Return the application; its start and its end are those of the service's threads.
 
-    `reload` replaces a model by a new one of that name.
+    Bodies have at most `body_limit` bytes, and forms with a file `form_limit`.  `reload` replaces a model by a new one
+    of that name.
     """
     heartbeat, known = Heartbeat(), access or Access()
     metrics = Metrics(service, heartbeat)
@@ -77,7 +85,8 @@ def make_app(
     def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> StarletteRoute:
         (kind,) = {route.access for route in by_method} or {"key"}
         metrics.add_route(path, ASKING if any(route.method == "POST" for route in by_method) else PLAIN)
-        endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, body_limit)
+        limit = form_limit if any(route.form for route in by_method) else body_limit
+        endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, limit)
         return StarletteRoute(path, Gate(endpoint, path, kind, known, service.lifecycle, metrics))
 
     spoken = all_protocols(service, metrics, protocols, reload)

@@ -35,9 +35,10 @@ class LimitsConfig:
     `session_idle` seconds in which its client neither sends nor gets anything.  A step of a session is due
     `session_step` seconds after its input.
 
-    A client has `head_seconds` to send the head of a request, and `body_seconds` for the rest.  It takes some of an
-    answer, or of a session's output, within `write_seconds`.  A connection without requests is closed after
-    `idle_seconds`, which should be more than a balancer in front has.
+    A body has at most `body_mb`, or `form_mb` if it contains a file.  A client has `head_seconds` to send the head of a
+    request, and `body_seconds` for the rest.  It takes some of an answer, or of a session's output, within
+    `write_seconds`.  A connection without requests is closed after `idle_seconds`, which should be more than a balancer
+    in front has.
     """
 
     timeout: float = 1.0
@@ -46,6 +47,7 @@ class LimitsConfig:
     bulk_share: float = 0.1
     inputs: int = 1000
     body_mb: float = 10.0
+    form_mb: float = 25.0
     batch_tokens: int = 16384
     waiting_mb: float = 50.0
     sessions: int = 1000
@@ -61,7 +63,7 @@ class LimitsConfig:
 
     def __post_init__(self) -> None:
         check_least(self, timeout=0.001, bulk_timeout=0.001, longest_timeout=0.001, inputs=1, batch_tokens=1)
-        check_least(self, body_mb=0.001, waiting_mb=0.001, sessions=0, connections=1, head_kb=1)
+        check_least(self, body_mb=0.001, form_mb=0.001, waiting_mb=0.001, sessions=0, connections=1, head_kb=1)
         check_least(self, head_seconds=0.1, body_seconds=0.1, write_seconds=0.1, idle_seconds=1)
         check_least(self, session_mb=0.01, session_idle=0.1, session_step=0.001)
         if not 0 < self.bulk_share < 1:

@@ -7,7 +7,8 @@ import logging
 import math
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +24,7 @@ from serving.sessions import Overdue, TooManySessions
 
 _log = logging.getLogger("ernie.serving")
 M = TypeVar("M")
+T = TypeVar("T")
 _MOST_VALUES = 500_000  # of a body: more would keep the event loop busy for too long
 _DIGITS = 20  # of a number in a header
 _LINGER = 0.2  # seconds for which more of a body is waited for that is too long already
@@ -51,6 +53,17 @@ class Reply(NamedTuple):
     status: int = 200
     content_type: bytes = b"application/json"
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Streamed(NamedTuple):
+    """An answer that is sent piece by piece, as it is made; `close` frees whatever makes it.
+
+    A client that reads slowly slows it down.  If a piece cannot be made, the connection breaks off.
+    """
+
+    pieces: AsyncGenerator[bytes, None]
+    content_type: bytes
+    close: Callable[[], None]
 
 
 @dataclass
@@ -111,7 +124,7 @@ class Call:
         return Asked(bulk, timeout, self.client, self.notes, len(self.body), may_wait=may_wait)
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[Call], Awaitable[Reply | Streamed]]
 encode = msgspec.json.Encoder().encode
 
 
@@ -190,6 +203,9 @@ class Endpoint:
             reply = await _unless_disconnected(handler(call), receive)
             if reply is None:
                 return
+            if isinstance(reply, Streamed):
+                await self._stream(reply, receive, send, state)
+                return
         except Exception as error:
             problem = as_problem(error)
             state["notes"]["problem"] = problem.kind
@@ -197,6 +213,15 @@ class Endpoint:
             extra = ((name.encode(), value.encode("latin-1")) for name, value in problem.headers.items())
             reply = reply._replace(headers=(*reply.headers, *extra))
         await send_reply(reply, send, state["id"])
+
+    async def _stream(self, reply: Streamed, receive: Receive, send: Send, state: dict[str, Any]) -> None:
+        """Send an answer piece by piece, until it ends or the client goes away."""
+        try:
+            await _unless_disconnected(_send_pieces(reply, send, state["id"]), receive)
+        except Exception as error:  # its beginning was sent, so that no other answer can be
+            state["notes"]["problem"] = as_problem(error).kind
+        finally:
+            reply.close()
 
     def _handler(self, method: str, path: str) -> Handler:
         """Return what answers a method.  Raises Problem: 404, 405."""
@@ -266,7 +291,16 @@ async def send_reply(reply: Reply, send: Send, call_id: str) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def _unless_disconnected(handler: Awaitable[Reply], receive: Receive) -> Reply | None:
+async def _send_pieces(reply: Streamed, send: Send, call_id: str) -> None:
+    head = [(b"content-type", reply.content_type), (b"x-request-id", call_id.encode("latin-1"))]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    async with aclosing(reply.pieces) as pieces:
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _unless_disconnected(handler: Awaitable[T], receive: Receive) -> T | None:
     """Return a handler's reply, or None, and cancel it, if the client goes away meanwhile.
 
     Most replies come before the client is watched, which costs two tasks.

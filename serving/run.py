@@ -173,7 +173,13 @@ class _Server(uvicorn.Server):
             limits.write_seconds,
         )
         options = uvicorn.Config(
-            make_app(service, int(limits.body_mb * _MB), access=access, reload=self._reloader.reload),
+            make_app(
+                service,
+                int(limits.body_mb * _MB),
+                int(limits.form_mb * _MB),
+                access=access,
+                reload=self._reloader.reload,
+            ),
             http=bounded_connection(bounds, service.connection_refused),
             ws=bounded_socket(bounds),
             lifespan="on",

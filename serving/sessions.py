@@ -242,6 +242,7 @@ class Stage:
         self.ends = False  # no more input comes than the inbox has
         self.ended = False  # its decoder knows
         self._needs = stream.steps.first_needs
+        self.watcher: Callable[[Any, int], None] | None = None  # shown each new state, and the stream's number there
         self._inbox: deque[Any] = deque()
         self._size = 0  # characters or samples that wait there
         self._played = 0.0  # when what it has given will have been played
@@ -291,6 +292,8 @@ class Stage:
             self.place, self._needs = place, needs
             self.ended = self.ended or given.ends
             self._size -= given.size
+            if self.watcher is not None:
+                self.watcher(place.state, place.stream)
             left = given.size
             while left:
                 piece = self._inbox.popleft()

@@ -18,10 +18,9 @@ from ernie.errors import NotFinite, UserError, about
 from ernie.text.incoming import has_no_spaces
 from ernie.text.scripts import words_in
 from inference.captions import CaptionWriter, lines_of
-from inference.recognizer import SpeechRecognizer, SpeechRecognizerState, transcribe_task
+from inference.recognizer import SpeechRecognizer, SpeechRecognizerState, channel_of_files, transcribe_task
 from inference.rows import LeftOut
 from inference.task_model import TaskModel
-from tasks.downstream.transcribe import Transcribe
 
 _PIECE = 0.1  # seconds of audio that are read at a time
 _SEPARATOR = "  "  # between words with times
@@ -45,7 +44,7 @@ def from_files(
     for file in files:
         require_file(file)
     task = transcribe_task(model)
-    selection = Selection(channel=_channel_of_files(task))
+    selection = Selection(channel=channel_of_files(task))
     rate, left_out = task.features.sample_rate, LeftOut("could not be transcribed", "file")
     for name, file in zip(names, files, strict=True):
         try:
@@ -77,16 +76,6 @@ def from_files(
             print(f"note: {name}: the sound {remark}", file=log)
         _log_speed(log, name, wave.seconds, seconds_spent)
     left_out.raise_if_any()
-
-
-def _channel_of_files(task: Transcribe) -> str:
-    try:
-        return task.channel_of(Row({}))
-    except UserError:
-        raise UserError(
-            f"the model takes the channel from the column '{task.channel}', which files lack; give --channel mix, "
-            "left, right, or a number"
-        ) from None
 
 
 def _stream_state(state: SpeechRecognizerState) -> StreamState:

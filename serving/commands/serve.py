@@ -67,7 +67,7 @@ def check_installed() -> None:
     """Raise UserError if a package is missing that only servers need."""
     missing = [
         name
-        for name in ("starlette", "uvicorn", "msgspec", "prometheus_client", "websockets")
+        for name in ("starlette", "uvicorn", "msgspec", "prometheus_client", "python_multipart", "websockets")
         if find_spec(name) is None
     ]
     if missing:

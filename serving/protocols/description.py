@@ -110,8 +110,8 @@ def _operation(route: Route, protocol: Protocol, schemas: Mapping[Any, Any]) -> 
         "responses": {"200": good, "default": bad},
     }
     if route.message is not None:
-        content = {"application/json": {"schema": schemas[route.message]}}
-        operation["requestBody"] = {"required": True, "content": content}
+        kind = "multipart/form-data" if route.form else "application/json"
+        operation["requestBody"] = {"required": True, "content": {kind: {"schema": schemas[route.message]}}}
     if route.access != "open":
         operation["security"] = [{}, {"key": []}]  # a key is needed only where the server has some
     return operation
@@ -163,10 +163,13 @@ def _marked(text: str) -> str:
 
 
 def _messages(operation: Mapping[str, Any]) -> str:
-    """Say what an operation takes and returns, if that is JSON."""
+    """Say what an operation takes and returns, if that is JSON or a form."""
     holders = (("takes", operation.get("requestBody")), ("returns", operation["responses"]["200"]))
-    found = [(what, (holder or {}).get("content", {}).get("application/json")) for what, holder in holders]
-    told = [f"{what} {_linked(content['schema'])}" for what, content in found if content]
+    found = [(what, each) for what, holder in holders for each in (holder or {}).get("content", {}).items()]
+    told = [
+        f"{what}{' the form' * kind.startswith('multipart')} {_linked(content['schema'])}"
+        for what, (kind, content) in found
+    ]
     return f" It {' and '.join(told)}." if told else ""
 
 

@@ -16,8 +16,8 @@ class Route:
     """A method and a path, with what answers.
 
     For the API's description: `summary` is a sentence, `message` the type of the body, `reply` that of a good answer,
-    None for one that is no JSON.  `access` is who may ask if there are keys: everyone ("open"), whoever has a key, or
-    only an admin.
+    None for one that is no JSON.  A `form` comes instead of JSON if the body contains a file, and may be as long as
+    files are.  `access` is who may ask if there are keys: everyone ("open"), whoever has a key, or only an admin.
     """
 
     method: str
@@ -27,6 +27,7 @@ class Route:
     message: Any = None
     reply: Any = None
     access: AccessKind = "key"
+    form: bool = False
 
 
 @dataclass(frozen=True)

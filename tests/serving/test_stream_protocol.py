@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,13 @@ import numpy as np
 import pytest
 from support.helpers import ROOT
 from support.served import encoder, served, service_of
-from support.sessions import sound
+from support.sessions import Loud, sound
 from support.trained import trained
 from websockets.asyncio.client import connect as asyncio_connect
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from ernie.audio.wave import of_pcm16, to_pcm16
-from ernie.decode.states import BatchState
-from ernie.decode.stream import StreamDecoder
-from ernie.errors import UserError
-from ernie.outcome import Outcome
 from inference.face import Streaming
 from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
@@ -272,42 +268,9 @@ def test_a_client_that_goes_away_at_any_moment_leaves_nothing_behind(shared: tup
     gc.collect()
 
 
-@dataclass(frozen=True)
-class LoudState(BatchState):
-    """The text of each stream that waits, and whether it is over."""
-
-    waiting: tuple[str, ...]
-    ended: tuple[bool, ...]
-
-
-class Loud(StreamDecoder[LoudState, str, str]):
-    """Writes 20,000 characters for each that it reads."""
-
-    def begin(self, streams: int = 1) -> LoudState:
-        return LoudState(("",) * streams, (False,) * streams)
-
-    def accept(self, state: LoudState, pieces: Sequence[str | None]) -> tuple[LoudState, list[UserError | None]]:
-        waiting = tuple(own + (piece or "") for own, piece in zip(state.waiting, pieces, strict=True))
-        return replace(state, waiting=waiting), [None] * state.streams
-
-    def end(self, state: LoudState, streams: Sequence[bool] | None = None) -> LoudState:
-        ends = streams or [True] * state.streams
-        return replace(state, ended=tuple(own or end for own, end in zip(state.ended, ends, strict=True)))
-
-    def pending(self, state: LoudState) -> list[bool]:
-        return [bool(own) for own in state.waiting]
-
-    def advance(self, state: LoudState, most: int | None) -> tuple[LoudState, list[Outcome[str]]]:
-        outcomes = [Outcome(20_000 * own[:1]) for own in state.waiting]
-        return replace(state, waiting=tuple(own[1:] for own in state.waiting)), outcomes
-
-    def joined(self, outputs: Sequence[str]) -> str:
-        return "".join(outputs)
-
-
 def test_a_reader_that_does_not_read_is_paused_and_then_closed() -> None:
     service = make_service(SessionLimits(waiting_bytes=200_000))
-    loud = serve_stream("loud", Streaming(Loud(), None, None))
+    loud = serve_stream("loud", Streaming(Loud("x" * 20_000), None, None))
     service.models["loud"] = replace(service.models["translate"], stream=loud)
     with served(service) as address:
         streams = f"{address.replace('http', 'ws')}/models"

@@ -17,7 +17,7 @@ from inference.face import Face
 from inference.predictor import Predictor
 from inference.task_model import TaskModel
 from serving.app import make_app
-from serving.connection import Bounds, bounded_socket
+from serving.connection import Bounds, bounded_connection, bounded_socket
 from serving.models import serve_model
 from serving.service import Limits, Service
 
@@ -49,8 +49,17 @@ def service_of(faces: Mapping[str, Face], limits: Limits | None = None) -> Servi
 @contextmanager
 def served(service: Service, body_limit: int = 1_000_000) -> Iterator[str]:
     """Serve a service on a free port of this machine; gives the server's address."""
-    app, sockets = make_app(service, body_limit), bounded_socket(Bounds(write_seconds=0.5))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", ws=sockets, ws_per_message_deflate=False))
+    app, bounds = make_app(service, body_limit), Bounds(write_seconds=0.5)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            port=0,
+            log_level="warning",
+            http=bounded_connection(bounds),
+            ws=bounded_socket(bounds),
+            ws_per_message_deflate=False,
+        )
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

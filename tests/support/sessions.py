@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,10 @@ import numpy as np
 from support.toys import tones
 from support.trained import trained
 
+from ernie.decode.states import BatchState
+from ernie.decode.stream import StreamDecoder
+from ernie.errors import UserError
+from ernie.outcome import Outcome
 from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
 from inference.translator import TextTranslator
@@ -73,3 +78,39 @@ def output(events: Sequence[Event]) -> Any:
     """The output among some events, joined; an empty text if there is none."""
     found = [event.value for event in events if event.kind == "output"]
     return np.concatenate(found) if found and not isinstance(found[0], str) else "".join(found)
+
+
+@dataclass(frozen=True)
+class LoudState(BatchState):
+    """The text of each stream that waits, and whether it is over."""
+
+    waiting: tuple[str, ...]
+    ended: tuple[bool, ...]
+
+
+class Loud(StreamDecoder[LoudState, str, Any]):
+    """Gives a piece of output for each character that it reads."""
+
+    def __init__(self, piece: Any):
+        self._piece = piece
+
+    def begin(self, streams: int = 1) -> LoudState:
+        return LoudState(("",) * streams, (False,) * streams)
+
+    def accept(self, state: LoudState, pieces: Sequence[str | None]) -> tuple[LoudState, list[UserError | None]]:
+        waiting = tuple(own + (piece or "") for own, piece in zip(state.waiting, pieces, strict=True))
+        return replace(state, waiting=waiting), [None] * state.streams
+
+    def end(self, state: LoudState, streams: Sequence[bool] | None = None) -> LoudState:
+        ends = streams or [True] * state.streams
+        return replace(state, ended=tuple(own or end for own, end in zip(state.ended, ends, strict=True)))
+
+    def pending(self, state: LoudState) -> list[bool]:
+        return [bool(own) for own in state.waiting]
+
+    def advance(self, state: LoudState, most: int | None) -> tuple[LoudState, list[Outcome[Any]]]:
+        outcomes = [Outcome(self._piece if own else self._piece[:0]) for own in state.waiting]
+        return replace(state, waiting=tuple(own[1:] for own in state.waiting)), outcomes
+
+    def joined(self, outputs: Sequence[Any]) -> Any:
+        return self._piece[:0] if not outputs else output([Event("output", own) for own in outputs])
