@@ -13,6 +13,7 @@ from paddle import no_grad
 from ernie.data.batch import pack
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
+from ernie.errors import UserError
 from ernie.kernels.precision import batch_invariant, to_numpy
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, finite
@@ -21,22 +22,26 @@ from inference.face import Face, face
 from inference.operation import Operation, Prepared
 from inference.task_model import BATCH_TOKENS, TaskModel, as_row
 from tasks.downstream.base import Answer, FinetuneTask
+from tasks.downstream.hooks import FilesInRows
 
 
 class Predict(Operation):
     """The answer to a row: its cells by column, or the text of the column that the task reads.
 
-    The settings are those of the task that say how answers are found, such as `all_labels`.
+    The settings are those of the task that say how answers are found, such as `all_labels`.  A row may come from
+    anywhere: one that names a file is refused, and no setting names one.
     """
 
     def __init__(self, model: TaskModel):
         self._model = model
-        self.settings = frozenset(model.task.decoding_fields)
+        self.settings = frozenset(model.task.decoding_fields).difference(model.task.files)
         self._decoded = lru_cache(maxsize=64)(self._decoding)
 
     def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
         task = self._decoded(json.dumps(settings, sort_keys=True)) if settings else self._model.task
-        return self._model.prepare(as_row(task, given, row), task)
+        own = as_row(task, given, row)
+        _check_files(task, own, row)
+        return self._model.prepare(own, task)
 
     def _decoding(self, settings: str) -> FinetuneTask:
         return self._model.decoding(json.loads(settings))
@@ -52,6 +57,16 @@ class Predict(Operation):
     def exercise(self, lengths: Sequence[int]) -> None:
         with self._model.computing(), batch_invariant():
             exercise(self._model.ernie, lengths)
+
+
+def _check_files(task: FinetuneTask, row: Row, number: int) -> None:
+    """Raise UserError for a row that names a file."""
+    try:
+        named = task.named_file(row) if isinstance(task, FilesInRows) else None
+    except UserError:
+        return  # what is wrong with it is told later
+    if named is not None:
+        raise UserError(f"row {number}: it names a file, which is not read; expected what the file contains")
 
 
 def exercise(ernie: ErnieModel, lengths: Sequence[int]) -> None:

@@ -73,6 +73,10 @@ class FilesInRows(ABC):
     """A kind whose rows name files."""
 
     @abstractmethod
+    def named_file(self, row: Row) -> Path | None:
+        """Return the file that a row names, None if it names none.  Raises UserError for a faulty row."""
+
+    @abstractmethod
     def file_fingerprint(self, row: Row) -> bytes:
         """Return a fingerprint of the files that a row names, which shows whether they have changed."""
 

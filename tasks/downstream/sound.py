@@ -126,7 +126,7 @@ class SoundTask(
         selection = self._selection(row)
         if isinstance(cell, Mapping) and isinstance(held := cell.get("bytes"), bytes):
             return read_wave(BytesIO(held), self.features.sample_rate, cell.get("path") or column, selection)
-        file = self._file(row)
+        file = self.named_file(row)
         if file is None:
             return as_wave(cell, self.features.sample_rate, column, selection)
         require_file(file, pipes=False)
@@ -213,24 +213,7 @@ class SoundTask(
         end = next((name for name in ends if _as_number(row[name]) is not None), None)
         return [begin, end] if end is not None else [begin] if self.duration in row else []
 
-    def file_fingerprint(self, row: Row) -> bytes:
-        try:
-            path = self._file(row)
-            if path is None or not path.is_file():  # opening a pipe would wait for it
-                return b""
-            with path.open("rb") as file:
-                size = file.seek(0, SEEK_END)
-                # Reading hundreds of hours would take too long: another recording differs at one of three places.
-                parts = []
-                for place in (0, size // 2, max(0, size - _HASHED)):
-                    file.seek(place)
-                    parts.append(file.read(_HASHED))
-        except (OSError, ValueError):  # ValueError: an invalid file name, or none at all
-            return b""  # reported with its place when the row's example is made
-        return str(size).encode() + hashlib.sha256(b"".join(parts)).digest()
-
-    def _file(self, row: Row) -> Path | None:
-        """Return the file that a row names; None if its cell has the sound itself, or neither."""
+    def named_file(self, row: Row) -> Path | None:
         cell = row.cell(self.audio)
         if isinstance(cell, Mapping):
             held = isinstance(cell.get("bytes"), bytes) or cell.get("array") is not None
@@ -243,6 +226,22 @@ class SoundTask(
                 raise UserError(f"column '{self.audio}': the name of the sound file is empty")
         # In most data sets names are relative to the file that has them.
         return local_path(cell, Path(row.place.file).parent if row.place.file else "")
+
+    def file_fingerprint(self, row: Row) -> bytes:
+        try:
+            path = self.named_file(row)
+            if path is None or not path.is_file():  # opening a pipe would wait for it
+                return b""
+            with path.open("rb") as file:
+                size = file.seek(0, SEEK_END)
+                # Reading hundreds of hours would take too long: another recording differs at one of three places.
+                parts = []
+                for place in (0, size // 2, max(0, size - _HASHED)):
+                    file.seek(place)
+                    parts.append(file.read(_HASHED))
+        except (OSError, ValueError):  # ValueError: an invalid file name, or none at all
+            return b""  # reported with its place when the row's example is made
+        return str(size).encode() + hashlib.sha256(b"".join(parts)).digest()
 
     def samples(self, row: Row) -> np.ndarray:
         """Return the samples (s,) of the sound of a row; raises as `wave` does."""

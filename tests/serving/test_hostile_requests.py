@@ -7,12 +7,16 @@ import gzip
 import json
 import random
 import struct
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from support.served import encoder, served, service_of
+from support.sessions import sound
+from support.trained import trained
 
+from inference.recognizer import SpeechRecognizer
 from serving.service import Limits
 
 LIMIT = 10_000_000
@@ -102,3 +106,27 @@ def test_a_text_of_ten_megabytes_is_cut_like_any_other(path: str) -> None:
 
     with served(service_of({"vectors": encoder()}, Limits(timeout=60.0)), LIMIT) as address:
         asyncio.run(check(address))
+
+
+def test_no_client_reads_a_file_of_the_server(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    said = sound(("blue", "red", "green"))
+    soundfile.write(tmp_path / "said.wav", said, 8000)
+    (tmp_path / "words.txt").write_text("red\n")
+    name = str(tmp_path / "said.wav")
+    service = service_of({"listen": SpeechRecognizer(trained("streaming").model)})
+    with served(service) as address, httpx.Client(base_url=address, timeout=60) as client:
+
+        def error(inputs: Any, **settings: Any) -> str:
+            reply = client.post("/models/listen/predict", json={"inputs": [inputs], "settings": settings}).json()
+            found = reply.get("error") or reply["results"][0].get("error") or {"message": ""}
+            return str(found["message"])
+
+        itself = {"audio": {"array": said.tolist(), "sampling_rate": 8000, "path": name}}
+        assert error(itself) == ""
+        for row in (name, {"audio": name}, {"audio": {"path": name}}, {"audio": {"path": name, "bytes": None}}):
+            assert error(row) == "row 0: it names a file, which is not read; expected what the file contains"
+        for setting in ("hot_words", "language_model"):
+            assert "is unknown here" in error(itself, beam=4, **{setting: str(tmp_path / "words.txt")})
+        column = {"name": "audio", "shape": [1], "datatype": "BYTES", "data": [name]}
+        assert "it names a file" in client.post("/v2/models/listen/infer", json={"inputs": [column]}).json()["error"]
