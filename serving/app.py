@@ -19,7 +19,7 @@ from serving.heartbeat import Heartbeat
 from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import ASKING, PLAIN, SOCKET, Metrics
 from serving.models import ServedModel
-from serving.protocols import kserve, native, openai, openai_sound, tei
+from serving.protocols import kserve, native, openai, openai_sound, simuleval, tei
 from serving.protocols.description import describing
 from serving.protocols.registry import Protocol, Route
 from serving.protocols.stream import PATH, StreamSocket
@@ -32,6 +32,7 @@ PROTOCOLS: tuple[Protocol, ...] = (
     openai_sound.PROTOCOL,
     tei.PROTOCOL,
     kserve.PROTOCOL,
+    simuleval.PROTOCOL,
 )
 
 
@@ -84,7 +85,7 @@ def make_app(
 
     def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> StarletteRoute:
         (kind,) = {route.access for route in by_method} or {"key"}
-        metrics.add_route(path, ASKING if any(route.method == "POST" for route in by_method) else PLAIN)
+        metrics.add_route(path, ASKING if any(route.method in ("POST", "PUT") for route in by_method) else PLAIN)
         limit = form_limit if any(route.form for route in by_method) else body_limit
         endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, limit)
         return StarletteRoute(path, Gate(endpoint, path, kind, known, service.lifecycle, metrics))

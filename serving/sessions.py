@@ -381,6 +381,12 @@ class Session:
         """Whether nothing of it is being computed."""
         return all(stage.job is None for stage in self.stages)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to compute until more input comes, or some output is sent."""
+        with self.lock:
+            return not any(stage.job is not None or stage.is_due for stage in self.stages)
+
     def put(self, piece: Any) -> None:
         """Take a piece of input.  Raises UserError after its end."""
         with self.lock:

@@ -42,6 +42,27 @@ class Exchange:
 
         self._feeding = asyncio.ensure_future(go_on())
 
+    async def available(self) -> tuple[list[Any], bool]:
+        """Return the output that the input so far allows, and whether there will be no more.
+
+        Raises the session's error.
+        """
+        found, is_idle = list[Any](), False
+        while not is_idle:
+            is_idle = self.session.is_idle
+            while (event := self.session.take_event()) is not None:
+                if event.kind == "error":
+                    raise event.value
+                if event.kind == "done":
+                    return found, True
+                if event.kind == "output":
+                    found.append(event.value)
+                self.session.sent(event)
+                is_idle = False
+            if not is_idle and not self.session.is_idle:
+                await self.changed()
+        return found, False
+
     async def outputs(self) -> AsyncGenerator[Any, None]:
         """Yield the output as it is made, to the end.  Raises the session's error."""
         while True:

@@ -44,12 +44,15 @@ def test_every_route_of_every_protocol_is_described(document: dict[str, Any]) ->
             assert re.fullmatch(r"[A-Z].*\.", operation["summary"])
 
 
-OTHERS = {"/v2/repository/index", "/info", "/"}  # which read no body, or ask for the only model where there are two
+# Which read no body, or ask for the only model where there are two.
+OTHERS = {"/v2/repository/index", "/info", "/"}
 
 
 def test_every_described_route_answers(document: dict[str, Any], client: httpx.Client) -> None:
     values = {"model": "films", "operation": "predict", "version": "1"}
     for path, by_method in document["paths"].items():
+        if path.startswith("/simuleval"):  # only for models that take streams
+            continue
         for method in by_method:
             reply = client.request(method.upper(), path.format_map(values), content=b"{" if method == "post" else None)
             assert reply.status_code == (400 if method == "post" else 200) or path in OTHERS, (method, path)

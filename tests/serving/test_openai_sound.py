@@ -172,6 +172,7 @@ def test_many_files_at_once_get_what_each_gets_alone(shared: tuple[Service, str]
     assert nothing_is_left(shared[0])
 
 
+@pytest.mark.filterwarnings("ignore:deprecated")
 def test_a_chain_translates_what_is_said(client: openai.OpenAI) -> None:
     found = client.audio.translations.create(model="interpreter", file=file_of(("blue", "red")))
     assert found.text == "blau rot"
