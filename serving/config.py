@@ -75,9 +75,10 @@ class ServeConfig:
     """A server: its models by name, where it listens, and what it allows.
 
     It listens on `host` and `port`; 127.0.0.1 is reached from this machine only.  With `replicas` there are as many
-    processes, on consecutive ports.  `api_key_file` has a key a line, with the client's name after it, and the word
-    admin for whoever may reload models; without it everyone may ask.  `cors_origins` are the web pages that may ask
-    from browsers.
+    processes, on consecutive ports.  One that neither answers nor computes for `unresponsive_seconds` is started again.
+
+    `api_key_file` has a key a line, with the client's name after it, and the word admin for whoever may reload models;
+    without it everyone may ask.  `cors_origins` are the web pages that may ask from browsers.
 
     After SIGTERM the server is not ready, but accepts everything for `grace_seconds`, until balancers have noticed;
     after Ctrl-C it skips this.  Then it refuses what is new, and answers what waits for up to `drain_seconds`.
@@ -92,6 +93,7 @@ class ServeConfig:
     host: str = "127.0.0.1"
     port: int = 8000
     replicas: int = 1
+    unresponsive_seconds: float = 60.0
     preparing_threads: int = 2
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     api_key_file: Path | None = None
@@ -104,7 +106,9 @@ class ServeConfig:
     sessions_folder: Path | None = None
 
     def __post_init__(self) -> None:
-        check_least(self, replicas=1, preparing_threads=1, grace_seconds=0, drain_seconds=0, port=0)
+        check_least(
+            self, replicas=1, preparing_threads=1, grace_seconds=0, drain_seconds=0, port=0, unresponsive_seconds=2
+        )
         if self.port + self.replicas > 65536:
             raise UserError(f"port: expected at most {65536 - self.replicas}, found {self.port}")
         if not self.models:

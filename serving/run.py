@@ -231,7 +231,7 @@ class _Server(uvicorn.Server):
         if self._access.keys is None and host in ("0.0.0.0", "::"):
             _log.warning("whoever reaches this machine may ask: it listens on all addresses, without api_key_file")
         if self._replica is not None and await self._service.is_ready():
-            self._replica.say_ready()
+            await self._replica.say_ready(lambda: self._service.engine.is_alive)
 
     def _leave(self, number: int, grace: float) -> None:
         """End after the drain; at the second signal at once."""

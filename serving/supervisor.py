@@ -18,7 +18,7 @@ from ernie.errors import UserError
 from ernie.runtime import SIGHUP, cores, threads
 from serving.config import ServeConfig
 from serving.logs import write_logs
-from serving.replica import VARIABLE
+from serving.replica import BEAT, VARIABLE
 from serving.terminal import Terminal
 
 _log = logging.getLogger("ernie.serving")
@@ -40,13 +40,15 @@ def supervise(config: ServeConfig, reread: Callable[[], ServeConfig], words: Seq
 
 
 class _Process:
-    """A replica: its process, and the socket on which it says that it is ready."""
+    """A replica: its process, and the socket on which it says that it is ready, and still goes on."""
 
     def __init__(self, process: asyncio.subprocess.Process, ours: socket.socket):
         loop = asyncio.get_running_loop()
         self.process, self._ours = process, ours
         self.started = loop.time()
-        self._said = asyncio.ensure_future(loop.sock_recv(ours, 16))  # nothing if it ends before
+        self._heard = 0.0  # when it said last that it goes on, 0 before the first time
+        self._ready: asyncio.Future[bool] = loop.create_future()
+        self._listening = asyncio.ensure_future(self._listen())
 
     @classmethod
     async def start(cls, words: Sequence[str], index: int, count: int) -> _Process:
@@ -70,7 +72,20 @@ class _Process:
 
     async def is_ready(self) -> bool:
         """Wait until the replica is ready, and return True, or has ended."""
-        return bool(await asyncio.shield(self._said))
+        return await asyncio.shield(self._ready)
+
+    async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        while await loop.sock_recv(self._ours, 64):
+            self._heard = loop.time()
+            if not self._ready.done():
+                self._ready.set_result(True)
+        if not self._ready.done():
+            self._ready.set_result(False)
+
+    def is_unresponsive(self, seconds: float) -> bool:
+        """Whether it was ready, and has said nothing for so long."""
+        return self._heard > 0 and asyncio.get_running_loop().time() - self._heard > seconds
 
     def send(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -79,7 +94,7 @@ class _Process:
     async def ended(self) -> int:
         """Wait for its end, and return its status."""
         status = await self.process.wait()
-        await asyncio.wait([self._said])
+        await asyncio.wait([self._listening])
         self._ours.close()
         return status
 
@@ -110,7 +125,9 @@ class _Supervisor:
         if not self._is_ending:
             last = self._config.port + self._config.replicas - 1
             _log.info("%d replicas are ready, on the ports %d to %d", len(firsts), self._config.port, last)
+        watching = asyncio.ensure_future(self._watch())
         await asyncio.gather(*(self._keep(index) for index in range(self._config.replicas)))
+        watching.cancel()
         return 0
 
     async def _start(self, index: int) -> _Process:
@@ -138,6 +155,19 @@ class _Supervisor:
                 if self._is_ending:
                     return
             await self._start(index)
+
+    async def _watch(self) -> None:
+        """Kill replicas that do not go on: `_keep` starts them again."""
+        loop, seconds = asyncio.get_running_loop(), self._config.unresponsive_seconds
+        while True:
+            before = loop.time()
+            await asyncio.sleep(BEAT)
+            if loop.time() - before > 2 * BEAT:  # this process was stopped: what they said is not read yet
+                continue
+            for index, replica in enumerate(self._replicas):
+                if replica is not None and replica.is_unresponsive(seconds):
+                    _log.error("replica %d does not answer or compute for %.3g s; it is killed", index, seconds)
+                    replica.send(signal.SIGKILL)
 
     def _end(self, number: int) -> None:
         """End all replicas; at the second signal at once."""

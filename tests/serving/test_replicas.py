@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,6 +14,8 @@ import httpx
 import pytest
 from support.echoing import until
 from support.serving_process import Server, save_model, serving
+
+from serving.replica import Replica
 
 READY = "2 replicas are ready, on the ports"
 
@@ -39,6 +42,7 @@ def server(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
     folder = tmp_path_factory.mktemp("replicas")
     save_model(folder / "model")
     words = ["loud=model", "--port", str(port), "--set", "replicas=2", "--set", "grace_seconds=0.2"]
+    words += ["--set", "unresponsive_seconds=4"]
     with serving(folder, *words, announced=READY) as server:
         yield server
         server.send(signal.SIGTERM)
@@ -64,17 +68,47 @@ def started(port: int) -> float:
     return float(found)
 
 
+def process(server: Server, index: int) -> int:
+    """The process that was started last for a replica."""
+    lines = [line for line in server.log if line["message"].startswith("serving") and line["replica"] == index]
+    return int(lines[-1]["pid"])
+
+
 def test_each_replica_answers_on_a_port_of_its_own_and_its_log_says_which_it_is(server: Server, port: int) -> None:
     assert [ask(port), ask(port + 1)] == [200, 200]
     until(lambda: {line["replica"] for line in server.log if line["message"] == "request"} == {0, 1})
 
 
 def test_a_replica_that_dies_is_started_again_and_the_other_one_goes_on(server: Server, port: int) -> None:
-    (victim,) = [line["pid"] for line in server.log if line["message"].startswith("serving") and line["replica"] == 1]
-    os.kill(victim, signal.SIGKILL)
+    os.kill(process(server, 1), signal.SIGKILL)
     until(lambda: server.says("replica 1 has ended with status -9"))
     assert ask(port) == 200
     until(lambda: ask(port + 1) == 200, 60)
+
+
+def test_a_replica_that_is_alive_but_does_not_go_on_is_started_again(server: Server, port: int) -> None:
+    stopped = process(server, 0)
+    os.kill(stopped, signal.SIGSTOP)
+    until(lambda: server.says("replica 0 does not answer or compute for 4 s; it is killed"))
+    until(lambda: process(server, 0) != stopped, 60)
+    assert [ask(port), ask(port + 1)] == [200, 200]
+    assert not server.says("replica 1 does not answer")
+
+
+def test_a_replica_whose_engine_is_stuck_gives_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serving.replica.BEAT", 0.001)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    goes_on = [True, True, False, False, False]
+
+    async def main() -> None:
+        saying = asyncio.ensure_future(Replica(0, theirs.fileno()).say_ready(goes_on.pop))
+        await asyncio.wait([saying])  # until it asks once more than it is told
+
+    asyncio.run(main())
+    assert ours.recv(100) == b".."
+    ours.close()
+    theirs.close()
 
 
 def test_a_rolling_restart_leaves_one_replica_at_any_time(server: Server, port: int) -> None:

@@ -1,8 +1,8 @@
 """Run Python programs in forks of a process that has imported Paddle and this library, which takes seconds each time.
 
 `python()` is the beginning of a command line, in place of an interpreter's: what follows is a program and its words, or
-`-m` and a module.  The process that it starts passes its streams, folder and environment to a server, which forks; it
-passes signals on, and ends as the fork does.  When it is killed, so is the fork.
+`-m` and a module.  The process that it starts passes its open files, folder and environment to a server, which forks;
+it passes signals on, and ends as the fork does.  When it is killed, so is the fork.
 
 This file is both: `forked.py serve SOCKET` is the server, `forked.py run SOCKET WORDS` the process in its place.
 """
@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+_MOST_FILES, _ASIDE = 16, 500  # that a program inherits; a number above theirs
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -80,11 +81,15 @@ _servers: dict[str, tuple[str, object]] = {}
 
 def _run(path: str, words: list[str]) -> None:
     """Have the server run a program, and end as it does."""
+    files = _inherited()
     server = socket.socket(socket.AF_UNIX)
     server.connect(path)
-    asked = json.dumps({"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
-    socket.send_fds(server, [len(asked).to_bytes(8, "big")], [0, 1, 2])
-    server.sendall(asked)
+    asked = {"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ), "files": files}
+    content = json.dumps(asked).encode()
+    socket.send_fds(server, [len(content).to_bytes(8, "big")], files)
+    server.sendall(content)
+    for file in files[3:]:
+        os.close(file)
     answers = server.makefile()
     fork = int(answers.readline())
     for number in _PASSED_ON:
@@ -95,6 +100,16 @@ def _run(path: str, words: list[str]) -> None:
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
+
+
+def _inherited() -> list[int]:
+    """Return the standard streams, and what else is open that is not this process's own."""
+    found = []
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the folder is closed by now
+            if os.get_inheritable(number := int(file.name)) and number > 2:
+                found.append(number)
+    return [0, 1, 2, *found]
 
 
 def _serve(path: str) -> list[str]:
@@ -124,20 +139,31 @@ def _serve(path: str) -> list[str]:
         caller.close()
     listener.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    length, streams, _, _ = socket.recv_fds(caller, 8, 3)
+    length, received, _, _ = socket.recv_fds(caller, 8, _MOST_FILES)
     asked = json.loads(caller.makefile("rb").read(int.from_bytes(length, "big")))
     if fork := os.fork():
         _watch(fork, caller)
     caller.close()
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
+    _place(received, asked["files"])
     os.chdir(asked["folder"])
     multiprocessing.process.ORIGINAL_DIR = asked["folder"]  # where spawned processes look for the program
     os.environ.clear()
     os.environ.update(asked["environment"])
     sys.path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *found]
     return asked["words"]
+
+
+def _place(received: list[int], numbers: list[int]) -> None:
+    """Give the files that came from the caller the numbers that they have there."""
+    import fcntl
+
+    aside = [fcntl.fcntl(file, fcntl.F_DUPFD, _ASIDE) for file in received]
+    for file in received:
+        os.close(file)
+    for file, number in zip(aside, numbers, strict=True):
+        assert number <= 2 or not Path(f"/proc/self/fd/{number}").exists(), f"the file {number} is this process's own"
+        os.dup2(file, number)
+        os.close(file)
 
 
 def _watch(fork: int, caller: socket.socket) -> None:

@@ -65,7 +65,7 @@ def serving(folder: Path, *words: str, announced: str = r"serving .* at (https?:
         process = subprocess.Popen(
             [*forked.python(), "-m", "ernie.cli", "serve", *words, "--set", "log=json"],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "FORKED_PYTHON": forked.interpreter()},
             stdin=subprocess.DEVNULL,
             stderr=stderr,
         )
