@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
 
 _CLOSING = 5.0  # seconds that a closing connection has to take what was written
 
@@ -64,7 +65,26 @@ class _Read(asyncio.Protocol):
 
 
 class _Socket(_Read, WebSocketsSansIOProtocol):
-    """A WebSocket of uvicorn."""
+    """A WebSocket of uvicorn, in which fragments of a message take no more memory than their content."""
+
+    def handle_cont(self, event: Frame) -> None:
+        message = self.frames[0] if isinstance(self.frames[0], bytearray) else bytearray(self.frames[0])
+        message += event.data
+        self.frames = [message]  # type: ignore[list-item]
+        if event.fin:
+            self.frames = [bytes(message)]
+            self.send_receive_event_to_app()
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                self.frames[0].decode()
+            except UnicodeDecodeError:  # of which uvicorn would write a traceback
+                self.frames = []
+                self.conn.send_close(CloseCode.INVALID_DATA)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
 
 
 class _Connection(_Read, HttpToolsProtocol):

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from support.echoing import Echo, echo_service, running, until
+from uvicorn.server import ServerState
+from websockets.exceptions import ConnectionClosedError
+from websockets.frames import Frame, Opcode
+from websockets.sync.client import connect as websocket
 
 from serving.app import make_app
-from serving.connection import Bounds, bounded_connection
+from serving.connection import Bounds, bounded_connection, bounded_socket
 
 BOUNDS = Bounds(connections=40, head_bytes=8192, head_seconds=0.4, body_seconds=0.6, write_seconds=0.5)
 ASKED = json.dumps({"inputs": ["p q"]}).encode()
@@ -24,8 +31,8 @@ HEAD = b"POST /models/loud/echo HTTP/1.1\r\nhost: a\r\n"
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
     service = echo_service(Echo())
-    connection = bounded_connection(BOUNDS, service.connection_refused)
-    with running(make_app(service, body_limit=100_000), http=connection, timeout_keep_alive=1) as client:
+    kinds = {"http": bounded_connection(BOUNDS, service.connection_refused), "ws": bounded_socket(BOUNDS)}
+    with running(make_app(service, body_limit=100_000), **kinds, timeout_keep_alive=1) as client:
         yield client
 
 
@@ -175,6 +182,36 @@ def test_what_is_no_http_is_refused(client: httpx.Client, connect: Connect) -> N
     for sent in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / HTTP/9.9\r\n\r\n", b"\x00" * 100):
         assert rest(connect(sent)).startswith(b"HTTP/1.1 400")
     assert others_are_served(client)
+
+
+def test_a_message_in_fragments_is_one_message_also_if_some_are_empty(client: httpx.Client) -> None:
+    with websocket(f"ws://127.0.0.1:{client.base_url.port}/models/none/stream") as connection:
+        connection.send(["{", "", '"type"', *[""] * 100, ':"start"}'])
+        assert json.loads(connection.recv())["kind"] == "not_found"
+
+
+def test_empty_fragments_take_no_memory() -> None:
+    async def main() -> int:
+        config = uvicorn.Config(make_app(echo_service()), log_config=None)
+        socket: Any = bounded_socket(BOUNDS)(config=config, server_state=ServerState(), app_state={})  # type: ignore[call-arg]
+        socket.handle_text(Frame(Opcode.TEXT, b"a", fin=False))
+        for _ in range(1000):
+            socket.handle_cont(Frame(Opcode.CONT, b"", fin=False))
+        return len(socket.frames)
+
+    assert asyncio.run(main()) == 1
+
+
+def test_text_that_is_no_utf_8_closes_a_websocket_without_a_traceback(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with websocket(f"ws://127.0.0.1:{client.base_url.port}/models/none/stream") as connection:
+        connection.send(b"\xff\xfe", text=True)
+        with pytest.raises(ConnectionClosedError) as caught:
+            connection.recv()
+        assert caught.value.rcvd is not None and caught.value.rcvd.code == 1007
+    assert others_are_served(client)
+    assert caplog.text == ""
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off(client: httpx.Client, connect: Connect) -> None:
