@@ -84,11 +84,11 @@ def make_app(
             await asyncio.to_thread(service.stop)
 
     def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> StarletteRoute:
-        (kind,) = {route.access for route in by_method} or {"key"}
         metrics.add_route(path, ASKING if any(route.method in ("POST", "PUT") for route in by_method) else PLAIN)
         limit = form_limit if any(route.form for route in by_method) else body_limit
         endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, limit)
-        return StarletteRoute(path, Gate(endpoint, path, kind, known, service.lifecycle, metrics))
+        kinds = {route.method: route.access for route in by_method}
+        return StarletteRoute(path, Gate(endpoint, path, kinds, known, service.lifecycle, metrics))
 
     spoken = all_protocols(service, metrics, protocols, reload)
     by_path: dict[str, list[Route]] = {}
@@ -101,7 +101,7 @@ def make_app(
         by_path.setdefault(path := protocol.prefix + "/{path:path}", [])
         problems.setdefault(path, protocol.problem)
     metrics.add_route(PATH, SOCKET)
-    sessions = Gate(StreamSocket(service), PATH, "key", known, service.lifecycle, metrics)
+    sessions = Gate(StreamSocket(service), PATH, {}, known, service.lifecycle, metrics)
     routes = [answering(path, by_method, problems[path]) for path, by_method in by_path.items()]
     app = Starlette(routes=[WebSocketRoute(PATH, sessions), *routes], lifespan=lifespan)
     if not known.origins:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from random import getrandbits
 from time import perf_counter
 from typing import Any, Protocol
@@ -31,6 +32,8 @@ class HttpObserver(Protocol):
 class Gate:
     """An ASGI application around another one, which answers at one `path`, a template such as /models/{model}.
 
+    `kinds` say by method who may ask; other methods need a key unless everyone may ask.
+
     The other one finds in the state of the scope: `id`, the request's id; `client`, who asks; `notes`, a dictionary for
     the log; and `problem` if the request is to be refused, for a request of HTTP.
     """
@@ -39,12 +42,15 @@ class Gate:
         self,
         app: ASGIApp,
         path: str,
-        kind: AccessKind,
+        kinds: Mapping[str, AccessKind],
         access: Access,
         lifecycle: Lifecycle,
         observer: HttpObserver,
     ):
-        self._app, self._path, self._kind = app, path, kind
+        self._app, self._path, self._kinds = app, path, dict(kinds)
+        if "GET" in kinds:
+            self._kinds["HEAD"] = kinds["GET"]
+        self._other: AccessKind = "open" if {*kinds.values()} == {"open"} else "key"
         self._access, self._lifecycle, self._observer = access, lifecycle, observer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,18 +91,21 @@ class Gate:
             self._observer.ended(self._path, status)
             self._write(scope, state, status, seconds)
 
+    def _kind(self, scope: Scope) -> AccessKind:
+        return self._kinds.get(scope.get("method", ""), self._other)
+
     def _client(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
         """Return the name of who asks.  Raises Problem for whoever may not, and for everyone during the drain."""
-        if self._kind == "open":
+        if (kind := self._kind(scope)) == "open":
             return _address(scope)
-        client = self._access.client(self._kind, _address(scope), headers, is_socket=scope["type"] == "websocket")
+        client = self._access.client(kind, _address(scope), headers, is_socket=scope["type"] == "websocket")
         if self._lifecycle.phase is Phase.DRAINING:
             raise Problem(503, "leaving", "this server is ending; ask another one", {"retry-after": _RETRY})
         return client
 
     def _write(self, scope: Scope, state: dict[str, Any], status: int, seconds: float) -> None:
         """Write the line of a request to the log; those of probes that succeed are left out."""
-        level = logging.DEBUG if self._kind == "open" and status < 400 else logging.INFO
+        level = logging.DEBUG if self._kind(scope) == "open" and status < 400 else logging.INFO
         if not _log.isEnabledFor(level):
             return
         fields = {

@@ -25,6 +25,12 @@ _HEADERS = {
     "x-priority": ("interactive, or bulk for requests that wait for others.", "string"),
     "x-request-id": ("A name of the request, which the reply and the log repeat.", "string"),
 }
+_SESSIONS = (
+    "Sessions, which are streams of sound or text, are WebSockets at `ws://HOST:PORT/models/{model}/stream`, where "
+    "`{model}` is a model or a chain. The URL has no query parameters. The first message is "
+    '`{"type": "start"}`, perhaps with `"sample_rate"` or `"resume"`. The page Sessions over WebSockets of the '
+    "library's documentation has all messages."
+)
 _STYLE = """
 :root{color-scheme:light dark}
 body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
@@ -51,8 +57,12 @@ def describing(protocols: Sequence[Protocol]) -> Protocol:
             html = page(described()).encode()
             return Reply(html, content_type=b"text/html; charset=utf-8", headers=(_SECURITY,))
 
+        async def lead_to_page(_: Call) -> Reply:
+            return Reply(b"", 307, headers=((b"location", b"docs"),))
+
         return [
             Route("GET", "/openapi.json", show_document, "This description.", reply=dict[str, Any], access="open"),
+            Route("GET", "/", lead_to_page, "Leads to the page that describes all routes.", access="open"),
             Route("GET", "/docs", show_page, "This description as a page.", access="open"),
         ]
 
@@ -74,7 +84,7 @@ def document(protocols: Sequence[Protocol], service: Service) -> dict[str, Any]:
             paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, protocol, schemas)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "ernie serve", "version": ernie.__version__},
+        "info": {"title": "ernie serve", "version": ernie.__version__, "description": _SESSIONS},
         "paths": paths,
         "components": {
             "schemas": components,
@@ -124,7 +134,8 @@ def page(described: Mapping[str, Any]) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width">\n<style>{_STYLE}</style>\n</head>\n<body>\n'
-        f'<h1>{escape(title)}</h1>\n<p>For programs: <a href="openapi.json">openapi.json</a>.</p>\n{body}\n'
+        f'<h1>{escape(title)}</h1>\n<p>For programs: <a href="openapi.json">openapi.json</a>.</p>\n'
+        f"<p>{_marked(described['info']['description'])}</p>\n{body}\n"
         "</body>\n</html>\n"
     )
 

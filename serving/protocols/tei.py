@@ -198,7 +198,7 @@ class Info(msgspec.Struct):
     docker_label: None = None
 
 
-Truncating = EmbedRequest | Parameters | PredictRequest | RerankRequest  # which say how texts are cut
+Truncating = EmbedRequest | Parameters | RerankRequest  # which say how texts are cut
 
 
 class Failure(msgspec.Struct):
@@ -234,10 +234,14 @@ def routes(service: Service) -> list[Route]:
         wishes = request.parameters or Parameters()
         if request.raw_scores or wishes.function_to_apply is not None:
             raise Problem(422, "invalid", "raw_scores, function_to_apply: labels have probabilities here only")
+        if request.truncate is not None:  # which counts more than that of the parameters
+            wishes.truncate = request.truncate
+        if request.truncation_direction.lower() != "right":
+            wishes.truncation_direction = request.truncation_direction
         task = _task(model)
         rows = [_row(task, texts) for texts in _sequences(request.inputs)]
         settings = {"all_labels": True} if "all_labels" in model.operations["predict"].settings else {}
-        answers = await ask(call, model, "predict", rows, settings, request)
+        answers = await ask(call, model, "predict", rows, settings, wishes)
         found = [_predictions(answer)[: wishes.top_k] for answer in answers.values()]
         is_single = isinstance(request.inputs, str) or isinstance(request.inputs[0], str)
         return _reply(found[0] if is_single else found, answers)

@@ -91,6 +91,17 @@ class Reader(HTMLParser):
             self.fetched.append(tag)
 
 
+def test_the_root_leads_to_the_page(client: httpx.Client) -> None:
+    reply = client.get("/", follow_redirects=True)
+    assert (reply.status_code, reply.url.path) == (200, "/docs")
+    assert client.post("/", content=b"{").json()["error_type"] == "Validation"  # of another protocol
+
+
+def test_the_description_says_where_sessions_are(document: dict[str, Any], client: httpx.Client) -> None:
+    for text in (document["info"]["description"], client.get("/docs").text):
+        assert "ws://HOST:PORT/models/{model}/stream" in text
+
+
 def test_the_page_shows_every_route_and_fetches_nothing(document: dict[str, Any], client: httpx.Client) -> None:
     reply = client.get("/docs")
     assert reply.headers["content-type"] == "text/html; charset=utf-8"

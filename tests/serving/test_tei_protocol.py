@@ -159,6 +159,10 @@ def test_a_long_text_is_cut_unless_the_client_forbids_it(http: httpx.Client) -> 
         "error": "input 0: it is too long, and the model would read 64 tokens of it",
         "error_type": "Validation",
     }
+    for wish, status in (({}, 200), ({"truncate": False}, 413), ({"parameters": {"truncate": False}}, 413)):
+        assert http.post("/tei/classify/predict", json={"inputs": long, **wish}).status_code == status
+    both = {"truncate": True, "parameters": {"truncate": False}}
+    assert http.post("/tei/classify/predict", json={"inputs": long, **both}).status_code == 200
 
 
 @pytest.mark.parametrize(
