@@ -31,6 +31,8 @@ class LimitsConfig:
     A request without a timeout of its own has `timeout` seconds, a bulk one `bulk_timeout`.  `bulk_share` is the part
     of the engine's time that bulk requests have while interactive ones are there.
 
+    A batch has at most `batch_tokens`, or one input that is longer; a step of a session counts as one token.
+
     There are at most `sessions`.  In each up to `session_mb` of input wait, and as much output.  A session ends after
     `session_idle` seconds in which its client neither sends nor gets anything.  A step of a session is due
     `session_step` seconds after its input.

@@ -61,11 +61,12 @@ class ServedModel:
 def serve_model(name: str, path: str, face: Face, most_tokens: int, engine: Engine | None = None) -> ServedModel:
     """Return a loaded model ready to be served, after measuring how long its batches take.
 
-    `most_tokens` limits its batches.  Every operation is warmed up by this, too.  If an engine runs, it is measured
-    there, between the batches of other models.  Raises NotFinite for a model whose outputs are not.
+    `most_tokens` limits its batches; a step of a session counts as one token.  Every operation is warmed up by this,
+    too.  If an engine runs, it is measured there, between the batches of other models.  Raises NotFinite for a model
+    whose outputs are not.
     """
     work: dict[str, Work] = {}
-    stream = _stream(name, face, engine)
+    stream = _stream(name, face, most_tokens, engine)
     if stream is not None:
         work["stream"] = stream.work
     for operation_name, operation in face.operations.items():
@@ -78,13 +79,13 @@ def serve_model(name: str, path: str, face: Face, most_tokens: int, engine: Engi
     return ServedModel(name, path, face, work, _probe(name, face), time.time(), stream)
 
 
-def _stream(name: str, face: Face, engine: Engine | None) -> ServedStream | None:
+def _stream(name: str, face: Face, most_streams: int, engine: Engine | None) -> ServedStream | None:
     """Return the stream of a model, None if it takes none."""
     try:
         streaming = face.streaming
     except UserError:
         return None
-    return serve_stream(name, streaming, engine)
+    return serve_stream(name, streaming, engine, most_streams)
 
 
 def _probe(name: str, face: Face) -> Work:

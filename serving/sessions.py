@@ -213,10 +213,16 @@ class ServedStream:
         return self.steps.streaming.gives
 
 
-def serve_stream(name: str, streaming: Streaming, engine: Engine | None = None) -> ServedStream:
-    """Return a decoder ready to be served, after measuring its steps, on an engine if one runs."""
+def serve_stream(
+    name: str, streaming: Streaming, engine: Engine | None = None, most_streams: int = 1 << 30
+) -> ServedStream:
+    """Return a decoder ready to be served, after measuring its steps, on an engine if one runs.
+
+    No step advances more than `most_streams`.
+    """
     steps = Steps(streaming)
-    return ServedStream(name, steps, Work(f"{name}/stream", steps.measured(engine), compute=steps.compute))
+    work = Work(f"{name}/stream", steps.measured(engine), most_streams, compute=steps.compute)
+    return ServedStream(name, steps, work)
 
 
 def check_chain(name: str, streams: Sequence[ServedStream]) -> None:

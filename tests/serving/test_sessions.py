@@ -30,7 +30,18 @@ from inference.translator import TextTranslator
 from serving.config import ModelConfig, ServeConfig
 from serving.engine import EngineFailure
 from serving.saved_sessions import SessionFolder
-from serving.sessions import Event, Overdue, Place, Session, SessionLimits, Stage, Steps, TooManySessions, check_chain
+from serving.sessions import (
+    Event,
+    Overdue,
+    Place,
+    Session,
+    SessionLimits,
+    Stage,
+    Steps,
+    TooManySessions,
+    check_chain,
+    serve_stream,
+)
 
 WORDS = ("blue", "red", "green")
 KINDS = ("listen", "translate", "speak")
@@ -570,3 +581,19 @@ def test_a_chain_of_the_configuration_has_a_name_of_its_own_and_models_that_are_
     with pytest.raises(UserError, match=message):
         ServeConfig(models, chains)
     assert ServeConfig(models, {"both": ("a", "b")}).chains == {"both": ("a", "b")}
+
+
+@pytest.mark.parametrize(("most", "first"), [(2, 2), (1 << 30, 3)])
+def test_a_step_advances_no_more_streams_than_it_may(most: int, first: int) -> None:
+    server = Server()
+    streaming = TextTranslator(trained("translate").model).streaming
+    stream = serve_stream("translate", streaming, most_streams=most)
+    sessions = [server.sessions.open([stream]) for _ in range(3)]
+    for session in sessions:
+        session.put("red blue")
+        session.end()
+    server.run()
+    assert server.batches[0] == max(server.batches) == first
+    written_by = {output(told(session)) for session in sessions}
+    assert len(written_by) == 1
+    assert written_by != {""}
