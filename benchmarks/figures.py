@@ -6,15 +6,18 @@ python benchmarks/figures.py [--records benchmarks/records] [--output benchmarks
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evidence import FOUR, MASKED, OTHERS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
+from page_tables import SIDES
 from plateau import ARMS
 from record_files import TUNED, read_records_of, slug
 from time_to_quality import parts
@@ -79,6 +82,8 @@ def main() -> None:
             "each-task": each_task(evidence / "tasks-1600", evidence / "tasks-1600-moments-each_task"),
             "plateau": plateau(records / "plateau" / "steps-3000"),
         }
+        if (served := serving(records / "serving")) is not None:
+            figures["serving"] = served
         for name, figure in figures.items():
             figure.savefig(arguments.output / f"{name}.png", dpi=DPI)
     scaling.draw(curve(read_table(records / "ladder" / "points.tsv")), arguments.output / "scaling.png")
@@ -188,6 +193,85 @@ def plateau(records: Path) -> Figure:
     for row, losses in enumerate(by_arm.values()):
         axes.plot(losses, [row] * len(losses), "o", color=BLUE, ms=4)
     return figure
+
+
+def serving(records: Path) -> Figure | None:
+    """Draw latencies and batches against the load of each side, and a chunk's latency against sessions.
+
+    Without a record there is no panel.
+    """
+    drawn = {
+        "classify": ("texts classified, p99 in ms against requests/s", _latencies),
+        "embed": ("vectors of MiniLM, p99 in ms against requests/s", _latencies),
+        "classify ": ("texts in a batch against requests/s", _batches),
+        "recognition": ("a chunk of sound, p99 in ms against sessions", _sessions),
+    }
+    found = {arm: of_arm[0] for arm in drawn if (of_arm := read_records_of(records, arm.strip()))}
+    if not found:
+        return None
+    figure, panes = panels([drawn[arm][0] for arm in found], 2.0)
+    for axes, (arm, record) in zip(panes, found.items(), strict=True):
+        drawn[arm][1](axes, record)
+    return figure
+
+
+_SIDE_LOOKS = {
+    "ours": (BLUE, "-"),
+    "together": (BLUE, "-"),
+    "one by one": (VERMILION, "-"),
+    "infinity": (VERMILION, "-"),
+    "mosec": (VERMILION, "-"),
+    "ray": (INK, "-"),
+    "litserve": (MUTED, "-"),
+    "bentoml": (MUTED, "--"),
+}
+
+
+def _latencies(axes: Axes, record: dict[str, Any]) -> None:
+    sides = {
+        side: {float(rate): statistics.median(turn["p99"] for turn in turns) for rate, turns in tried.items()}
+        for side, tried in record["sides"].items()
+    }
+    _logarithmic(axes, sides)
+
+
+def _sessions(axes: Axes, record: dict[str, Any]) -> None:
+    sides = {
+        side: {float(count): at["p99"] for count, at in found["counts"].items() if at["p99"] is not None}
+        for side, found in record["sides"].items()
+    }
+    _logarithmic(axes, sides)
+
+
+def _logarithmic(axes: Axes, sides: dict[str, dict[float, float]]) -> None:
+    """Draw a line for each side on a logarithmic axis of milliseconds, and the bound of 100 ms."""
+    axes.set_yscale("log")
+    axes.axhline(100, color=FAINT, lw=2, zorder=0)
+    labels = []
+    for side, points in sides.items():
+        color, dashes = _SIDE_LOOKS[side]
+        xs, ys = zip(*sorted(points.items()), strict=True)
+        axes.plot(xs, ys, dashes, color=color, lw=1.4, marker="o", ms=3)
+        labels.append((ys[-1], SIDES.get(side, side).partition(",")[0], color))
+    low, high = (max(1.0, axes.get_ylim()[0]), axes.get_ylim()[1])
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    # The heights of labels are fractions of a linear axis.
+    at = [(math.log(y / low) / math.log(high / low) * (high - low) + low, text, color) for y, text, color in labels]
+    margin_labels(axes, [Label(y, text, color) for y, text, color in at])
+
+
+def _batches(axes: Axes, record: dict[str, Any]) -> None:
+    tried = record["sides"]["ours"]
+    points = sorted(
+        (float(rate), statistics.median(turn["texts a batch"] for turn in own)) for rate, own in tried.items()
+    )
+    axes.plot(*zip(*points, strict=True), color=BLUE, lw=1.4, marker="o", ms=3)
+    axes.axvline(record["capacity"], color=FAINT, lw=2, zorder=0)
+    axes.set_ylim(bottom=0)
+    margin_labels(axes, [Label(points[-1][1], "ours", BLUE)])
 
 
 def _rows(title: str, names: Sequence[str], height: float) -> tuple[Figure, Axes]:

@@ -3,9 +3,9 @@
   python benchmarks/offered_load.py --url http://127.0.0.1:8000/models/films/predict --bodies FILE --rate 200
 
 FILE has a body a line.  The schedule is Poisson, or bursts with `--burst N`: N requests at once, as often as the rate
-allows.  Latency counts from the scheduled time: a server that stalls is charged for all whom it keeps waiting, and so
-is the generator (its lag is told).  Prints JSON: for each request its scheduled time, latency and status, 0 if there
-was no answer.
+allows.  With several rates, and as many `--seconds`, one phase follows another.  Latency counts from the scheduled
+time: a server that stalls is charged for all whom it keeps waiting, and so is the generator (its lag is told).  Prints
+JSON: for each request its scheduled time, latency and status, 0 if there was no answer.
 """
 
 from __future__ import annotations
@@ -167,15 +167,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", required=True)
     parser.add_argument("--bodies", type=Path, required=True)
-    parser.add_argument("--rate", type=float, required=True, help="requests a second")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rate", type=float, nargs="+", required=True, help="requests a second")
+    parser.add_argument("--seconds", type=float, nargs="+", default=[20.0])
     parser.add_argument("--burst", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--header", action="append", default=[])
     arguments = parser.parse_args()
     bodies = arguments.bodies.read_bytes().splitlines()
     client = Client(arguments.url, bodies, arguments.header)
-    times = poisson(arguments.rate, arguments.seconds, arguments.seed, arguments.burst)
+    times, start = list[float](), 0.0
+    for phase, (rate, seconds) in enumerate(zip(arguments.rate, arguments.seconds, strict=True)):
+        seed = arguments.seed + 1000 * phase
+        times += [start + when for when in poisson(rate, seconds, seed, arguments.burst)]
+        start += seconds
     json.dump(asyncio.run(client.run(times)).as_json(), sys.stdout)
 
 

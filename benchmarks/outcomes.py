@@ -18,14 +18,21 @@ from page_tables import (
     MASKED,
     OFFSETS,
     SCHEDULES,
+    SERVING_ARMS,
+    SIDES,
     SILENCES,
     TASK_NAMES,
     WAITS,
     beside_finetune,
+    beyond_ideal,
+    by_load,
     downstream,
+    failures,
     forgotten,
     parts,
+    parts_served,
     points_of,
+    serving,
 )
 from record_files import TUNED, MissingRecord, Records
 
@@ -332,6 +339,110 @@ def stream_caches(records: Records, part: str, least: float) -> Outcome:
     return outcome(f"{shown}; {fewer:.0f} times fewer bytes", min(speeds) >= least, fewer >= 10)
 
 
+# Serving
+
+
+def unless_pending(make: Callable[[Records], Outcome]) -> Callable[[Records], Outcome]:
+    """What says so while there is no record."""
+
+    def made(records: Records) -> Outcome:
+        try:
+            return make(records)
+        except MissingRecord:
+            return Outcome("not measured yet", "")
+
+    return made
+
+
+def serving_overhead(records: Records) -> Outcome:
+    """0.3 ms of processor time a request."""
+    spent = statistics.median(turn["ms"] for turn in serving(records, "overhead")["turns"])
+    return outcome(f"{spent:.2f} ms", spent <= 0.3)
+
+
+def serving_saturated(records: Records) -> Outcome:
+    """95 % of the offline packed batch."""
+    part = statistics.median(parts_served(serving(records, "saturated")))
+    return outcome(percent(part), part >= 0.95)
+
+
+def serving_rate(records: Records, arm: str, least: float) -> Outcome:
+    """So many times the requests/s of the best other side."""
+    rates = serving(records, arm)["rates"]
+    others = {side: rate for side, rate in rates.items() if side != "ours"}
+    if not others:
+        raise MissingRecord(f"no other side of {arm} was measured")
+    best = max(others, key=lambda side: others[side])
+    if not others[best]:
+        return outcome(f"{rates['ours']:.0f} requests/s, others at no rate that was tried", rates["ours"] > 0)
+    times = rates["ours"] / others[best]
+    return outcome(f"{times:.1f} times ({rates['ours']:.0f} and {others[best]:.0f}, {SIDES[best]})", times >= least)
+
+
+def serving_optimum(records: Records) -> Outcome:
+    """A p99 of at most 1.15 times the simulated optimum at half and at 80 % of the capacity."""
+    loads = by_load(serving(records, "optimum"))
+    times = [beyond_ideal(loads[share, 1]) for share in (0.5, 0.8)]
+    return outcome(" and ".join(f"{each:.2f}" for each in times) + " times", *(each <= 1.15 for each in times))
+
+
+def serving_overload(records: Records) -> Outcome:
+    """Goodput 95 %, 98 % of the admitted in time, refusals within 5 ms, memory +5 %, normal again within 2 s."""
+    turns = serving(records, "overload")["turns"]
+    keys = ("goodput", "admitted in time", "p99 of refusals", "memory", "normal again")
+    goodput, admitted, refusals, memory, again = (statistics.median(turn[key] or 0 for turn in turns) for key in keys)
+    shown = f"{percent(goodput)}; {percent(admitted)}; {refusals:.1f} ms (p99); {memory:+.1%}; {again:.1f} s"
+    return outcome(shown, goodput >= 0.95, admitted >= 0.98, refusals <= 5, memory <= 0.05, again <= 2)
+
+
+def serving_recognition(records: Records) -> Outcome:
+    """200 sessions, and 4 times as many as one by one."""
+    sides = serving(records, "recognition")["sides"]
+    together, alone = (sides[side]["most"] for side in ("together", "one by one"))
+    times = together / max(1, alone)
+    return outcome(f"{together}; {times:.1f} times as many as one by one ({alone})", together >= 200, times >= 4)
+
+
+def serving_translation(records: Records) -> Outcome:
+    """6 times the tokens/s, the same bits."""
+    turns = serving(records, "translation")["turns"]
+    speeds = [turn["tokens/s"] for turn in turns]
+    times = statistics.median(each["together"] / each["one after another"] for each in speeds)
+    same = all(turn["same"] for turn in turns)
+    return outcome(f"{times:.1f} times; {'the same' if same else 'other bits'}", times >= 6, same)
+
+
+def serving_voices(records: Records) -> Outcome:
+    """18 voices in real time, the first sound of 8 within 150 ms."""
+    record = serving(records, "voices")
+    first = record["first at 8"]["p95"]
+    return outcome(f"{record['most']}; {first:.0f} ms", record["most"] >= 18, first <= 150)
+
+
+def serving_cancels(records: Records) -> Outcome:
+    """Nothing left, memory +1 %."""
+    record = serving(records, "cancels")
+    left = sum(record["left"].values())
+    return outcome(f"{left:.0f} left; memory {record['memory']:+.1%}", left == 0, record["memory"] <= 0.01)
+
+
+def serving_reloads(records: Records) -> Outcome:
+    """No failed request."""
+    record = serving(records, "reloads")
+    counts = [failures(record[part]) for part in ("hot", "rolling") if part in record]
+    requests, failed = (sum(column) for column in zip(*counts, strict=True))
+    return outcome(f"{failed} of {requests:,} requests failed", failed == 0)
+
+
+def serving_heartbeat(records: Records) -> Outcome:
+    """No gap above 10 ms."""
+    found = [record for _, _, (record, *_) in records.arms({arm: arm for arm in SERVING_ARMS})]
+    gaps = [1000 * record["largest gap"] for record in found if record["largest gap"] is not None]
+    if not gaps:
+        raise MissingRecord("no arm was measured")
+    return outcome(f"{max(gaps):.1f} ms", max(gaps) <= 10)
+
+
 OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "hour-beside-transformers": ("quality/minutes-60", hour_beside_transformers),
     "hour-beside-masked-words": ("quality/minutes-60", hour_beside_masked_words),
@@ -398,4 +509,16 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "voice-gradients": ("synthesis/epochs-24-8", voice_gradients),
     "voice-power": ("synthesis/epochs-24-8", voice_power),
     "plain-loop": ("plain-loop", plain_loop),
+    "serving-overhead": ("serving", unless_pending(serving_overhead)),
+    "serving-saturated": ("serving", unless_pending(serving_saturated)),
+    "serving-classify": ("serving", unless_pending(partial(serving_rate, arm="classify", least=2))),
+    "serving-embed": ("serving", unless_pending(partial(serving_rate, arm="embed", least=5))),
+    "serving-optimum": ("serving", unless_pending(serving_optimum)),
+    "serving-overload": ("serving", unless_pending(serving_overload)),
+    "serving-recognition": ("serving", unless_pending(serving_recognition)),
+    "serving-translation": ("serving", unless_pending(serving_translation)),
+    "serving-voices": ("serving", unless_pending(serving_voices)),
+    "serving-cancels": ("serving", unless_pending(serving_cancels)),
+    "serving-reloads": ("serving", unless_pending(serving_reloads)),
+    "serving-heartbeat": ("serving", unless_pending(serving_heartbeat)),
 }

@@ -6,7 +6,7 @@ The experiments print the same tables.  An arm without records has no row.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -608,6 +608,181 @@ def stream_caches(records: Records) -> Rows:
     return rows
 
 
+# Serving
+
+SIDES = {
+    "ours": "ours",
+    "mosec": "mosec",
+    "litserve": "LitServe",
+    "bentoml": "BentoML",
+    "ray": "Ray Serve",
+    "infinity": "infinity, torch",
+}
+SERVING_ARMS = (
+    *("overhead", "saturated", "optimum", "overload", "recognition", "translation", "voices", "cancels", "reloads"),
+    *("classify", "embed", "generator"),
+)
+
+
+def serving(records: Records, arm: str) -> dict[str, Any]:
+    """The record of an arm of serving_load.py.  Raises MissingRecord if there is none."""
+    return records.of(arm)[0]
+
+
+def serving_arms(records: Records) -> Rows:
+    """Where each arm was measured, what the generator took, and the largest gap of the event loop."""
+    rows = [["arm", "processor", "minutes", "generator, cores at most", "largest gap, ms"]]
+    for arm, label, (record, *_) in records.arms({arm: arm for arm in SERVING_ARMS}):
+        cores = [value for key, value in leaves(record) if key == "generator's cores"]
+        gap = record["largest gap"]
+        shown = [f"{max(cores):.2f}" if cores else "", "" if gap is None else f"{1000 * gap:.1f}"]
+        rows.append([f"`{arm}`" if label else "", record["processor"], f"{record['minutes']:.0f}", *shown])
+    return rows
+
+
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values within a record with their keys."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from leaves(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner, name)
+    else:
+        yield name, value
+
+
+def serving_costs(records: Records) -> Rows:
+    """What our server costs beside the engine."""
+    rows = [["", "by turn"]]
+    for _, label, (record, *_) in records.arms({"overhead": "processor time outside the engine, ms a request"}):
+        rows.append([label, listed([turn["ms"] for turn in record["turns"]], decimals(3))])
+        rows.append(["processor time of an idle server, cores", f"{record['idle cores']:.3f}"])
+    for _, _, (record, *_) in records.arms({"saturated": ""}):
+        for key, label in (("offline", "rows/s, packed batches without a server"), ("served", "rows/s, served")):
+            rows.append([label, listed([turn[key] for turn in record["turns"]], decimals(1))])
+        rows.append(["the part that is served", listed(parts_served(record))])
+    for _, _, (record, *_) in records.arms({"generator": ""}):
+        for side, label in (("ours", "our generator"), ("k6", "k6")):
+            pairs = [f"{turn[side]['p50']:.1f} and {turn[side]['p99']:.1f}" for turn in record["turns"]]
+            rows.append([f"p50 and p99 at {record['rate']:.0f} requests/s, ms, {label}", ", ".join(pairs)])
+    return rows
+
+
+def parts_served(record: Mapping[str, Any]) -> list[float]:
+    """The throughput of the server as a part of that of packed batches, by turn."""
+    return [turn["served"] / turn["offline"] for turn in record["turns"]]
+
+
+def serving_rates(records: Records) -> Rows:
+    """The highest rates of all sides, and the latencies there and with bursts."""
+    rows = [["work", "side", "requests/s", "p50, ms", "p99, ms", "bursts of 8: p99, ms", "in time"]]
+    for _, label, (record, *_) in records.arms({"classify": "classify", "embed": "vectors of MiniLM"}):
+        for side, rate in record["rates"].items():
+            at = record["sides"][side].get(str(rate), [{}])[-1]
+            shown = [f"{at[key]:.0f}" if key in at else "" for key in ("p50", "p99")]
+            burst = record["bursts"][side]
+            row = [label, SIDES[side], f"{rate:.0f}", *shown, f"{burst['p99']:.0f}" if "p99" in burst else ""]
+            rows.append([*row, percent(burst["in time"])])
+        rows += [[label, SIDES[side], "did not start", "", "", "", ""] for side in record["failed"]]
+    return rows
+
+
+def serving_optimum(records: Records) -> Rows:
+    """Latencies beside those of a simulated engine, medians of the turns."""
+    rows = [["load", "bursts of", "texts a batch", "p50, ms", "ideal", "p99, ms", "ideal", "times the ideal"]]
+    for _, _, (record, *_) in records.arms({"optimum": ""}):
+        for (share, burst), points in by_load(record).items():
+            middle = statistics.median
+            cells = [f"{middle(point['texts a batch'] for point in points):.1f}"]
+            for q in ("p50", "p99"):
+                cells += [f"{middle(p[q] for p in points):.1f}", f"{middle(p['ideal'][q] for p in points):.1f}"]
+            rows.append([f"{share:.0%}", str(burst), *cells, f"{beyond_ideal(points):.2f}"])
+    return rows
+
+
+def by_load(record: Mapping[str, Any]) -> dict[tuple[float, int], list[dict[str, Any]]]:
+    """The points of the record of `optimum` by load and size of bursts."""
+    found: dict[tuple[float, int], list[dict[str, Any]]] = {}
+    for point in record["points"]:
+        found.setdefault((point["share"], point["burst"]), []).append(point)
+    return found
+
+
+def beyond_ideal(points: Sequence[Mapping[str, Any]]) -> float:
+    """How many times the ideal's a p99 is, the median of the turns."""
+    return statistics.median(point["p99"] / point["ideal"]["p99"] for point in points)
+
+
+def serving_overload(records: Records) -> Rows:
+    """What becomes of requests at one and a half times the capacity, by turn."""
+    rows = [["turn", "capacity, requests/s", "goodput", "admitted in time", "p50 and p99 of refusals, ms"]]
+    rows[0] += ["memory", "normal again after, s"]
+    for _, _, (record, *_) in records.arms({"overload": ""}):
+        for number, turn in enumerate(record["turns"], 1):
+            refusals = " and ".join(f"{turn[f'{q} of refusals'] or 0:.1f}" for q in ("p50", "p99"))
+            cells = [f"{turn['capacity']:.0f}", percent(turn["goodput"]), percent(turn["admitted in time"]), refusals]
+            rows.append([str(number), *cells, f"{turn['memory']:+.1%}", f"{turn['normal again']:.1f}"])
+    return rows
+
+
+def serving_recognition(records: Records) -> Rows:
+    """The latency of a chunk by the number of sessions."""
+    rows = [["steps", "sessions", "p50, ms", "p90, ms", "p99, ms", "streams a step"]]
+    for _, _, (record, *_) in records.arms({"recognition": ""}):
+        for side, found in record["sides"].items():
+            for count, at in found["counts"].items():
+                shown = [f"{at[q]:.0f}" if at[q] is not None else "" for q in ("p50", "p90", "p99")]
+                rows.append([side, count, *shown, f"{at['streams a step']:.1f}"])
+    return rows
+
+
+def serving_translation(records: Records) -> Rows:
+    """The tokens/s of 64 sessions, by turn."""
+    rows = [["turn", "tokens/s together", "one after another", "times", "streams a step", "the same texts"]]
+    for _, _, (record, *_) in records.arms({"translation": ""}):
+        for number, turn in enumerate(record["turns"], 1):
+            speeds = list(turn["tokens/s"].values())
+            cells = [*(f"{speed:,.0f}" for speed in speeds), f"{speeds[0] / speeds[1]:.1f}"]
+            rows.append([str(number), *cells, f"{turn['streams a step']:.0f}", "yes" if turn["same"] else "no"])
+    return rows
+
+
+def serving_voices(records: Records) -> Rows:
+    """When voices are heard, and how much of their sound is late."""
+    rows = [["voices", "first sound, p50, ms", "p95, ms", "pieces that are late"]]
+    for _, _, (record, *_) in records.arms({"voices": ""}):
+        for count, at in record["counts"].items():
+            shown = [f"{at[q]:.0f}" if at[q] is not None else "" for q in ("p50", "p95")]
+            rows.append([count, *shown, percent(at["late"])])
+        first = record["first at 8"]
+        rows.append(["8, five rounds", f"{first['p50']:.0f}", f"{first['p95']:.0f}", ""])
+    return rows
+
+
+def serving_faults(records: Records) -> Rows:
+    """What clients that go away leave behind, and what reloads cost others."""
+    rows = [["", "requests", "failed", "p99, ms", "left behind", "memory"]]
+    for _, _, (record, *_) in records.arms({"cancels": ""}):
+        others, left = record["others"], sum(record["left"].values())
+        bad = sum(others.values()) - others.get("200", 0)
+        label = f"{record['clients']:,} clients that go away; others meanwhile"
+        rows.append([label, f"{sum(others.values()):,}", str(bad), "", f"{left:.0f}", f"{record['memory']:+.1%}"])
+    for _, _, (record, *_) in records.arms({"reloads": ""}):
+        labels = {"hot": f"{record['hot']['reloads']} reloads", "rolling": "a rolling restart of two replicas"}
+        for part, label in labels.items():
+            if part in record:
+                requests, bad = failures(record[part])
+                rows.append([label, f"{requests:,}", str(bad), f"{record[part]['p99']:.0f}", "", ""])
+    return rows
+
+
+def failures(part: Mapping[str, Any]) -> tuple[int, int]:
+    """How many requests there were, and how many of them were not answered with 200."""
+    statuses = part["statuses"]
+    return sum(statuses.values()), sum(statuses.values()) - statuses.get("200", 0)
+
+
 TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "plateau": ("plateau/steps-3000", plateau),
     "comparing": ("comparing", comparing),
@@ -644,4 +819,13 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "synthesis-likelihood": ("synthesis/epochs-24-8", synthesis_likelihood),
     "plain-loop": ("plain-loop", plain_loop),
     "speaking": ("speaking", speaking),
+    "serving-arms": ("serving", serving_arms),
+    "serving-costs": ("serving", serving_costs),
+    "serving-rates": ("serving", serving_rates),
+    "serving-optimum": ("serving", serving_optimum),
+    "serving-overload": ("serving", serving_overload),
+    "serving-recognition": ("serving", serving_recognition),
+    "serving-translation": ("serving", serving_translation),
+    "serving-voices": ("serving", serving_voices),
+    "serving-faults": ("serving", serving_faults),
 }

