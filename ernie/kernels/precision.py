@@ -66,8 +66,9 @@ def batch_invariant() -> Iterator[None]:
     """Compute each row of a linear layer in the same way, whatever rows are computed with it.
 
     Libraries choose how to sum by the number of rows, so that the last bits of a row depend on the batch.  In bfloat16
-    such a difference becomes another token now and then.  On a CPU products are therefore computed in blocks of a fixed
-    number of rows.  Inference needs that where it promises the same output for a stream alone and among others.
+    such a difference becomes another token now and then.  On a CPU products are therefore computed row by row, or in
+    blocks of a fixed number of rows.  Inference needs that where it promises the same output for a stream alone and
+    among others.
     """
     before = _batch_invariant.set(True)
     try:

@@ -114,3 +114,20 @@ def test_a_row_does_not_depend_on_the_rows_beside_it_where_that_is_promised(
             lambda rows: vocabulary_logits(rows, table, bias),
         ):
             np.testing.assert_array_equal(kernel(alone).numpy(), kernel(among).numpy()[before : before + 3])
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["fp32", pytest.param("bf16", marks=needs_bf16), "int8"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 17])
+def test_wide_rows_are_what_they_are_among_many_and_right(name: str, rows: int) -> None:
+    (x, weight, bias), _ = random_inputs(200, 1100, 139)
+    weight, bias = paddle.to_tensor(weight), paddle.to_tensor(bias)
+    table = paddle.to_tensor(weight.numpy().T.copy())
+    with paddle.no_grad(), precision(name), batch_invariant():
+        alone, among = paddle.to_tensor(x[:rows]), paddle.to_tensor(x)
+        for kernel in (lambda given: linear(given, weight, bias), lambda given: vocabulary_logits(given, table, bias)):
+            found = kernel(among).numpy()
+            np.testing.assert_array_equal(kernel(alone).numpy(), found[:rows])
+            if name == "fp32":
+                exact = x.astype(np.float64) @ weight.numpy().astype(np.float64) + bias.numpy()
+                np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4 * np.abs(exact).mean())

@@ -15,8 +15,8 @@ from ernie.kernels.cpu.pool import empty
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import is_batch_invariant
 
-# Rows of a block of a batch-invariant product.  oneDNN sums all rows of such a block alike; of eight rows it would sum
-# the last two in another order.
+# Rows of a block of a batch-invariant product in bfloat16.  oneDNN sums all rows of such a block alike; of eight rows
+# it would sum the last two in another order.
 _INVARIANT_ROWS = 16
 
 
@@ -68,23 +68,24 @@ def product(
 ) -> Tensor:
     """Return the product of two matrices, either of them transposed, plus a bias, in float32.
 
-    Within `batch_invariant` it is computed in blocks of _INVARIANT_ROWS rows, the last one filled with zeros.
+    Within `batch_invariant` each row is computed as if it were alone; in bfloat16 in blocks of _INVARIANT_ROWS rows,
+    the last one filled with zeros.
     """
     M, K = left.shape[::-1] if transpose_left else left.shape
     N = right.shape[0] if transpose_right else right.shape[1]
-    block = _INVARIANT_ROWS if is_batch_invariant() and not transpose_left else 0
-    padding = -M % block if block else 0
+    alone, is_low = is_batch_invariant() and not transpose_left, left.dtype == paddle.bfloat16
+    padding = -M % _INVARIANT_ROWS if alone and is_low else 0
     if padding:
         left = paddle.concat([left, paddle.zeros([padding, K], left.dtype)])
     y = empty([M + padding, N])
     loaded().call(
         "product",
-        int(left.dtype == paddle.bfloat16),
+        int(is_low),
         *(M + padding, N, K),
         *(left.data_ptr(), left.shape[1], int(transpose_left)),
         *(right.data_ptr(), right.shape[1], int(transpose_right)),
         None if bias is None else bias.data_ptr(),
-        *(y.data_ptr(), 0, N, 0, block),
+        *(y.data_ptr(), 0, N, 0, int(alone)),
     )
     return y[:M] if padding else y
 

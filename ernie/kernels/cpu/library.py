@@ -123,7 +123,7 @@ class WaveNet(Structure):
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "product": (
         *(c_int, *(c_long,) * 3, _PTR, c_long, c_int, _PTR, c_long, c_int, _PTR, _PTR),
-        *(c_int, c_long, c_int, c_long),
+        *(c_int, c_long, c_int, c_int),
     ),
     "attention_forward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_PTR,) * 5),
     "attention_over_runs": (POINTER(AttentionShape), c_float, c_uint64, *(_PTR,) * 6),

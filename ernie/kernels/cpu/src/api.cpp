@@ -95,11 +95,11 @@ EXPORT const char* ernie_granted_threads(int* count) {
 EXPORT const char* ernie_try_products() { return guarded(try_products); }
 
 EXPORT const char* ernie_product(int low, long M, long N, long K, const void* A, long lda, int ta, const void* B, long ldb, int tb,
-                                 const float* bias, void* C, int low_out, long ldc, int add, long block) {
+                                 const float* bias, void* C, int low_out, long ldc, int add, int alone) {
     return guarded([&] {
         check_type(low || low_out);
         product(low ? Type::bf16 : Type::f32, low_out ? Type::bf16 : Type::f32, M, N, K, {A, lda, ta != 0}, {B, ldb, tb != 0}, bias, C, ldc,
-                add != 0, block);
+                add != 0, alone != 0);
     });
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "onednn_objects.h"
+#include "row_product.h"
 #include "threads.h"
 
 namespace ernie {
@@ -81,7 +82,7 @@ long tile(long length, long other) { return length < other ? 512 : length > 512 
 }  // namespace
 
 void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add,
-             long block) {
+             bool alone) {
     if (M == 0 || N == 0) return;
     if (K == 0) {  // an empty sum, which oneDNN would not write
         if (add) return;
@@ -93,7 +94,10 @@ void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, cons
         }
         return;
     }
-    if (block) return multiply_in_tiles(block, tile(N, block + 1), in, out, M, N, K, A, B, bias, C, ldc, add);
+    if (alone && in == Type::f32 && out == Type::f32 && !A.transposed)
+        return row_product(M, N, K, static_cast<const float*>(A.data), A.stride, static_cast<const float*>(B.data), B.stride, B.transposed,
+                           bias, static_cast<float*>(C), ldc, add);
+    if (alone) return multiply_in_tiles(ALONE, tile(N, ALONE + 1), in, out, M, N, K, A, B, bias, C, ldc, add);
 #ifdef __AVX512F__
     multiply(in, out, M, N, K, A, B, bias, C, ldc, add);
 #else  // oneDNN splits K between its threads if C is small

@@ -17,8 +17,10 @@ struct Matrix {
 
 // C = A B, or C += A B with `add`; `bias` (N,) may be null.  A and B are of type `in`, C of type `out`.
 //
-// oneDNN chooses by M how it sums.  With a `block` above 0 the rows are computed that many at a time, so that a row of C
-// does not depend on how many others there are; M must be a multiple of it.
-void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add, long block = 0);
+// oneDNN chooses by M how it sums.  With `alone`, a row of C does not depend on how many others there are: floats are
+// multiplied by row_product, and bfloat16 in blocks of ALONE rows, of which M must be a multiple.
+constexpr long ALONE = 16;
+void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add,
+             bool alone = false);
 
 }  // namespace ernie
