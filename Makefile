@@ -22,10 +22,10 @@ help:
 quickstart: .venv/quickstart
 	@$(BIN)/python examples/quickstart.py
 
-# Lint and the wheel keep the cores busy while tests wait for processes; what they say is shown at the end.
+# Three at once, for two cores: many tests wait for processes.  What lint and the wheel say is shown at the end.
 test: .venv/dev
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint wheel > .venv/lint.log 2>&1 & lint=$$!; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=20; tests=$$?; \
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=20; tests=$$?; \
 	wait $$lint; lint=$$?; cat .venv/lint.log; exit $$((tests ? tests : lint))
 
 lint: .venv/dev

@@ -334,7 +334,7 @@ if os.environ.get("PADDLE_TRAINER_ID") == "0" and not mark.exists():
     other = socket.create_server(("", int(os.environ["PADDLE_MASTER"].rsplit(":", 1)[1])))
 """
     plugin.write_text(plugin.read_text(encoding="utf-8") + taking, encoding="utf-8")
-    done, output = stumble("raise", 9)
+    done, output = stumble("raise", 9, "--set", "schedule.steps_per_task=1")
     assert done.returncode == 0, done.stderr
     assert re.search(r"port \d+, which was free when the processes were started, is in use by another", done.stderr)
     assert "starting the processes again, with another port" in done.stderr
