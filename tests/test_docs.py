@@ -21,6 +21,7 @@ import pytest
 import yaml
 from support import forked
 from support.running import CONFIG, build_corpus, made_up_text
+from support.trained import trained
 
 import finetune.config
 from ernie.config import build, from_dict
@@ -160,8 +161,12 @@ def test_blocks_of_a_page_run_in_order(
 ) -> None:
     folder = tmp_path / "reader"
     shutil.copytree(prepared, folder)
-    if "=runs/films" in page.read_text(encoding="utf-8"):  # a finished run to serve
+    text = page.read_text(encoding="utf-8")
+    if "=runs/films" in text:  # a finished run to serve
         shutil.copytree(request.getfixturevalue("_finished_run") / "done", folder / "runs" / "films")
+    for name, kind in (("words", "streaming"), ("numbers", "translate"), ("voice", "synthesize")):
+        if f"=runs/{name} " in text:
+            trained(kind).model.save(folder / "runs" / name)
     follow(page, folder, {})
 
 
