@@ -220,10 +220,12 @@ _SIDE_LOOKS = {
     "together": (BLUE, "-"),
     "one by one": (VERMILION, "-"),
     "infinity": (VERMILION, "-"),
+    "sherpa": (INK, "-"),
     "mosec": (VERMILION, "-"),
     "ray": (INK, "-"),
     "litserve": (MUTED, "-"),
     "bentoml": (MUTED, "--"),
+    "pytriton": (INK, "--"),
 }
 
 

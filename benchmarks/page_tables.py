@@ -616,7 +616,9 @@ SIDES = {
     "litserve": "LitServe",
     "bentoml": "BentoML",
     "ray": "Ray Serve",
+    "pytriton": "PyTriton",
     "infinity": "infinity, torch",
+    "sherpa": "sherpa-onnx",
 }
 SERVING_ARMS = (
     *("overhead", "saturated", "optimum", "overload", "recognition", "translation", "voices", "cancels", "reloads"),
@@ -728,12 +730,13 @@ def serving_overload(records: Records) -> Rows:
 
 def serving_recognition(records: Records) -> Rows:
     """The latency of a chunk by the number of sessions."""
-    rows = [["steps", "sessions", "p50, ms", "p90, ms", "p99, ms", "streams a step"]]
+    rows = [["side", "sessions", "p50, ms", "p90, ms", "p99, ms", "streams a step"]]
     for _, _, (record, *_) in records.arms({"recognition": ""}):
         for side, found in record["sides"].items():
             for count, at in found["counts"].items():
                 shown = [f"{at[q]:.0f}" if at[q] is not None else "" for q in ("p50", "p90", "p99")]
-                rows.append([side, count, *shown, f"{at['streams a step']:.1f}"])
+                streams = f"{at['streams a step']:.1f}" if "streams a step" in at else ""
+                rows.append([SIDES.get(side, side), count, *shown, streams])
     return rows
 
 

@@ -27,7 +27,6 @@ from serving_sides import (
     Side,
     Work,
     classifier,
-    first_body,
     metrics,
     offer,
     offline,
@@ -58,7 +57,7 @@ def cancels(bench: Bench) -> dict[str, Any]:
     side = Side(SERVED, READY, beats=True)
     models = {"model": work.model, "words": bench.model("recognizer"), "german": bench.model("translator")}
     with server(bench, side, models) as running:
-        body = first_body(work)
+        body = work.first_body(PATH)
         asyncio.run(went_away(warm, body, 0))
         settled(running)
         calls, memory = running.metrics()["ernie_open_calls"], running.memory()
@@ -218,7 +217,7 @@ def rolling(bench: Bench, work: Work, rate: float) -> dict[str, Any]:
     """Replace two replicas behind nginx under load."""
     options = ["--set", "replicas=2", "--set", "grace_seconds=2"]
     side, replicas = Side(PATH.command.replace("{port}", str(PORT + 1)), PREDICT), (PORT + 1, PORT + 2)
-    places, body = {"model": work.model}, first_body(work)
+    places, body = {"model": work.model}, work.first_body(side)
     with balancer(bench, replicas), server(bench, side, places, None, body, options) as running:
         for port in replicas:
             while not started(port):

@@ -19,14 +19,14 @@ generator, whose processor time is told.  serving_models.py says what the models
 takes exactly what the server has fitted (serving/simulation.py).
 `overload`: half of the capacity for 10 s, 1.5 times as much as the capacity for 15 s, and half of it again.
 `recognition`: sessions in real time until more than 1 % of the chunks take 100 ms; together, and one by one: the same
-server with steps of a single stream.
+server with steps of a single stream; with `--sherpa` also sherpa-onnx's C++ server with a model of the same shape.
 `translation`: 64 sessions together and one after another.
 `voices`: voices until more than 1 % of the pieces of sound are late for who plays the first one at once.
 `cancels`: clients of requests and sessions that go away at random points.
 `reloads`: reloads of a model under load; with `--nginx` also a rolling restart of two replicas.
 `generator`: our generator beside k6.
-`classify`: mosec, LitServe, BentoML and Ray Serve around the same engine.  A side's rate is the highest at which 99 %
-of all requests are answered within 100 ms.
+`classify`: mosec, LitServe, BentoML, Ray Serve and PyTriton around the same engine.  A side's rate is the highest at
+which 99 % of all requests are answered within 100 ms.
 `embed`: the same for vectors of all-MiniLM-L6-v2 by OpenAI's protocol, beside infinity with torch.
 
 Set before the first run: the TARGETS below.
@@ -116,7 +116,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arms", nargs="+", choices=list(ARMS))
     parser.add_argument("--peers", metavar="PYTHON", help="of an environment with mosec, litserve, bentoml, ray[serve]")
+    parser.add_argument("--triton", metavar="PYTHON", help="of an environment with nvidia-pytriton, for `classify`")
     parser.add_argument("--infinity", metavar="PYTHON", help="of an environment with infinity-emb[torch,server]")
+    parser.add_argument("--sherpa", metavar="PYTHON", help="of an environment with sherpa-onnx, -bin, -core, and onnx")
     parser.add_argument("--k6", metavar="PROGRAM", default=shutil.which("k6"))
     parser.add_argument("--nginx", metavar="PROGRAM", default=shutil.which("nginx"))
     parser.add_argument("--scale", type=float, default=1.0)
@@ -136,7 +138,9 @@ def main() -> None:
             bench = Bench(
                 folder,
                 arguments.peers,
+                arguments.triton,
                 arguments.infinity,
+                arguments.sherpa,
                 arguments.k6,
                 arguments.nginx,
                 arguments.scale,

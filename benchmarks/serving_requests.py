@@ -16,6 +16,7 @@ from typing import Any
 from serving_sides import (
     HERE,
     IN_TIME,
+    KSERVE,
     OURS,
     PORT,
     Bench,
@@ -25,7 +26,6 @@ from serving_sides import (
     Work,
     classifier,
     encoder,
-    first_body,
     inputs_a_batch,
     milliseconds,
     offer,
@@ -52,6 +52,9 @@ CLASSIFY = {
     "litserve": Side("{python} {peers}/serving_litserve.py {model} {port}", "/predict"),
     "bentoml": Side("{python} {peers}/serving_bentoml.py {model} {port}", "/predict"),
     "ray": Side("{python} {peers}/serving_ray.py {model} {port}", "/predict"),
+    "pytriton": Side(
+        "{python} {peers}/serving_pytriton.py {model} {port}", "/v2/models/classifier/infer", protocol=KSERVE
+    ),
 }
 EMBED = {
     "ours": Side(OURS, "/v1/embeddings", DEADLINE, beats=True),
@@ -67,7 +70,7 @@ NOTHING = Side("{python} {peers}/serving_nothing.py {model} {port}", PREDICT)
 def overhead(bench: Bench) -> dict[str, Any]:
     """The milliseconds of processor time a request of a server whose engine computes nothing."""
     work, turns, seconds = classifier(bench), [], bench.seconds(15)
-    with server(bench, NOTHING, {"model": work.model}, body=first_body(work)) as running:
+    with server(bench, NOTHING, {"model": work.model}, body=work.first_body(NOTHING)) as running:
         offer(NOTHING, work, 300, bench.seconds(5))
         idle = running.processor_seconds()
         time.sleep(seconds)
@@ -103,7 +106,7 @@ def rate_of_answers(load: Mapping[str, Any], start: float, end: float, within: f
 
 def classify(bench: Bench) -> dict[str, Any]:
     """What each server around the same engine makes of more and more requests/s."""
-    pythons = {side: sys.executable if side == "ours" else bench.peers for side in CLASSIFY}
+    pythons = {**dict.fromkeys(CLASSIFY, bench.peers), "ours": sys.executable, "pytriton": bench.triton}
     return compared(CLASSIFY, classifier(bench), pythons, bench)
 
 
@@ -134,7 +137,7 @@ def compared(sides: Mapping[str, Side], work: Work, pythons: Mapping[str, str | 
         return result
 
     def started(name: str) -> Any:
-        return server(bench, sides[name], {"model": work.model}, pythons[name], first_body(work))
+        return server(bench, sides[name], {"model": work.model}, pythons[name], work.first_body(sides[name]))
 
     for name, side in sides.items():
         if name not in found:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,7 +40,9 @@ class Bench:
 
     folder: Path
     peers: str | None = None
+    triton: str | None = None
     infinity: str | None = None
+    sherpa: str | None = None
     k6: str | None = None
     nginx: str | None = None
     scale: float = 1.0
@@ -69,22 +72,33 @@ class Work:
     bodies: Path
     lengths: list[int]
 
+    def bodies_for(self, side: Side) -> Path:
+        """The bodies that a side reads."""
+        return self.bodies.with_suffix(side.protocol)
+
+    def first_body(self, side: Side) -> bytes:
+        """The first of them."""
+        return self.bodies_for(side).read_bytes().splitlines()[0]
+
 
 @dataclass(frozen=True)
 class Side:
     """A server: its command, in which words like {port} stand for what `server` puts there, and where it answers.
 
-    Without a body, `path` answers as soon as the server is ready.  `beats` says that it has our metrics.
+    Without a path it is ready as soon as it listens.  `beats` says that it has our metrics.
+    With a `protocol` it reads the bodies of the file with this suffix.
     """
 
     command: str
     path: str
     headers: tuple[str, ...] = ()
     beats: bool = False
+    protocol: str = ""
 
 
 OURS = "{python} {peers}/serving_ours.py model={model} --precision fp32 --port {port} --set grace_seconds=0"
 READY = "/health/ready"
+KSERVE = ".kserve"
 
 
 @dataclass(frozen=True)
@@ -154,7 +168,10 @@ def server(
         end = time.monotonic() + _START_SECONDS
         while True:
             with suppress(OSError):
-                running.get(side.path if body else READY, body, timeout=5)
+                if side.path:
+                    running.get(side.path if body else READY, body, timeout=5)
+                else:
+                    socket.create_connection(("127.0.0.1", PORT)).close()
                 break
             if time.monotonic() > end or process.poll() is not None:
                 raise NoAnswer(f"this server does not answer: {' '.join(command)}")
@@ -184,7 +201,7 @@ def offer(
 ) -> dict[str, Any]:
     """Offer so many requests a second; return what became of them.  Headers are by default the side's own."""
     url = f"http://127.0.0.1:{PORT}{side.path}"
-    command = [sys.executable, str(HERE / "offered_load.py"), "--url", url, "--bodies", str(work.bodies)]
+    command = [sys.executable, str(HERE / "offered_load.py"), "--url", url, "--bodies", str(work.bodies_for(side))]
     command += ["--rate", *map(str, [rate] if isinstance(rate, float | int) else rate)]
     command += ["--seconds", *map(str, [seconds] if isinstance(seconds, float | int) else seconds)]
     command += ["--seed", str(seed), "--burst", str(burst)]
@@ -198,7 +215,13 @@ def classifier(bench: Bench) -> Work:
     """The work of classifying made-up texts, a word a token, by a model with random weights."""
     words, bodies = [f"w{i}" for i in range(5, WORDS)], bench.folder / "classify"
     lengths = write_bodies(bodies, words, lambda text: {"inputs": [text]})
+    write_bodies(bodies.with_suffix(KSERVE), words, kserve_body)
     return Work(bench.model("classifier"), bodies, lengths)
+
+
+def kserve_body(text: str) -> object:
+    """A request of the Open Inference Protocol."""
+    return {"inputs": [{"name": "text", "shape": [1, 1], "datatype": "BYTES", "data": [text]}]}
 
 
 def encoder(bench: Bench) -> Work:
@@ -223,11 +246,6 @@ def write_bodies(file: Path, words: Sequence[str], body: Callable[[str], object]
             text = " ".join(numbers.choices(words, k=max(1, length - 2)))
             lines.write(json.dumps(body(text)) + "\n")
     return lengths
-
-
-def first_body(work: Work) -> bytes:
-    """The first body of a work."""
-    return work.bodies.read_bytes().splitlines()[0]
 
 
 def offline(work: Work, seconds: float) -> float:
