@@ -269,8 +269,7 @@ class Synthesizer:
             first = max(0, bridge.reach - own.spoken)  # of the states that are there
             states = own.states[: len(window_FD) - first]
             window_FD[first : first + len(states)] = states
-        conditioner_NSH = to_numpy(bridge(paddle.to_tensor(windows_NFD)))
-        return conditioner_NSH[:, bridge.reach * bridge.samples : (bridge.reach + count) * bridge.samples]
+        return to_numpy(bridge(paddle.to_tensor(windows_NFD), bridge.reach))
 
     def _noise(self, first: int, count: int, unit: int) -> np.ndarray:
         """Return the noise (S,) for the samples of some steps of an utterance."""

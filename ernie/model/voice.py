@@ -37,7 +37,6 @@ _HALF = math.sqrt(0.5)
 # Dropout on the previous frames.  Without it the decoder predicts so well from these alone that it hardly attends to
 # the text (Wang et al., 2017, "Tacotron", arXiv 1703.10135, section 3.1).
 _FRAME_DROPOUT = 0.5
-_ROWS = 16  # of a batch of single steps: whole SIMD vectors, and whole blocks of batch-invariant products
 _OUTSIDE = -1e9  # attention score of padding
 
 
@@ -103,24 +102,22 @@ class TextPast(NamedTuple):
 
 
 class DecoderPast(NamedTuple):
-    """The pasts of N texts, in R >= N rows: `frames` (R, 1, M), `inputs` of each convolution (R, steps, D)."""
+    """The pasts of N texts: `frames` (N, M), `inputs` of each convolution (N, steps, D), `position` (N,)."""
 
-    frames: Tensor
-    inputs: list[Tensor]
+    frames: np.ndarray
+    inputs: list[np.ndarray]
     position: np.ndarray
 
     @classmethod
     def of(cls, pasts: Sequence[TextPast]) -> DecoderPast:
-        """Put the pasts of texts together, in a multiple of 16 rows: then no result depends on how many there are."""
+        """Put the pasts of texts together."""
         inputs = [np.stack([past.inputs[number] for past in pasts]) for number in range(len(pasts[0].inputs))]
-        frames = np.stack([past.frames[None] for past in pasts])
-        position = np.array([past.position for past in pasts], np.float32)
-        return cls(_padded_rows(frames), list(map(_padded_rows, inputs)), position)
+        frames = np.stack([past.frames for past in pasts])
+        return cls(frames, inputs, np.array([past.position for past in pasts], np.float32))
 
     def each(self) -> list[TextPast]:
         """Return the past of each text."""
-        inputs = np.stack([to_numpy(own) for own in self.inputs], axis=1)
-        pasts = zip(to_numpy(self.frames)[:, 0], inputs, self.position.tolist(), strict=False)  # there are more rows
+        pasts = zip(self.frames, np.stack(self.inputs, axis=1), self.position.tolist(), strict=True)
         return [TextPast(frames.copy(), own.copy(), position) for frames, own, position in pasts]
 
 
@@ -179,29 +176,40 @@ class FrameDecoder(nn.Layer):
 
     def forward(self, before_NFM: Tensor, text: Text) -> FramePrediction:
         """Predict all steps in parallel, as in training; `before_NFM` holds the frames of the step before each."""
-        x_NFD, _ = self._until_attention(before_NFM, None)
+        x_NFD = F.dropout(F.relu(_apply(self.first, before_NFM)), _FRAME_DROPOUT, training=self.training)
+        x_NFD = F.dropout(F.relu(_apply(self.second, x_NFD)), _FRAME_DROPOUT, training=self.training)
+        for block in self.before:
+            x_NFD = block(x_NFD)
         attention_NFL = self._attend(x_NFD, text)
-        x_NFD, _ = self._after_attention(x_NFD, paddle.matmul(attention_NFL, text.values), None)
+        x_NFD = (x_NFD + _apply(self.mixed, paddle.matmul(attention_NFL, text.values))) * _HALF
+        for block in self.behind:
+            x_NFD = block(self.dropout(x_NFD))
         stop_NF = _apply(self.last, x_NFD).squeeze(-1)
         return FramePrediction(_apply(self.frames, x_NFD), stop_NF, x_NFD, attention_NFL)
 
     def step(self, past: DecoderPast, texts: ReadTexts) -> tuple[StepPrediction, DecoderPast]:
         """Predict the next step of each text, without gradients; return the predictions and the past of the next one.
 
-        Within `batch_invariant` the prediction for a text depends on no other.
+        Within `batch_invariant` the prediction for a text depends on no other.  This is done in NumPy, whose operators
+        take a small part of the time of Paddle's for a few rows.
         """
-        N = len(past.position)
-        x_R1D, inputs = self._until_attention(past.frames, past.inputs[:_BLOCKS])
+        x_ND = np.maximum(_product(self.first, past.frames), 0)
+        x_ND = np.maximum(_product(self.second, x_ND), 0)
+        contexts, inputs = iter(past.inputs), list[np.ndarray]()
+        for block in self.before:
+            x_ND, tail_NBD = block.step(x_ND, next(contexts))
+            inputs.append(tail_NBD)
         # Both parts are 1 at initialization.
-        moves_N2 = to_numpy(F.softplus(_apply(self.moves, x_R1D)))[:N, 0] / np.float32(math.log(2))
+        moves_N2 = np.logaddexp(_product(self.moves, x_ND), 0) / np.float32(math.log(2))
         position_N = past.position + np.float32(self.pace) * moves_N2[:, 0]
         attended_ND, most_N = gaussian_attention(position_N, moves_N2[:, 1], texts.middles, texts.values, texts.offsets)
-        attended_R1D = _padded_rows(attended_ND[:, None])
-        x_R1D, inputs_after = self._after_attention(x_R1D, attended_R1D, past.inputs[_BLOCKS:])
-        frames_R1M = _apply(self.frames, x_R1D)
-        frames_NM, stop_N1, states_ND = (to_numpy(x)[:N, 0] for x in (frames_R1M, _apply(self.last, x_R1D), x_R1D))
-        prediction = StepPrediction(frames_NM, stop_N1[:, 0], states_ND, most_N)
-        return prediction, DecoderPast(frames_R1M, [*inputs, *inputs_after], position_N)
+        x_ND = (x_ND + _product(self.mixed, attended_ND)) * _HALF
+        for block in self.behind:
+            x_ND, tail_NBD = block.step(x_ND, next(contexts))
+            inputs.append(tail_NBD)
+        frames_NM = _product(self.frames, x_ND)
+        prediction = StepPrediction(frames_NM, _product(self.last, x_ND)[:, 0], x_ND, most_N)
+        return prediction, DecoderPast(frames_NM, inputs, position_N)
 
     @property
     def beginning(self) -> TextPast:
@@ -209,27 +217,6 @@ class FrameDecoder(nn.Layer):
         features, width = self.frames.weight.shape[1], self.first.weight.shape[1]
         inputs = np.zeros((2 * _BLOCKS, _WIDTH - 1, width), np.float32)
         return TextPast(np.zeros(features, np.float32), inputs, 0.0)
-
-    def _until_attention(self, before_NFM: Tensor, cached: Sequence[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
-        """Return the vectors of the steps, and what the convolutions need of them for later steps."""
-        x_NFD = F.dropout(F.relu(_apply(self.first, before_NFM)), _FRAME_DROPOUT, training=self.training)
-        x_NFD = F.dropout(F.relu(_apply(self.second, x_NFD)), _FRAME_DROPOUT, training=self.training)
-        new = []
-        for number, block in enumerate(self.before):
-            x_NFD, tail_NFD = block(x_NFD, None if cached is None else cached[number])
-            new.append(tail_NFD)
-        return x_NFD, new
-
-    def _after_attention(
-        self, x_NFD: Tensor, attended_NFD: Tensor, cached: Sequence[Tensor] | None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Return the hidden states of the steps, and what the convolutions need of them for later steps."""
-        x_NFD = (x_NFD + _apply(self.mixed, attended_NFD)) * _HALF
-        new = []
-        for number, block in enumerate(self.behind):
-            x_NFD, tail_NFD = block(self.dropout(x_NFD), None if cached is None else cached[number])
-            new.append(tail_NFD)
-        return x_NFD, new
 
     def _attend(self, x_NFD: Tensor, text: Text) -> Tensor:
         """Return each step's attention weights over the tokens, (N, F, L)."""
@@ -260,15 +247,19 @@ class Upsampler(nn.Layer):
         self._reduction = config.reduction
         self.samples = config.reduction * hop  # per step
 
-    def forward(self, states_NFD: Tensor) -> Tensor:
-        """Return the conditioner of all samples of these steps."""
+    def forward(self, states_NFD: Tensor, around: int = 0) -> Tensor:
+        """Return the conditioner of all samples of these steps, but for those `around` them on either side."""
         N, steps = states_NFD.shape[:2]
         x_NSH = _apply(self.apart, states_NFD).reshape([N, steps * self._reduction, -1])
         for block in self.blocks:
-            x_NSH, _ = block(x_NSH)
+            x_NSH = block(x_NSH)
+        # A sample depends on one frame on either side of its own for each transposed convolution.
+        left_out = max(0, around * self._reduction - len(self.wider))
+        x_NSH = x_NSH[:, left_out : steps * self._reduction - left_out]
         for wider in self.wider:
             x_NSH = wider(x_NSH)
-        return x_NSH
+        first = around * self.samples - left_out * (self.samples // self._reduction)
+        return x_NSH[:, first : first + (steps - 2 * around) * self.samples]
 
     @property
     def reach(self) -> int:
@@ -333,17 +324,21 @@ class _Convolution(nn.Layer):
         self.taps = nn.Linear((before + 1 + behind) * width, 2 * width)
         self._before, self._behind = before, behind
 
-    def forward(self, x_NFD: Tensor, context_NFD: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the output, and the inputs to pass as `context_NFD` with the steps that follow (default: zeros)."""
+    def forward(self, x_NFD: Tensor) -> Tensor:
+        """Return the output for all steps; those before and behind them count as zeros."""
         N, steps, width = x_NFD.shape
-        if context_NFD is None:
-            context_NFD = paddle.zeros([N, self._before, width])
-        behind = [paddle.zeros([N, self._behind, width])] if self._behind else []
-        padded = paddle.concat([context_NFD, x_NFD, *behind], axis=1)
+        around = [paddle.zeros([N, count, width]) for count in (self._before, self._behind)]
+        padded = paddle.concat([around[0], x_NFD, around[1]], axis=1)
         taps = self._before + 1 + self._behind
         windows = paddle.concat([padded[:, tap : tap + steps] for tap in range(taps)], axis=-1)
         a, b = paddle.chunk(_apply(self.taps, windows), 2, axis=-1)
-        return (x_NFD + a * elementwise(F.sigmoid, b)) * _HALF, padded[:, steps : steps + self._before]
+        return (x_NFD + a * elementwise(F.sigmoid, b)) * _HALF
+
+    def step(self, x_ND: np.ndarray, before_NBD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the output for one step, and the inputs to pass as those before the next step."""
+        windows = np.concatenate([before_NBD, x_ND[:, None]], 1)
+        a, b = np.split(_product(self.taps, windows.reshape(len(x_ND), -1)), 2, axis=1)
+        return (x_ND + a * (0.5 + 0.5 * np.tanh(0.5 * b))) * _HALF, windows[:, 1:]
 
 
 class _Upsample(nn.Layer):
@@ -379,12 +374,12 @@ def strides(hop: int) -> tuple[int, int]:
     return hop // low, low
 
 
-def _padded_rows(x: np.ndarray) -> Tensor:
-    """Return an array as a tensor, filled up with zeros to a multiple of _ROWS rows."""
-    return paddle.to_tensor(np.concatenate([x, np.zeros((-len(x) % _ROWS, *x.shape[1:]), np.float32)]))
-
-
 def _apply(layer: nn.Linear, x: Tensor) -> Tensor:
     """Apply a linear layer to the last axis."""
     width = x.shape[-1]
     return linear(x.reshape([-1, width]), layer.weight, layer.bias).reshape([*x.shape[:-1], layer.weight.shape[1]])
+
+
+def _product(layer: nn.Linear, x_ND: np.ndarray) -> np.ndarray:
+    """Apply a linear layer to an array, without gradients."""
+    return to_numpy(linear(paddle.to_tensor(x_ND), layer.weight, layer.bias))
