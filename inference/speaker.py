@@ -103,7 +103,7 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
         return cls(model, vocoder, seed)
 
     def speak(self, text: str) -> Iterator[np.ndarray]:
-        """Yield the samples (S,) of a text, between -1 and 1, in pieces of a quarter of a second.
+        """Yield the samples (S,) of a text, between -1 and 1, in pieces of at most a quarter of a second.
 
         The sound is that of a stream with this text.  Raises UserError for a text without a word or with characters
         that the vocabulary lacks, and for anything that is not a text.

@@ -28,6 +28,7 @@ from ernie.model.wavenet import Flow, FlowPast, WaveNet
 from ernie.outcome import Note, Outcome
 
 _MOST_LOGIT = 50.0  # where exp is still finite
+_FIRST = 2  # decoder steps of the first stretch of an utterance
 _LIMIT_FACTOR, _MIN_LIMIT = 4, 20  # the limit of steps is this multiple of the expected number, at least the latter
 
 Past = tuple[np.ndarray, np.ndarray]  # what a vocoder keeps of a sound
@@ -160,40 +161,43 @@ class Synthesizer:
     def advance(self, utterances: Sequence[Utterance], most: int = 1) -> list[Stretch]:
         """Return the next stretch of each utterance: the samples of at most `most` times `chunk` steps.
 
-        The decoder goes at most as many steps further.  In the first stretch it adds what the upsampler looks ahead.
-        An utterance whose numbers are not finite ends with the error NotFinite.
+        The first stretch is shorter, for a listener waits for it.  The decoder goes at most as many steps further, and
+        at first also those that the upsampler looks ahead.  An utterance whose numbers are not finite ends with the
+        error NotFinite.
         """
         if not utterances:
             return []
-        decoded, notes = self._decoded(utterances, most * self._chunk)
+        lengths = [most * self._chunk if own.spoken else min(_FIRST, most * self._chunk) for own in utterances]
+        decoded, notes = self._decoded(utterances, lengths)
         found = dict.fromkeys(range(len(utterances)), Stretch(None, Outcome(error=NotFinite(NOT_FINITE))))
-        whole = {n: own for n, own in enumerate(decoded) if own is not None}
-        if whole:
-            found |= zip(whole, self._spoken(list(whole.values()), most * self._chunk), strict=True)
+        for length in sorted({*lengths}):
+            whole = {n: own for n, own in enumerate(decoded) if own is not None and lengths[n] == length}
+            if whole:
+                found |= zip(whole, self._spoken(list(whole.values()), length), strict=True)
         return [Stretch(own.utterance, replace(own.sound, notes=notes[n])) for n, own in sorted(found.items())]
 
     def frames(self, ids_L: np.ndarray) -> np.ndarray:
         """Return the frames (F, M) that the decoder predicts for a text, up to its end.  Raises NotFinite."""
         (begun,), decoder = self.begin([ids_L]), self._head.decoder
-        (decoded,), _ = self._decoded([begun], _limit(begun.text.letters, decoder.pace))
+        (decoded,), _ = self._decoded([begun], [_limit(begun.text.letters, decoder.pace)])
         if decoded is None:
             raise NotFinite(NOT_FINITE)
         return to_numpy(decoder.frames(paddle.to_tensor(decoded.states)))
 
     def _decoded(
-        self, utterances: Sequence[Utterance], chunk: int
+        self, utterances: Sequence[Utterance], lengths: Sequence[int]
     ) -> tuple[list[Utterance | None], list[tuple[Note, ...]]]:
-        """Return the utterances with the states that their next samples depend on, None for those that fail."""
-        ahead = chunk + self._head.bridge.reach
+        """Return the utterances with the states that stretches of these lengths need, None for those that fail."""
         each: list[Utterance | None] = list(utterances)
         notes: list[tuple[Note, ...]] = [()] * len(each)
 
-        def missing(own: Utterance | None) -> int:
-            return 0 if own is None or own.over else own.spoken + ahead - own.steps
+        def missing(n: int) -> int:
+            own = each[n]
+            return 0 if own is None or own.over else own.spoken + lengths[n] + self._head.bridge.reach - own.steps
 
-        while going := [n for n, own in enumerate(each) if missing(own) > 0]:
+        while going := [n for n in range(len(each)) if missing(n) > 0]:
             batch = [own for n in going if (own := each[n]) is not None]
-            for n, (own, stopped) in zip(going, self._steps(batch, min(map(missing, batch))), strict=True):
+            for n, (own, stopped) in zip(going, self._steps(batch, min(map(missing, going))), strict=True):
                 each[n] = own
                 if own is not None and own.over and not stopped:
                     notes[n] = (Note(_did_not_stop(own.steps)),)

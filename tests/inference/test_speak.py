@@ -356,11 +356,12 @@ def test_a_stream_that_is_not_finite_is_over_and_harms_no_other() -> None:
     speaker = TextSpeaker(model)
     state, _ = speaker.accept(speaker.begin(3), ["red blue\n", "green\nred\n", "blue\n"])
     state, outcomes = speaker.step(state)
-    for n, text in ((0, "red blue"), (2, "blue")):
-        np.testing.assert_array_equal(outcomes[n].get(), np.concatenate(list(speaker.speak(text))))
+    first, (_, rest) = [own.value for own in outcomes], speaker.finish(state.select([0, 2]))
+    for own, more, text in ((first[0], rest[0], "red blue"), (first[2], rest[1], "blue")):
+        np.testing.assert_array_equal(np.concatenate([own, more]), np.concatenate(list(speaker.speak(text))))
     assert isinstance(outcomes[1].error, NotFinite)
     assert outcomes[1].error.stream == 1
-    assert speaker.pending(state) == [False, False, False]
+    assert speaker.pending(state) == [True, False, True]
     _, errors = speaker.accept(state, ["red\n", "red\n", None])
     assert errors[0] is errors[2] is None
     assert "the text of this stream is over" in str(errors[1])
@@ -373,9 +374,10 @@ def test_an_unspeakable_piece_is_an_error_of_its_stream_and_a_sentence_a_note() 
     assert errors[0] is not None and errors[0].stream == 0
     assert errors[1] is None
     assert state.select([0]) == speaker.begin()
-    _, (nothing, outcome) = speaker.step(state)
+    after, (nothing, outcome) = speaker.step(state)
     assert nothing.get().size == 0
-    np.testing.assert_array_equal(outcome.get(), np.concatenate(list(speaker.speak("red"))))
+    found = [outcome.get(), speaker.finish(after)[1][1]]
+    np.testing.assert_array_equal(np.concatenate(found), np.concatenate(list(speaker.speak("red"))))
     (note,) = outcome.notes
     assert (note.stream, note.text[:16]) == (1, "left out: 'pink'")
 

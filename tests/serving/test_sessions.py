@@ -428,7 +428,7 @@ def test_there_are_at_most_as_many_sessions_as_allowed() -> None:
 
 
 def test_a_voice_whose_sound_is_not_read_pauses_and_goes_on_later() -> None:
-    server = Server(SessionLimits(waiting_bytes=1000))
+    server = Server(SessionLimits(waiting_bytes=300))
     (session,) = begin(server, ["speak"])
     server.run()
     first = session.take_event()
