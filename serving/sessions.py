@@ -121,6 +121,11 @@ class Steps:
         return self.streaming.takes or _MOST_TEXT
 
     @property
+    def blocks(self) -> int:
+        """How many blocks of input there are in what a stage takes in a turn, as far as that is known."""
+        return max(1, self.most // max(1, self.first_needs.missing)) if self.streaming.takes else 1
+
+    @property
     def nothing(self) -> Any:
         """An empty piece of input."""
         return "" if self.streaming.takes is None else np.zeros(0, np.float32)
@@ -137,15 +142,15 @@ class Steps:
             return outcomes
         with no_grad():
             order, state = _together({n: place for n in here if (place := inputs[n].place) is not None})
-            state, found = self._advanced(state, [inputs[n] for n in order])
+            state, found = self._advanced(state, [inputs[n] for n in order], max(stages[n].tokens for n in here))
             needs = self.needs(state)
         for index, n in enumerate(order):
             outcomes[n] = found[index]
             stages[n].advanced(Place(state, index), inputs[n], needs[index])
         return outcomes
 
-    def _advanced(self, state: Any, inputs: Sequence[StageInput]) -> tuple[Any, list[Outcome[Any]]]:
-        """Return the state after one step with more input of each stream, and the outcomes."""
+    def _advanced(self, state: Any, inputs: Sequence[StageInput], most: int) -> tuple[Any, list[Outcome[Any]]]:
+        """Return the state after a step with more input, of at most so many blocks a stream, and the outcomes."""
         decoder, errors = self._decoder, list[UserError | None]([None] * len(inputs))
         if any(own.size for own in inputs):
             state, errors = decoder.accept(state, [own.piece if own.size else None for own in inputs])
@@ -153,7 +158,7 @@ class Steps:
             state = decoder.end(state, ends)
         found = [Outcome(decoder.joined([]))] * len(inputs)
         if any(decoder.pending(state)):
-            state, found = decoder.step(state)
+            state, found = decoder.step(state, most)
         refused = zip(found, errors, strict=True)
         return state, [outcome if error is None else Outcome(error=error) for outcome, error in refused]
 
@@ -236,11 +241,10 @@ def check_chain(name: str, streams: Sequence[ServedStream]) -> None:
 
 
 class Stage:
-    """A stream of one decoder in a session.  It is an item of jobs, of the size of one step."""
-
-    tokens = 1
+    """A stream of one decoder in a session.  It is an item of jobs, whose `tokens` are the blocks of a step."""
 
     def __init__(self, session: Session, stream: ServedStream):
+        self.tokens = 1
         self.session, self.stream = session, stream
         self.place: Place | None = stream.steps.beginning
         self.next: Stage | None = None
@@ -252,6 +256,10 @@ class Stage:
         self._inbox: deque[Any] = deque()
         self._size = 0  # characters or samples that wait there
         self._played = 0.0  # when what it has given will have been played
+
+    def hasten(self) -> None:
+        """Let a step take all that a turn takes: input that is there as a whole, such as a file, needs fewer steps."""
+        self.tokens = self.stream.steps.blocks
 
     @property
     def has_room(self) -> bool:

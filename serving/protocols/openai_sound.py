@@ -185,6 +185,7 @@ def routes(service: Service) -> list[Route]:
         try:
             transcript, sound = TimedTranscript(recognizer), _Sound(file, recognizer)
             exchange.session.stages[0].watcher = transcript.add
+            exchange.session.stages[0].hasten()
             exchange.feed(sound.next)
             if request.stream:
                 return await _streamed(exchange, _deltas)
@@ -222,6 +223,7 @@ def routes(service: Service) -> list[Route]:
         call.notes.update(model=request.model)
         _, first = _model(service, service.chains[request.model][0], SpeechRecognizer, "hear")
         with closing(Exchange(service.sessions, streams, call.client)) as exchange:
+            exchange.session.stages[0].hasten()
             exchange.feed(_Sound(file, first).next)
             text = "".join([piece async for piece in _within(asked.timeout, exchange.outputs())]).strip()
         if request.response_format == "text":

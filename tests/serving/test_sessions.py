@@ -160,6 +160,27 @@ def test_a_session_takes_at_most_one_step_a_turn(kind: str) -> None:
     assert server.engine.waiting == (0, 0)
 
 
+def test_sound_that_is_there_as_a_whole_takes_few_steps_beside_live_sound() -> None:
+    said = sound(("blue", "red", "green") * 20)  # six seconds
+    server = Server()
+    fast, live = (server.sessions.open([served("listen")]) for _ in range(2))
+    fast.stages[0].hasten()
+    fast.put(said)
+    fast.end()
+    steps, heard, cut = 0, list[Event](), 800
+    while not heard or heard[-1].kind != "done":
+        live.put(said[steps * cut : (steps + 1) * cut])
+        assert server.turn()
+        heard += told(fast)
+        steps += 1
+    assert steps < 15
+    live.put(said[steps * cut :])
+    live.end()
+    server.run()
+    assert output(told(live)) == output(heard)
+    assert set(server.batches) == {1, 2}
+
+
 def test_what_is_no_sound_harms_only_its_own_session() -> None:
     server = Server()
     good, bad = begin(server, ["listen"] * 2)
@@ -206,8 +227,8 @@ def test_an_exception_ends_only_the_session_that_causes_it(kind: str, monkeypatc
     culprit, compute = sessions[2].stages[0], Steps._advanced
     at = [culprit.place]
 
-    def broken(steps: Steps, state: Any, inputs: Sequence[Any]) -> Any:
-        found = compute(steps, state, inputs)  # after the step: nothing of it may be kept
+    def broken(steps: Steps, state: Any, inputs: Sequence[Any], most: int) -> Any:
+        found = compute(steps, state, inputs, most)  # after the step: nothing of it may be kept
         if any(own.place is at[0] for own in inputs):
             raise Broken
         return found
