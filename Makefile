@@ -3,8 +3,7 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && { echo "$$p"; break; }; done)
 BIN := .venv/bin
-# Without compiling what is never imported: it takes half the time.
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile
+INSTALL := $(BIN)/python -m pip install --quiet
 ALL := setup.py ernie tasks pretrain inference finetune serving tests examples benchmarks docs/hooks
 
 .PHONY: help quickstart test lint wheel docs test-slow test-gpu clean
