@@ -85,8 +85,9 @@ def make_app(
 
     def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> StarletteRoute:
         metrics.add_route(path, ASKING if any(route.method in ("POST", "PUT") for route in by_method) else PLAIN)
-        limit = form_limit if any(route.form for route in by_method) else body_limit
-        endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, limit)
+        is_form = any(route.form for route in by_method)
+        limit = form_limit if is_form else body_limit
+        endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, limit, is_form)
         kinds = {route.method: route.access for route in by_method}
         return StarletteRoute(path, Gate(endpoint, path, kinds, known, service.lifecycle, metrics))
 

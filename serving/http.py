@@ -10,7 +10,9 @@ import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from io import BytesIO
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -76,6 +78,7 @@ class Call:
     client: str
     id: str
     notes: dict[str, Any] = field(default_factory=dict)  # for the log
+    form: BinaryIO = field(default_factory=BytesIO)  # the body, if the route takes a form
 
     def read(self, kind: type[M], body: bytes | None = None) -> M:
         """Return the body, or a part of it, as a message.
@@ -178,28 +181,40 @@ def as_problem(error: BaseException) -> Problem:
 class Endpoint:
     """An ASGI application of one path: reads the body, calls the method's handler, and writes its reply.
 
+    The body of a form is kept in a temporary file, since many clients may send large ones.
     Without handlers there is nothing at the path.  `problem` is how the protocol writes problems.  When the client goes
     away, the handler is cancelled.
     """
 
-    def __init__(self, handlers: Mapping[str, Handler], problem: Callable[[Problem], Reply], body_limit: int):
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        problem: Callable[[Problem], Reply],
+        body_limit: int,
+        is_form: bool = False,
+    ):
+        self._is_form = is_form
         self._handlers = dict(handlers)
         if "GET" in handlers:
             self._handlers.setdefault("HEAD", handlers["GET"])
         self._problem, self._body_limit = problem, body_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with TemporaryFile() if self._is_form else BytesIO() as form:
+            await self._answer(scope, receive, send, form)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, form: BinaryIO) -> None:
         headers = dict(scope["headers"])
         state: dict[str, Any] = scope["state"]  # what serving.gate puts there
         try:
             if "problem" in state:
                 raise state.pop("problem")
             handler = self._handler(scope["method"], scope["path"])
-            body = await self._body(headers, receive)
+            body = await self._body(headers, receive, form)
             if body is None:
                 return
             path = scope.get("path_params", {})
-            call = Call(body, headers, path, state["client"], state["id"], state["notes"])
+            call = Call(body, headers, path, state["client"], state["id"], state["notes"], form)
             reply = await _unless_disconnected(handler(call), receive)
             if reply is None:
                 return
@@ -233,8 +248,11 @@ class Endpoint:
             raise Problem(405, "method_not_allowed", found, {"allow": allowed})
         return self._handlers[method]
 
-    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
-        """Return the body, decompressed, None if the client is gone.  Raises Problem (413) if it is too long."""
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive, form: BinaryIO) -> bytes | None:
+        """Return the body, decompressed, None if the client is gone.  Raises Problem (413) if it is too long.
+
+        That of a form is written to its file instead.
+        """
         too_long = Problem(413, "too_large", f"the body: expected at most {self._body_limit:,} bytes")
         stated = headers.get(b"content-length", b"0")[:_DIGITS]
         if b"expect" in headers and stated.isdigit() and int(stated) > self._body_limit:
@@ -248,19 +266,23 @@ class Endpoint:
             if message["type"] == "http.disconnect":
                 return None
             size += len(message.get("body", b""))
-            if size <= self._body_limit:
+            if size <= self._body_limit and self._is_form:
+                await asyncio.to_thread(form.write, message.get("body", b""))
+            elif size <= self._body_limit:
                 parts.append(message.get("body", b""))
             if not message.get("more_body", False):
                 break
         if size > self._body_limit:
             raise too_long
-        body = b"".join(parts) if len(parts) > 1 else parts[0]
+        form.seek(0)
+        body = b"".join(parts) if len(parts) != 1 else parts[0]
         coding = headers.get(b"content-encoding", b"identity").strip().lower()
         if coding == b"identity":
             return body
-        if coding not in _CODINGS:
-            found = f"the body: expected the content encoding gzip or deflate, found {coding.decode('latin-1'):.40}"
-            raise Problem(415, "malformed", found, {"accept-encoding": "gzip, deflate"})
+        if coding not in _CODINGS or self._is_form:
+            wanted = "no content encoding" if self._is_form else "the content encoding gzip or deflate"
+            found = f"the body: expected {wanted}, found {coding.decode('latin-1'):.40}"
+            raise Problem(415, "malformed", found, {} if self._is_form else {"accept-encoding": "gzip, deflate"})
         whole = await asyncio.to_thread(_decompressed, body, _CODINGS[coding], self._body_limit + 1)
         if len(whole) > self._body_limit:
             raise too_long

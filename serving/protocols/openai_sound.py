@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from io import BytesIO, StringIO
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 from typing import Protocol as Interface
 
 import msgspec
@@ -34,7 +34,7 @@ from serving.http import Call, Problem, Reply, Streamed, as_problem, encode
 from serving.models import ServedModel
 from serving.protocols import openai
 from serving.protocols.exchange import Exchange
-from serving.protocols.forms import File, read_form
+from serving.protocols.forms import read_form
 from serving.protocols.registry import Protocol, Route
 from serving.service import Expired, Service, UnknownModel, Unsuitable
 from serving.sessions import ServedStream
@@ -339,11 +339,11 @@ def _check_speech(request: SpeechRequest, text: str) -> None:
 class _Sound:
     """The sound of a file as a recognizer hears it, read piece by piece in a thread."""
 
-    def __init__(self, file: File, recognizer: SpeechRecognizer):
+    def __init__(self, file: BinaryIO, recognizer: SpeechRecognizer):
         task = transcribe_task(recognizer.model)
         self.rate, self._task, self._count = recognizer.sample_rate, task, 0
         selection = Selection(channel=channel_of_files(task))
-        self._blocks = iter(WaveReader(BytesIO(file.content), self.rate, "file", selection))
+        self._blocks = iter(WaveReader(file, self.rate, "file", selection))
 
     @property
     def seconds(self) -> float:

@@ -332,6 +332,19 @@ def test_a_body_that_is_no_form_is_told_so(
     assert reply.status_code == (400 if status == 422 else status)
 
 
+def test_a_compressed_form_is_refused(shared: tuple[Service, str]) -> None:
+    headers = {"content-type": "multipart/form-data; boundary=x", "content-encoding": "gzip"}
+    reply = httpx.post(f"{shared[1]}/v1/audio/transcriptions", content=b"x", headers=headers)
+    assert reply.json()["error"]["message"] == "the body: expected no content encoding, found gzip"
+
+
+def test_a_field_of_a_form_has_a_largest_size(shared: tuple[Service, str]) -> None:
+    form: dict[str, Any] = {"files": {"file": file_of()}, "data": {"model": "listen", "language": "x" * 100_001}}
+    reply = httpx.post(f"{shared[1]}/v1/audio/transcriptions", **form)
+    assert reply.status_code == 413
+    assert reply.json()["error"]["message"] == "language: expected at most 100,000 bytes"
+
+
 def test_clients_that_go_away_leave_nothing_behind(shared: tuple[Service, str]) -> None:
     service, address = shared
     form = {"files": {"file": file_of(WORDS * 60)}, "data": {"model": "listen", "stream": "true"}}
