@@ -336,7 +336,7 @@ def test_processes_that_share_the_data_shards_get_the_batches_of_one_process(
     assert merged_states([part.state() for part in parts]) == whole.state()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(before=st.sampled_from([1, 2, 3, 6]), after=st.sampled_from([1, 2, 3, 6]), rounds=st.integers(0, 20))
 def test_other_numbers_of_processes_continue_from_each_others_states(before: int, after: int, rounds: int) -> None:
     parts = [stream(source(90), 6, range(6)[process::before]) for process in range(before)]
