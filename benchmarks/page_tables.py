@@ -621,8 +621,8 @@ SIDES = {
     "sherpa": "sherpa-onnx",
 }
 SERVING_ARMS = (
-    *("overhead", "saturated", "optimum", "overload", "recognition", "translation", "voices", "cancels", "reloads"),
-    *("classify", "embed", "generator"),
+    *("overhead", "saturated", "classify", "embed", "optimum", "overload", "recognition", "translation", "voices"),
+    *("cancels", "reloads", "generator"),
 )
 
 
@@ -634,11 +634,12 @@ def serving(records: Records, arm: str) -> dict[str, Any]:
 def serving_arms(records: Records) -> Rows:
     """Where each arm was measured, what the generator took, and the largest gap of the event loop."""
     rows = [["arm", "processor", "minutes", "generator, cores at most", "largest gap, ms"]]
-    for arm, label, (record, *_) in records.arms({arm: arm for arm in SERVING_ARMS}):
+    for _, label, (record, *_) in records.arms({arm: f"`{arm}`" for arm in SERVING_ARMS}):
         cores = [value for key, value in leaves(record) if key == "generator's cores"]
         gap = record["largest gap"]
         shown = [f"{max(cores):.2f}" if cores else "", "" if gap is None else f"{1000 * gap:.1f}"]
-        rows.append([f"`{arm}`" if label else "", record["processor"], f"{record['minutes']:.0f}", *shown])
+        processor = f"{record['processor']}, {record['instructions'][0]}"
+        rows.append([label, processor, f"{record['minutes']:.0f}", *shown])
     return rows
 
 

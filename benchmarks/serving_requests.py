@@ -40,7 +40,7 @@ from serving.dispatcher import Dispatcher, Job, Lane
 from serving.simulation import Item, simulate
 
 ENOUGH, HOPELESS = 0.99, 0.5  # parts of all requests that are answered in time
-SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 1.1)  # of the capacity, one after another
+SHARES = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 1.1)  # of the capacity, one after another
 OVERLOAD = 1.5
 PATIENT = ("x-timeout: 2",)
 DEADLINE = ("x-timeout: 0.1",)
@@ -118,8 +118,8 @@ def embed(bench: Bench) -> dict[str, Any]:
 def compared(sides: Mapping[str, Side], work: Work, pythons: Mapping[str, str | None], bench: Bench) -> dict[str, Any]:
     """What each side makes of more and more requests/s, and the highest rate of which it answers enough in time.
 
-    A side starts anew for each sweep.  Between the last rate of which it answers enough and the next one it is tried
-    twice more, in turns with the others.
+    A side starts anew for each sweep.  Between the last rate of which it answers enough and the next one, or below the
+    lowest, it is tried twice more, in turns with the others.
     """
     capacity = offline(work, bench.seconds(10))
     found: dict[str, dict[str, list[Any]]] = {name: {} for name, python in pythons.items() if python}
@@ -128,7 +128,7 @@ def compared(sides: Mapping[str, Side], work: Work, pythons: Mapping[str, str | 
 
     def tried(running: Running, name: str, rate: float, seed: int) -> dict[str, Any]:
         before = running.metrics() if sides[name].beats else {}
-        load = offer(sides[name], work, rate, bench.seconds(min(20.0, max(8.0, 600 / rate))), seed=seed)
+        load = offer(sides[name], work, rate, bench.seconds(min(12.0, max(8.0, 400 / rate))), seed=seed)
         result = summary(load)
         if sides[name].beats:
             result["texts a batch"] = inputs_a_batch(before, running.metrics())
@@ -164,11 +164,15 @@ def compared(sides: Mapping[str, Side], work: Work, pythons: Mapping[str, str | 
 
 
 def between(tried: Mapping[str, Sequence[Mapping[str, Any]]]) -> float | None:
-    """The rate halfway between the highest of which enough are answered in time and the next, None at the ends."""
-    rates = sorted(map(float, tried))
+    """The rate halfway between the highest of which enough are answered in time and the next, None beyond the last.
+
+    It is half of the lowest one if even of that too few are answered in time.
+    """
     low = highest(tried)
-    above = [rate for rate in rates if rate > low]
-    return (low * above[0]) ** 0.5 if low and above else None
+    above = sorted(rate for rate in map(float, tried) if rate > low)
+    if not above:
+        return None
+    return (low * above[0]) ** 0.5 if low else above[0] / 2
 
 
 def highest(tried: Mapping[str, Sequence[Mapping[str, Any]]]) -> float:
