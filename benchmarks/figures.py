@@ -231,7 +231,11 @@ _SIDE_LOOKS = {
 
 def _latencies(axes: Axes, record: dict[str, Any]) -> None:
     sides = {
-        side: {float(rate): statistics.median(turn["p99"] for turn in turns) for rate, turns in tried.items()}
+        side: {
+            float(rate): statistics.median(latencies)
+            for rate, turns in tried.items()
+            if (latencies := [turn["p99"] for turn in turns if "p99" in turn])
+        }
         for side, tried in record["sides"].items()
     }
     _logarithmic(axes, sides)

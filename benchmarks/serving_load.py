@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--records", type=Path, default=Path("runs/benchmarks/serving"))
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # which ends its servers, too
     machine = find()
     wanted = arguments.arms or [name for name, arm in ARMS.items() if not arm.needs or getattr(arguments, arm.needs)]
     left = [name for name in wanted if not (arguments.records / f"{name}-0.json").exists()]

@@ -260,7 +260,7 @@ def summary(load: Mapping[str, Any]) -> dict[str, Any]:
     answered = sorted(t for t, s in zip(load["latencies"], load["statuses"], strict=True) if s == 200)
     refusals = [t for t, s in zip(load["latencies"], load["statuses"], strict=True) if s == 429]
     counts = {str(status): load["statuses"].count(status) for status in sorted({*load["statuses"]})}
-    seconds = max(1.0, load["scheduled"][-1] - load["scheduled"][0])
+    seconds = max([1.0, *load["scheduled"][-1:]])
     return {
         "statuses": counts,
         **{f"p{100 * q:g}": milliseconds(answered, q) for q in (0.5, 0.9, 0.99, 0.999) if answered},
