@@ -26,7 +26,7 @@ from serving.models import ServedModel
 from serving.protocols import openai
 from serving.protocols.registry import Protocol, Route
 from serving.protocols.shared import as_inputs, choose, shortened
-from serving.service import Answers, Service, TooLong, TooManyInputs
+from serving.service import Answers, Service, TooLong, TooManyInputs, Unsuitable
 from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.rank import Rank
 from tasks.downstream.regress import Regress
@@ -228,6 +228,11 @@ def routes(service: Service) -> list[Route]:
         vectors = [shortened(vector, request.dimensions) for vector in answers.values()]
         return _reply(await encoded_rows(vectors), answers)
 
+    async def embed_otherwise(call: Call) -> Reply:
+        call.read(EmbedRequest)
+        choose(service, call.path.get("model"), "encode", what="embed")
+        raise Unsuitable("the models here give one dense vector for each text: ask /embed")
+
     async def predict(call: Call) -> Reply:
         request = call.read(PredictRequest)
         model = choose(service, call.path.get("model"), "predict", _labels, "predict labels")
@@ -354,6 +359,8 @@ def routes(service: Service) -> list[Route]:
 
     described: list[tuple[str, Callable[[Call], Awaitable[Reply]], str, Any, Any]] = [
         ("/embed", embed, "The vectors of texts.", EmbedRequest, list[list[float]]),
+        ("/embed_all", embed_otherwise, "Vectors of tokens, which are not offered.", EmbedRequest, None),
+        ("/embed_sparse", embed_otherwise, "Sparse vectors, which are not offered.", EmbedRequest, None),
         ("/predict", predict, "The labels of texts.", PredictRequest, list[Prediction | list[Prediction]]),
         ("/rerank", rerank, "Texts in the order in which they answer a query.", RerankRequest, list[Ranked]),
         ("/similarity", similarity, "How alike sentences are to one.", SimilarityRequest, list[float]),

@@ -180,6 +180,8 @@ def test_a_long_text_is_cut_unless_the_client_forbids_it(http: httpx.Client) -> 
         ("/embed", b'{"inputs": "a", "truncation_direction": "Left"}', 422, "Tokenizer", "truncation_direction"),
         ("/embed", b'{"inputs": "a", "dimensions": 99}', 422, "Tokenizer", "dimensions: expected from 1 to 32"),
         ("/embed", b'{"inputs": [' + b'"a",' * 20 + b'"a"]}', 413, "Validation", "expected at most 20 inputs"),
+        ("/embed_all", b'{"inputs": "a"}', 424, "Backend", "the models here give one dense vector for each text"),
+        ("/tei/vectors/embed_sparse", b'{"inputs": "a"}', 424, "Backend", "the models here give one dense vector"),
         ("/tei/odd/embed", b'{"inputs": "a"}', 404, "Validation", "there is no model 'odd' here"),
         ("/tei/tag/predict", b'{"inputs": "a"}', 424, "Backend", "the model 'tag' cannot predict labels"),
         ("/tei/classify/rerank", b'{"query": "a", "texts": ["b"]}', 424, "Backend", "the model 'classify' cannot rank"),
