@@ -16,6 +16,7 @@ import inference
 from ernie.outcome import Outcome
 from inference.operation import Prepared
 from serving.app import make_app
+from serving.logs import write_logs
 from serving.models import serve_model
 from serving.service import Service
 
@@ -30,9 +31,11 @@ def nothing(batch: Sequence[Prepared]) -> list[Outcome[Any]]:
 if __name__ == "__main__":
     folder, port = sys.argv[1:3]
     sys.setswitchinterval(0.0005)
+    log = write_logs("text")
     service = Service()
     model = serve_model("model", folder, inference.load(folder, precision="fp32"), 16384)
     model.work["predict"].compute = nothing
     service.models["model"] = model
     print(f"ready at {time.time()}", flush=True)
-    uvicorn.run(make_app(service), host="127.0.0.1", port=int(port), log_level="warning", access_log=False)
+    uvicorn.run(make_app(service), host="127.0.0.1", port=int(port), log_config=None, access_log=False)
+    log.stop()
