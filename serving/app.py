@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute, Match, WebSocketRoute
 from starlette.routing import Route as StarletteRoute
-from starlette.routing import WebSocketRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.access import Access
 from serving.gate import Gate
@@ -83,13 +83,13 @@ def make_app(
             heartbeat.stop()
             await asyncio.to_thread(service.stop)
 
-    def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> StarletteRoute:
+    def answering(path: str, by_method: Sequence[Route], problem: Callable[[Problem], Reply]) -> Gate:
         metrics.add_route(path, ASKING if any(route.method in ("POST", "PUT") for route in by_method) else PLAIN)
         is_form = any(route.form for route in by_method)
         limit = form_limit if is_form else body_limit
         endpoint = Endpoint({route.method: route.handler for route in by_method}, problem, limit, is_form)
         kinds = {route.method: route.access for route in by_method}
-        return StarletteRoute(path, Gate(endpoint, path, kinds, known, service.lifecycle, metrics))
+        return Gate(endpoint, path, kinds, known, service.lifecycle, metrics)
 
     spoken = all_protocols(service, metrics, protocols, reload)
     by_path: dict[str, list[Route]] = {}
@@ -103,8 +103,9 @@ def make_app(
         problems.setdefault(path, protocol.problem)
     metrics.add_route(PATH, SOCKET)
     sessions = Gate(StreamSocket(service), PATH, {}, known, service.lifecycle, metrics)
-    routes = [answering(path, by_method, problems[path]) for path, by_method in by_path.items()]
-    app = Starlette(routes=[WebSocketRoute(PATH, sessions), *routes], lifespan=lifespan)
+    gates = {path: answering(path, by_method, problems[path]) for path, by_method in by_path.items()}
+    routes: list[BaseRoute] = [_Exact(gates), *(StarletteRoute(path, gate) for path, gate in gates.items())]
+    app = Starlette(routes=[*routes, WebSocketRoute(PATH, sessions)], lifespan=lifespan)
     if not known.origins:
         return app
     return CORSMiddleware(
@@ -114,6 +115,20 @@ def make_app(
         allow_headers=["authorization", "content-type", "x-api-key", "x-priority", "x-request-id", "x-timeout"],
         expose_headers=["retry-after", "x-request-id"],
     )
+
+
+class _Exact(BaseRoute):
+    """All routes of paths without variable parts, which are found without trying one after the other."""
+
+    def __init__(self, apps: Mapping[str, ASGIApp]):
+        self._apps = apps
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_known = scope["type"] == "http" and scope["path"] in self._apps and "{" not in scope["path"]
+        return (Match.FULL if is_known else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._apps[scope["path"]](scope, receive, send)
 
 
 def all_protocols(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -87,6 +88,37 @@ class _Socket(_Read, WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
 
 
+class JoiningTransport:
+    """A transport on which the head of an answer is sent together with what follows at once.
+
+    Two messages to the operating system take most of the time in which a short answer is written.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
+        self._transport, self._loop = transport, loop
+        self._head = b""
+        self._later: asyncio.Handle | None = None
+
+    def write(self, data: bytes) -> None:
+        """Write data, at the latest when the event loop turns to something else."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later, data, self._head = None, self._head + data, b""
+        elif data.startswith(b"HTTP/"):
+            self._head, self._later = data, self._loop.call_soon(self.write, b"")
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection after what was written."""
+        if self._later is not None:
+            self.write(b"")
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class _Connection(_Read, HttpToolsProtocol):
     """A connection of uvicorn, with a timer for what its client has to do next."""
 
@@ -132,6 +164,8 @@ class _Connection(_Read, HttpToolsProtocol):
             self._refuse_head()
             return
         super().on_headers_complete()
+        if self.cycle is not None:
+            self.cycle.transport = JoiningTransport(self.transport, self.loop)  # type: ignore[assignment]
         self._within(self.bounds.body_seconds, "the body of a request did not come in time")
 
     def on_body(self, body: bytes) -> None:

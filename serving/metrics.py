@@ -92,6 +92,7 @@ class Metrics(Observer):
                 "ernie_loop_lag_seconds", "How late the event loop was at most, in the last minute or two."
             ).set_function(lambda: heartbeat.largest)
         self._series: dict[str, _Series] = {}
+        self._answers: dict[tuple[str, int], Counter] = {}  # by route and status
         for model in service.models.values():
             self.loaded(model)
         service.observers.append(self)
@@ -103,7 +104,7 @@ class Metrics(Observer):
     def add_route(self, route: str, statuses: Sequence[int]) -> None:
         """Create the series of a route, at zero; it is the template of a path, such as /models/{model}."""
         for status in statuses:
-            self._http.labels(route, status)
+            self._answers[route, status] = self._http.labels(route, status)
 
     def loaded(self, model: ServedModel) -> None:
         """Create the series of a model, at zero, or keep those of the one that it replaces."""
@@ -137,7 +138,9 @@ class Metrics(Observer):
 
     def ended(self, route: str, status: int) -> None:
         """Count a request of HTTP."""
-        self._http.labels(route, status).inc()
+        if (route, status) not in self._answers:
+            self._answers[route, status] = self._http.labels(route, status)
+        self._answers[route, status].inc()
 
     def answered(self, work: str, seconds: float) -> None:
         if series := self._series.get(work):

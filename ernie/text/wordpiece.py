@@ -49,6 +49,7 @@ _AT_SPACE = re.compile(r"(?=[ \t\n])")
 _ASCII_MARKS = r"!-/:-@\[-`{-~"
 _AT_CHARACTER = re.compile(rf"(?=[ \t\n])|(?<=[{_CJK}])(?=[{_CJK}])|(?<=[{_ASCII_MARKS}])(?=[!-~])")
 _AT_MARK = re.compile(rf"(?=[ \t\n])|(?<=[{_ASCII_MARKS}])(?=[!-~])")  # where Chinese characters stay in words
+_BRIEF = 500  # characters; to let other threads run takes longer than to encode fewer
 _LONGEST_WORD = 100  # characters; a longer word is unknown, as in BERT
 # Letters and digits of a word that is certainly longer.
 _LONG_WORD = re.compile(rf"[^\W_{_CJK}]{{{10 * _LONGEST_WORD},}}")
@@ -196,8 +197,10 @@ class WordPiece(Tokenizer):
 
     def _encode(self, text: str) -> Encoding:
         try:
-            # Unlike `encode`, this lets other threads run meanwhile.
-            (encoded,) = self._whole.encode_batch([text], add_special_tokens=False)
+            if len(text) < _BRIEF:
+                encoded = self._whole.encode(text, add_special_tokens=False)
+            else:  # this lets other threads run meanwhile
+                (encoded,) = self._whole.encode_batch([text], add_special_tokens=False)
         except TypeError:
             raise invalid_text(text) from None
         offsets = np.array(encoded.offsets, np.int64).reshape(-1, 2)

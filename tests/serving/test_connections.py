@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -21,7 +21,7 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect as websocket
 
 from serving.app import make_app
-from serving.connection import Bounds, bounded_connection, bounded_socket
+from serving.connection import Bounds, JoiningTransport, bounded_connection, bounded_socket
 
 BOUNDS = Bounds(connections=40, head_bytes=8192, head_seconds=0.4, body_seconds=0.6, write_seconds=0.5)
 ASKED = json.dumps({"inputs": ["p q"]}).encode()
@@ -226,3 +226,32 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(client: httpx.Client,
         for _ in range(1000):
             connection.sendall(once)
     assert others_are_served(client)
+
+
+def test_the_head_of_an_answer_and_its_beginning_are_sent_together_and_in_order() -> None:
+    class Sent:
+        def __init__(self) -> None:
+            self.data: list[bytes] = []
+
+        def write(self, data: bytes) -> None:
+            self.data.append(data)
+
+        def close(self) -> None:
+            self.data.append(b"closed")
+
+    async def written(*data: bytes, pause_after: int | None = None) -> list[bytes]:
+        sent = Sent()
+        transport = JoiningTransport(cast(asyncio.Transport, sent), asyncio.get_running_loop())
+        for number, each in enumerate(data):
+            transport.write(each)
+            if number == pause_after:
+                await asyncio.sleep(0)
+        transport.close()
+        await asyncio.sleep(0)
+        return sent.data
+
+    head = b"HTTP/1.1 200 OK\r\n\r\n"
+    assert asyncio.run(written(head, b"one", b"two")) == [head + b"one", b"two", b"closed"]
+    assert asyncio.run(written(head, b"one", pause_after=0)) == [head, b"one", b"closed"]
+    assert asyncio.run(written(head)) == [head, b"closed"]
+    assert asyncio.run(written(head, b"one", head, b"two")) == [head + b"one", head + b"two", b"closed"]
