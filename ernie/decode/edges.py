@@ -51,18 +51,21 @@ class Edges:
         loudness = np.concatenate([self.loudness, loudness_F])[-_KEPT:]
         return replace(self, loudness=loudness, count=self.count + len(loudness_F))
 
-    def placed(self, spike: Spike) -> tuple[Edges, Spike]:
-        """Return a token with the frames at which it begins and what was before it ends, and the edges after it."""
-        at = min(spike.vector * STRIDE, self.count - 1)
-        before_at = max(0, at - _EARLIEST) if self.begin < 0 else max(self.begin + _SHORTEST, at - _EARLIEST)
-        first = max(before_at, self.count - len(self.loudness))
-        if first >= at:  # tokens of one moment, such as those of a word
-            quiet, begin = (at, at) if self.begin < 0 else (max(self.begin, at), max(self.begin, at))
-        else:
-            quiet, begin = (first + edge for edge in _quietest(self._between(first, at + 1)))
-        end = quiet if self.settled < 0 else min(self.settled, begin)
-        placed = spike._replace(begin=begin, quiet=end)
-        return replace(self, begin=begin, spike=max(at, begin), settled=-1), placed
+    def placed(self, spikes: Sequence[Spike]) -> tuple[Edges, list[Spike]]:
+        """Return tokens with the frames at which each begins and what was before it ends, and the edges after them."""
+        begin, last, settled, placed = self.begin, self.spike, self.settled, list[Spike]()
+        for spike in spikes:
+            at = min(spike.vector * STRIDE, self.count - 1)
+            before_at = max(0, at - _EARLIEST) if begin < 0 else max(begin + _SHORTEST, at - _EARLIEST)
+            first = max(before_at, self.count - len(self.loudness))
+            if first >= at:  # tokens of one moment, such as those of a word
+                quiet = begin = max(begin, at)
+            else:
+                quiet, begin = (first + edge for edge in _quietest(self._between(first, at + 1)))
+            end = quiet if settled < 0 else min(settled, begin)
+            placed.append(Spike(spike.token, spike.vector, spike.probability, begin, end))
+            last, settled = max(at, begin), -1
+        return (replace(self, begin=begin, spike=last, settled=settled) if placed else self), placed
 
     @property
     def end(self) -> int:
@@ -88,9 +91,9 @@ def placed(spikes: Sequence[Spike], loudness_F: np.ndarray) -> tuple[list[Spike]
     edges, found, heard = Edges(), [], 0
     for spike in spikes:
         now = STRIDE * (spike.vector + 1)
-        edges, own = edges.heard(loudness_F[heard:now]).placed(spike)
+        edges, own = edges.heard(loudness_F[heard:now]).placed([spike])
         heard = max(heard, now)
-        found.append(own)
+        found += own
     return found, edges.heard(loudness_F[heard:]).end
 
 

@@ -299,10 +299,11 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
         most = max(1, _MOST_VECTORS // (self._chunk * state.streams)) if most is None else most
         counts = [stream.ready(self._chunk, most) for stream in state.stream_states]
         outputs, cache = self._encoded(state, counts) if any(counts) else ([None] * state.streams, state.cache)
+        loudness = self._loudness(state.stream_states, counts)
         outcomes, streams = [], []
         for n, (before, output) in enumerate(zip(state.stream_states, outputs, strict=True)):
             try:
-                after = before if output is None else self._after_chunks(before, *output)
+                after = before if output is None else self._after_chunks(before, *output, loudness[n])
                 if after.ended and not after.closed and not after.ready(self._chunk, 1):
                     after = replace(self._at_end(after), closed=True)
                 outcomes.append(Outcome(list(after.since(before.committed))))
@@ -329,11 +330,20 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
         rows = [slice(first, last) for first, last in pairwise(layout.offsets.tolist())]
         return [(hidden_TD[own], scores_TV[own]) if own.stop > own.start else None for own in rows], cache
 
-    def _after_chunks(self, stream: StreamState, hidden_TD: paddle.Tensor, scores_TV: np.ndarray) -> StreamState:
+    def _loudness(self, streams: Sequence[StreamState], counts: Sequence[int]) -> list[np.ndarray]:
+        """Return the loudness (F,) of the frames of the next `counts` vectors of each stream."""
+        each = [
+            own.frames[STRIDE * (own.count > 0) :][: STRIDE * count] for own, count in zip(streams, counts, strict=True)
+        ]
+        ends = np.cumsum([len(frames_FM) for frames_FM in each])
+        return np.split(self._features.loudness(np.concatenate(each)), ends[:-1])
+
+    def _after_chunks(
+        self, stream: StreamState, hidden_TD: paddle.Tensor, scores_TV: np.ndarray, loudness_F: np.ndarray
+    ) -> StreamState:
         """Return a stream after its next chunks.  Raises NotFinite if the outputs of the model are not finite."""
         count = len(finite(scores_TV))
         scores_TV[:, self._never] = -np.inf
-        loudness_F = self._features.loudness(stream.frames[STRIDE * (stream.count > 0) :][: STRIDE * count])
         # Keep the last vector's frames, which are in the receptive field of the next one.
         frames = stream.frames[STRIDE * (count - (stream.count == 0)) :].copy()  # a view keeps all frames alive
         stream = replace(stream, frames=frames)
@@ -437,9 +447,6 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
 
 def _placed(stream: StreamState, count: int) -> StreamState:
     """Find where in the sound the tokens after the first `count` committed ones begin."""
-    edges, spikes = stream.edges, []
-    for spike in stream.since(count):
-        edges, placed = edges.placed(spike)
-        spikes.append(placed)
+    edges, spikes = stream.edges.placed(stream.since(count))
     kept = stream.spikes[: len(stream.spikes) - len(spikes)]
     return replace(stream, spikes=(*kept, *spikes), edges=edges) if spikes else stream

@@ -79,11 +79,11 @@ def test_a_stream_that_is_kept_as_arrays_has_the_same_edges(cuts: list[int], see
     for cut in [*np.cumsum(cuts).tolist(), len(loudness_F)]:
         while waiting and STRIDE * (waiting[0].vector + 1) <= cut:
             now = STRIDE * (waiting[0].vector + 1)
-            edges, own = edges.heard(loudness_F[heard:now]).placed(waiting.pop(0))
+            edges, (own,) = edges.heard(loudness_F[heard:now]).placed([waiting.pop(0)])
             found, heard = [*found, own], max(now, heard)
         edges, heard = restore(Edges, arrays_of(edges.heard(loudness_F[heard:cut]))), max(cut, heard)
     while waiting:
-        edges, own = edges.placed(waiting.pop(0))
+        edges, (own,) = edges.placed([waiting.pop(0)])
         found.append(own)
     assert [spike.begin for spike in found] == [spike.begin for spike in expected]
     assert edges.end == end
