@@ -12,7 +12,7 @@ from functools import cached_property, partial
 import numpy as np
 import paddle
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from paddle import Tensor
 from support.kernels.definitions import LayerMasks, layer_definition, visible, weight_masks
@@ -88,6 +88,19 @@ class Case:
 
         return run(definition, self.values, self.upstream, "float64")
 
+    def has_kink(self) -> bool:
+        """Whether an input of ReLU is so close to zero that rounding decides on its slope."""
+        if self.settings.activation != "relu":
+            return False
+        low, high = replace(self), replace(self)
+        number = 1 + LayerWeights._fields.index("inner_bias")
+        low.values[number], high.values[number] = (self.values[number] + shift for shift in (-1e-5, 1e-5))
+        for below, above in zip(low.wanted(), high.wanted(), strict=True):
+            assert below is not None and above is not None
+            if np.abs(above - below).max() > 5e-5 * max(1.0, float(np.abs(below).max())):
+                return True
+        return False
+
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
@@ -104,6 +117,7 @@ def cases(draw: st.DrawFn) -> Case:
 @quick
 @given(cases())
 def test_the_layer_equals_its_definition_forward_and_backward(case: Case) -> None:
+    assume(not case.has_kink())
     assert_close(case.found(), case.wanted(), 5e-5)
 
 

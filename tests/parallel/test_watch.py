@@ -114,6 +114,10 @@ class ThreeWatches:
             Watch(store, rank, 3, limit, "127.0.0.1", end=lambda verdict, rank=rank: self.heard.update({rank: verdict}))  # type: ignore[misc]
             for rank in range(3)
         ]
+        hub = self.watches[0]._hub
+        assert hub is not None
+        while len(hub._speakers) < 3:  # the last one's greeting may still be on its way
+            time.sleep(0.01)
 
     def wait(self, *ranks: int) -> str:
         """The verdict that all of these ranks receive."""
