@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 import openai
 import pytest
-from support.served import encoder, served, service_of
+from support.served import served, service_of_streams
 from support.sessions import Loud, sound
 from support.trained import trained
 
@@ -29,9 +29,8 @@ from inference.commands.transcribe_sound import from_files
 from inference.face import Streaming
 from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
-from inference.translator import TextTranslator
 from serving.service import Service
-from serving.sessions import SessionLimits, Sessions, serve_stream
+from serving.sessions import SessionLimits, serve_stream
 
 soundfile = pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
@@ -40,17 +39,8 @@ LONG = "red blue. green red. " * 40
 
 
 def make_service(limits: SessionLimits | None = None) -> Service:
-    faces = {
-        "listen": SpeechRecognizer(trained("streaming").model),
-        "whole": SpeechRecognizer(trained("transcribe").model),
-        "translate": TextTranslator(trained("translate").model),
-        "speak": TextSpeaker(trained("synthesize").model),
-        "vectors": encoder(),
-    }
-    service = service_of(faces)
-    service.sessions = Sessions(service.engine, limits)
-    service.chains = {"interpreter": ("listen", "translate"), "reader": ("translate", "speak")}
-    return service
+    chains = {"interpreter": ("listen", "translate"), "reader": ("translate", "speak")}
+    return service_of_streams(chains, limits, whole=SpeechRecognizer(trained("transcribe").model))
 
 
 @pytest.fixture(scope="module")

@@ -16,17 +16,15 @@ import numpy as np
 import pytest
 from support.echoing import until
 from support.helpers import ROOT
-from support.served import encoder, served, service_of
+from support.served import served, service_of_streams
 from support.sessions import sound
 from support.toys import GERMAN
 from support.trained import trained
 
 from ernie.decode.wait_k import WaitK
-from inference.recognizer import SpeechRecognizer
-from inference.speaker import TextSpeaker
 from inference.translator import TextTranslator
 from serving.service import Service
-from serving.sessions import SessionLimits, Sessions
+from serving.sessions import SessionLimits
 
 pytest.importorskip("simuleval")
 soundfile = pytest.importorskip("soundfile")
@@ -34,16 +32,8 @@ SOURCES = ("blue red green blue", "red", "green blue blue red", "red green red g
 
 
 def make_service(limits: SessionLimits | None = None) -> Service:
-    faces = {
-        "listen": SpeechRecognizer(trained("streaming").model),
-        "translate": TextTranslator(trained("translate").model, WaitK(2, 0.0)),
-        "speak": TextSpeaker(trained("synthesize").model),
-        "vectors": encoder(),
-    }
-    service = service_of(faces)
-    service.sessions = Sessions(service.engine, limits)
-    service.chains = {"interpreter": ("listen", "translate"), "dubber": ("listen", "translate", "speak")}
-    return service
+    chains = {"interpreter": ("listen", "translate"), "dubber": ("listen", "translate", "speak")}
+    return service_of_streams(chains, limits, translate=TextTranslator(trained("translate").model, WaitK(2, 0.0)))
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ import httpx
 import numpy as np
 import pytest
 from support.helpers import ROOT
-from support.served import encoder, served, service_of
+from support.served import served, service_of_streams
 from support.sessions import Loud, sound
 from support.trained import trained
 from websockets.asyncio.client import connect as asyncio_connect
@@ -32,29 +32,20 @@ from websockets.sync.client import ClientConnection, connect
 
 from ernie.audio.wave import of_pcm16, to_pcm16
 from inference.face import Streaming
-from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
 from inference.translator import TextTranslator
 from serving.lifecycle import Phase
 from serving.models import serve_model
 from serving.saved_sessions import SessionFolder
 from serving.service import Service
-from serving.sessions import SessionLimits, Sessions, serve_stream
+from serving.sessions import SessionLimits, serve_stream
 
 LONG = "red blue. green red. " * 40
 
 
 def make_service(limits: SessionLimits | None = None, folder: Path | None = None) -> Service:
-    faces = {
-        "listen": SpeechRecognizer(trained("streaming").model),
-        "translate": TextTranslator(trained("translate").model),
-        "speak": TextSpeaker(trained("synthesize").model),
-        "vectors": encoder(),
-    }
-    service = service_of(faces)
-    service.sessions = Sessions(service.engine, limits, folder and SessionFolder(folder))
-    service.chains = {"interpreter": ("listen", "translate", "speak")}
-    return service
+    chains = {"interpreter": ("listen", "translate", "speak")}
+    return service_of_streams(chains, limits, folder and SessionFolder(folder))
 
 
 @contextmanager

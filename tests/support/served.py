@@ -10,16 +10,22 @@ from functools import cache
 
 import uvicorn
 from support.toys import TOYS, tiny_encoder
+from support.trained import trained
 
 from ernie.model.inference import for_inference
 from inference.encoder import LoadedEncoder, TextEncoder
 from inference.face import Face
 from inference.predictor import Predictor
+from inference.recognizer import SpeechRecognizer
+from inference.speaker import TextSpeaker
 from inference.task_model import TaskModel
+from inference.translator import TextTranslator
 from serving.app import make_app
 from serving.connection import Bounds, bounded_connection, bounded_socket
 from serving.models import serve_model
+from serving.saved_sessions import SessionFolder
 from serving.service import Limits, Service
+from serving.sessions import SessionLimits, Sessions
 
 
 @cache
@@ -43,6 +49,28 @@ def service_of(faces: Mapping[str, Face], limits: Limits | None = None) -> Servi
     """A service of these models, which has not started yet."""
     service = Service(limits or Limits(timeout=30.0))
     service.models.update({name: serve_model(name, name, face, 1 << 14) for name, face in faces.items()})
+    return service
+
+
+def service_of_streams(
+    chains: Mapping[str, tuple[str, ...]],
+    limits: SessionLimits | None = None,
+    folder: SessionFolder | None = None,
+    **others: Face,
+) -> Service:
+    """A service of models that take streams and one that takes none, with chains of them.
+
+    `others` are added to them, or take their places.
+    """
+    faces: dict[str, Face] = {
+        "listen": SpeechRecognizer(trained("streaming").model),
+        "translate": TextTranslator(trained("translate").model),
+        "speak": TextSpeaker(trained("synthesize").model),
+        "vectors": encoder(),
+    }
+    service = service_of(faces | others)
+    service.sessions = Sessions(service.engine, limits, folder)
+    service.chains = dict(chains)
     return service
 
 
