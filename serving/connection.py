@@ -128,6 +128,7 @@ class _Connection(_Read, HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._joining = JoiningTransport(transport, self.loop)
         if len(self.connections) > self.bounds.connections:
             self._refuse(503, "Service Unavailable", "too many connections are open here", "retry-after: 1\r\n")
             return
@@ -165,7 +166,7 @@ class _Connection(_Read, HttpToolsProtocol):
             return
         super().on_headers_complete()
         if self.cycle is not None:
-            self.cycle.transport = JoiningTransport(self.transport, self.loop)  # type: ignore[assignment]
+            self.cycle.transport = self._joining  # type: ignore[assignment]
         self._within(self.bounds.body_seconds, "the body of a request did not come in time")
 
     def on_body(self, body: bytes) -> None:

@@ -104,7 +104,7 @@ class Metrics(Observer):
     def add_route(self, route: str, statuses: Sequence[int]) -> None:
         """Create the series of a route, at zero; it is the template of a path, such as /models/{model}."""
         for status in statuses:
-            self._answers[route, status] = self._http.labels(route, status)
+            self._answers_with(route, status)
 
     def loaded(self, model: ServedModel) -> None:
         """Create the series of a model, at zero, or keep those of the one that it replaces."""
@@ -138,9 +138,7 @@ class Metrics(Observer):
 
     def ended(self, route: str, status: int) -> None:
         """Count a request of HTTP."""
-        if (route, status) not in self._answers:
-            self._answers[route, status] = self._http.labels(route, status)
-        self._answers[route, status].inc()
+        self._answers_with(route, status).inc()
 
     def answered(self, work: str, seconds: float) -> None:
         if series := self._series.get(work):
@@ -177,6 +175,12 @@ class Metrics(Observer):
         errors = sum(outcome.error is not None for outcome in computed.outcomes)
         series.errors.inc(errors)
         series.values.inc(len(computed.outcomes) - errors)
+
+    def _answers_with(self, route: str, status: int) -> Counter:
+        """Return the counter of answers of a route with this status; to have the library find it takes longer."""
+        if (route, status) not in self._answers:
+            self._answers[route, status] = self._http.labels(route, status)
+        return self._answers[route, status]
 
     def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, what, ["work"], buckets=buckets, registry=self._registry)
