@@ -27,7 +27,8 @@ _CYCLE = 0.45  # of the tightest timeout: who comes just after a batch began wai
 _TIMEOUT_MEMORY = 5.0  # seconds for which a timeout counts, at least
 _TRIED = 64  # of so many batches of steps, one may be longer: costs that are taken for too high would stay so
 _TRIAL = 1.5  # how much longer
-_LEAST_CUT = 0.25  # of the largest batch: to cut it further for one deadline would make others late
+_LEAST_CUT = 0.25  # of the largest batch: to cut it further for one step's deadline would make others late
+_CUT_BATCHES = 4  # how many batches more there are before an answer than if deadlines cut none
 _RARELY = 0.01  # the share of the engine's time below which interactive jobs do not come
 _LEAST_RATE = 0.05  # the share of the engine that is left for a class, however busy the sessions are
 _SHARE_MEMORY = 2.0  # seconds over which the shares of the engine's time are averaged
@@ -170,7 +171,7 @@ class Dispatcher:
         """Return after how many seconds a job that arrives now is expected to be answered."""
         if self._busy_until <= now and not self._lanes:  # it starts at once
             return self._own_seconds(job)
-        ahead = max(0.0, self._busy_until - now) + self._seconds_before(job)
+        ahead = max(0.0, self._busy_until - now) + self._seconds_before(job) + _CUT_BATCHES * job.lane.cost.fixed
         return ahead / self._rate(job, now)
 
     def cancel(self, job: Job) -> None:
@@ -260,16 +261,10 @@ class Dispatcher:
         return work - sum(later.lane.least_seconds(later.tokens_left) for later in self._later(job))
 
     def _all_seconds(self, bulk: bool, lane: Lane, added: int = 0) -> float:
-        """Return the time of all jobs of a class that wait, and of tokens added to a lane; bulk jobs wait for all.
-
-        In that lane batches count as full: who comes later joins them.
-        """
+        """Return the time of all jobs of a class that wait, and of tokens added to a lane; bulk jobs wait for all."""
         total = 0.0
         for other in {**self._lanes, lane: None}:
-            tokens = other.tokens[bulk] + (other.tokens[False] if bulk else 0)
-            if other is lane:
-                most = self._most_tokens(lane)
-                tokens = max(most, math.ceil((tokens + added) / most) * most)
+            tokens = other.tokens[bulk] + (other.tokens[False] if bulk else 0) + (added if other is lane else 0)
             total += self._seconds(other, tokens)
         return total
 
@@ -342,7 +337,8 @@ class Dispatcher:
     def _budget(self, head: Job, now: float) -> int:
         """Return the tokens of the largest batch after which the first job of each queue is still in time.
 
-        A deadline that only a small batch would keep does not count: small batches make all that follow late.
+        A deadline that no batch would keep does not count, nor does that of a step which only a small batch would keep:
+        nobody promised it, and small batches make all that follow late.
         """
         lane = head.lane
         budget = most = self._most_tokens(lane)
@@ -351,9 +347,11 @@ class Dispatcher:
         for other in self._lanes:
             for queue in other.queues:
                 if queue:
-                    own = 0.0 if other is lane else other.cost.surely(queue[0].next_tokens)
-                    within = lane.cost.tokens_within(queue[0].deadline - now - own)
-                    if within >= _LEAST_CUT * most:
+                    first = queue[0]
+                    own = 0.0 if other is lane else other.cost.surely(first.next_tokens)
+                    within = lane.cost.tokens_within(first.deadline - now - own)
+                    least = _LEAST_CUT * most if first.step else lane.cost.tokens_for(_LEAST_EFFICIENCY)
+                    if within >= least:
                         budget = min(budget, within)
         return budget
 
