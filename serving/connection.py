@@ -161,8 +161,15 @@ class _Connection(_Read, HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_bytes = None
         self._no_timer()
+        if self.transport.is_closing():
+            return
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > self.bounds.head_bytes:
             self._refuse_head()
+            return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):  # RFC 9112, section 3.2
+            found = "found none" if not hosts else f"found {hosts}"
+            self._refuse(400, "Bad Request", f"the head of a request: expected one Host header, {found}")
             return
         super().on_headers_complete()
         if self.cycle is not None:
@@ -180,7 +187,8 @@ class _Connection(_Read, HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self._no_timer()
-        super().handle_websocket_upgrade()
+        if not self.transport.is_closing():
+            super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "Bad Request", "what came here is no request of HTTP/1.1")

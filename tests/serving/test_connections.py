@@ -14,6 +14,7 @@ from typing import Any, cast
 import httpx
 import pytest
 import uvicorn
+from starlette.types import Receive, Scope, Send
 from support.echoing import Echo, echo_service, running, until
 from uvicorn.server import ServerState
 from websockets.exceptions import ConnectionClosedError
@@ -93,6 +94,59 @@ def test_answers_below_all_routes_are_json_and_counted(
     assert head.startswith(f"HTTP/1.1 {status} ".encode())
     assert json.loads(body)["error"]["message"]
     assert refused(client, status) == before + 1
+
+
+WITHOUT_HOST = b"POST /models/loud/echo HTTP/1.1\r\n"
+WITH_BODY = b"content-length: %d\r\n\r\n" % len(ASKED) + ASKED
+UPGRADE = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: YQ==\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        (WITHOUT_HOST + WITH_BODY, "found none"),
+        (HEAD + b"Host: b\r\n" + WITH_BODY, "found 2"),
+        (HEAD + b"host: a\r\n" + WITH_BODY, "found 2"),
+        (b"GET /models/none/stream HTTP/1.1\r\n" + UPGRADE, "found none"),
+        (HEAD.replace(b"1.1", b"1.0") + b"host: b\r\n" + WITH_BODY, "found 2"),
+    ],
+)
+def test_a_request_without_one_host_is_refused_with_a_sentence(
+    sent: bytes, found: str, client: httpx.Client, connect: Connect
+) -> None:
+    before = refused(client, 400)
+    answer = rest(connect(sent + HEAD + WITH_BODY))
+    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
+    error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert error == {"kind": "connection", "message": f"the head of a request: expected one Host header, {found}"}
+    assert refused(client, 400) == before + 1
+
+
+def test_what_follows_a_refused_request_does_not_reach_the_application() -> None:
+    app, paths = make_app(echo_service()), list[str]()
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        paths.extend([scope["path"]] if scope["type"] == "http" else [])
+        await app(scope, receive, send)
+
+    with running(noting, http=bounded_connection(BOUNDS)) as client:
+        connection = Connect(client.base_url.port or 80)(WITHOUT_HOST + WITH_BODY + HEAD + WITH_BODY)
+        assert rest(connection).startswith(b"HTTP/1.1 400")
+        connection.close()
+        assert client.get("/health/live").status_code == 200
+    assert paths == ["/health/live"]
+
+
+def test_a_request_of_http_1_0_needs_no_host(connect: Connect) -> None:
+    assert rest(connect(WITHOUT_HOST.replace(b"1.1", b"1.0") + WITH_BODY)).startswith(b"HTTP/1.1 200")
+
+
+def test_a_head_that_asks_for_a_websocket_is_no_longer_than_others(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = rest(connect(b"GET /models/none/stream HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 8150 + b"\r\n" + UPGRADE))
+    assert answer.startswith(b"HTTP/1.1 431")
+    assert caplog.text == ""
 
 
 def test_a_connection_on_which_nothing_comes_is_closed(connect: Connect) -> None:

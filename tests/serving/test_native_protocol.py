@@ -190,7 +190,8 @@ def test_deeply_nested_inputs_are_faulty_inputs(client: httpx.Client) -> None:
 
 def test_a_client_that_leaves_in_the_middle_of_its_request_harms_no_other(client: httpx.Client) -> None:
     host, port = client.base_url.host, client.base_url.port
-    for sent in (b"", b"POST /models/films/pre", b"POST /models/films/predict HTTP/1.1\r\nContent-Length: 99\r\n\r\n{"):
+    head = b"POST /models/films/predict HTTP/1.1\r\nhost: a\r\ncontent-length: 99\r\n\r\n"
+    for sent in (b"", head[:20], head + b"{"):
         with socket.create_connection((host, port)) as connection:
             connection.sendall(sent)
     assert "value" in ask(client, "/models/films/predict", ["blue"])[0]
