@@ -46,6 +46,34 @@ def test_nothing_is_left_of_clients_that_disconnect_at_random_points() -> None:
         assert client.get("/health/ready").status_code == 200
 
 
+def test_a_client_that_shuts_its_sending_side_counts_as_gone() -> None:
+    """Its last packet is that of one that closed everything, and a server that computes on would compute for many."""
+    gate, begun = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        gate.wait(20)
+
+    echo = Echo()
+    service = echo_service(echo)
+    with running(make_app(service)) as client:
+        echo.before = wait
+        port = client.base_url.port or 80
+        running_one = socket.create_connection(("127.0.0.1", port))
+        running_one.sendall(ASKED)
+        assert begun.wait(20)
+        waiting_one = socket.create_connection(("127.0.0.1", port), timeout=20)
+        waiting_one.sendall(ASKED)
+        until(lambda: service.engine.waiting[0] == 1)
+        waiting_one.shutdown(socket.SHUT_WR)
+        assert waiting_one.recv(100) == b""
+        until(lambda: service.engine.waiting == (0, 0))
+        gate.set()
+        assert running_one.recv(100).startswith(b"HTTP/1.1 200")
+        running_one.close()
+        waiting_one.close()
+
+
 def test_a_client_that_goes_away_stops_its_long_list_before_it_is_tokenized() -> None:
     prepared = []
 
