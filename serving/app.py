@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from threading import Barrier
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,6 +27,7 @@ from serving.protocols.registry import Protocol, Route
 from serving.protocols.stream import PATH, StreamSocket
 from serving.service import Service
 
+_THREADS = 6  # for work that would keep the event loop
 Reload = Callable[[str], Awaitable[ServedModel]]
 PROTOCOLS: tuple[Protocol, ...] = (
     native.PROTOCOL,
@@ -75,6 +78,7 @@ def make_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(_running_threads())
         service.start(loop)
         heartbeat.start(loop)
         try:
@@ -115,6 +119,15 @@ def make_app(
         allow_headers=["authorization", "content-type", "x-api-key", "x-priority", "x-request-id", "x-timeout"],
         expose_headers=["retry-after", "x-request-id"],
     )
+
+
+def _running_threads() -> ThreadPoolExecutor:
+    """Return threads for what would keep the event loop.  They run already: to start one keeps the event loop, too."""
+    executor, all_run = ThreadPoolExecutor(_THREADS, "aside"), Barrier(_THREADS + 1)
+    for _ in range(_THREADS):
+        executor.submit(all_run.wait)
+    all_run.wait()
+    return executor
 
 
 class _Exact(BaseRoute):

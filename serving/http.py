@@ -222,12 +222,15 @@ class Endpoint:
                 await self._stream(reply, receive, send, state)
                 return
         except Exception as error:
-            problem = as_problem(error)
-            state["notes"]["problem"] = problem.kind
-            reply = self._problem(problem)
-            extra = ((name.encode(), value.encode("latin-1")) for name, value in problem.headers.items())
-            reply = reply._replace(headers=(*reply.headers, *extra))
+            reply = self._refusal(as_problem(error), state["notes"])
         await send_reply(reply, send, state["id"])
+
+    def _refusal(self, problem: Problem, notes: dict[str, Any]) -> Reply:
+        """Return how the protocol writes a problem."""
+        notes["problem"] = problem.kind
+        reply = self._problem(problem)
+        extra = ((name.encode(), value.encode("latin-1")) for name, value in problem.headers.items())
+        return reply._replace(headers=(*reply.headers, *extra))
 
     async def _stream(self, reply: Streamed, receive: Receive, send: Send, state: dict[str, Any]) -> None:
         """Send an answer piece by piece, until it ends or the client goes away."""
@@ -248,15 +251,17 @@ class Endpoint:
             raise Problem(405, "method_not_allowed", found, {"allow": allowed})
         return self._handlers[method]
 
+    def _too_long(self) -> Problem:
+        return Problem(413, "too_large", f"the body: expected at most {self._body_limit:,} bytes")
+
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive, form: BinaryIO) -> bytes | None:
         """Return the body, decompressed, None if the client is gone.  Raises Problem (413) if it is too long.
 
         That of a form is written to its file instead.
         """
-        too_long = Problem(413, "too_large", f"the body: expected at most {self._body_limit:,} bytes")
         stated = headers.get(b"content-length", b"0")[:_DIGITS]
         if b"expect" in headers and stated.isdigit() and int(stated) > self._body_limit:
-            raise too_long  # the client waits to hear it before it sends the body
+            raise self._too_long()  # the client waits to hear it before it sends the body
         parts, size = list[bytes](), 0
         while size <= _READ * self._body_limit:
             try:  # what is too much is read on, while it comes: a client that still sends may not see the answer
@@ -273,7 +278,7 @@ class Endpoint:
             if not message.get("more_body", False):
                 break
         if size > self._body_limit:
-            raise too_long
+            raise self._too_long()
         form.seek(0)
         body = b"".join(parts) if len(parts) != 1 else parts[0]
         coding = headers.get(b"content-encoding", b"identity").strip().lower()
@@ -285,7 +290,7 @@ class Endpoint:
             raise Problem(415, "malformed", found, {} if self._is_form else {"accept-encoding": "gzip, deflate"})
         whole = await asyncio.to_thread(_decompressed, body, _CODINGS[coding], self._body_limit + 1)
         if len(whole) > self._body_limit:
-            raise too_long
+            raise self._too_long()
         return whole
 
 

@@ -108,5 +108,5 @@ async def _in_thread(function: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(tell, result, failed)
 
-    threading.Thread(target=run, name="load", daemon=True).start()
+    await asyncio.to_thread(threading.Thread(target=run, name="load", daemon=True).start)  # which may take a while
     return await future

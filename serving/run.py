@@ -23,6 +23,7 @@ from serving.access import Access, Keys
 from serving.app import make_app
 from serving.config import ServeConfig
 from serving.connection import Bounds, bounded_connection, bounded_socket
+from serving.garbage import collect_garbage
 from serving.http import Problem
 from serving.logs import write_logs
 from serving.reloading import Reloader, load_model
@@ -86,7 +87,7 @@ def serve(config: ServeConfig, reread: Callable[[], ServeConfig], replica: Repli
         context = _tls(config)
         _allow_files(config.limits.connections)
         gc.collect()
-        gc.freeze()  # what is imported stays: collections that skip it are short, and delay nobody
+        gc.freeze()  # what is imported stays: collections that skip it are short
         server = _Server(config, make_service(config), access, context, reread, replica)
         try:
             listener.listen(_BACKLOG)
@@ -211,6 +212,7 @@ class _Server(uvicorn.Server):
         if self._replica is not None:
             loop.add_reader(self._replica.file, self._leave, signal.SIGTERM, 0.0)  # the supervisor has gone
         self._start(self._announce())
+        self._start(collect_garbage(lambda: self._service.is_idle))
         await super().serve(sockets)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ernie.errors import UserError, nearest
@@ -29,6 +31,7 @@ _log = logging.getLogger("ernie.serving")
 REASONS = ("busy", "share", "promised", "preparing", "too_large")
 _PROBE_AGE = 1.0  # seconds for which the answer to is_ready is kept
 _PROBE_TIMEOUT = 10.0
+_AT_ONCE = 16  # requests that are answered between two turns of the event loop: a few milliseconds
 _STOP_SECONDS = 5.0  # for each thread: one that is stuck does not keep the process from ending
 
 
@@ -154,6 +157,7 @@ class Service:
         self.lifecycle.on_drain(lambda seconds: self.sessions.leave())
         self.preparers = Preparers(preparing_threads, self.limits.waiting_characters)
         self._requests: dict[Job, _Request] = {}
+        self._answers: deque[tuple[_Request, Exception | None]] = deque()  # that are known, and not given yet
         self._loop: asyncio.AbstractEventLoop | None = None
         self.observers: list[Observer] = []
         self._probed: tuple[float, asyncio.Future[dict[str, bool]]] | None = None
@@ -173,6 +177,11 @@ class Service:
     def waiting(self) -> int:
         """The number of requests that are not answered yet."""
         return len(self._requests)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is computed, or waits to be."""
+        return not self._requests and all(session.is_settled for session in self.sessions.live)
 
     def put(self, model: ServedModel) -> None:
         """Serve a model from now on, perhaps in place of one of that name; requests to that one end there."""
@@ -267,9 +276,7 @@ class Service:
         default = self.limits.bulk_timeout if asked.bulk else self.limits.timeout
         deadline = arrived + min(asked.timeout or default, self.limits.longest_timeout)
 
-        def prepare() -> None:
-            self._prepare(request, operation, work, inputs, settings or {}, arrived, deadline, asked)
-
+        prepare = partial(self._prepare, request, operation, work, inputs, settings or {}, arrived, deadline, asked)
         try:
             if (late := self.preparers.wait - (deadline - arrived)) > 0:
                 raise _too_much_text(late)
@@ -289,6 +296,8 @@ class Service:
             for observer in self.observers:
                 observer.cancelled(work.name)
             raise
+        finally:  # an error's traceback has this frame: what leads back to the error would keep both
+            del request, prepare
 
     async def aside(self, size: int, work: Callable[[], T]) -> T:
         """Return what some work on a text of this many characters returns; it runs in a preparing thread.
@@ -369,7 +378,6 @@ class Service:
     ) -> None:
         """Tokenize the inputs of a request and submit them; runs in a preparing thread."""
         items: list[Prepared] = []
-        failed: Exception | None = None
         try:
             if self.engine.clock() > deadline:
                 raise _too_much_text()
@@ -383,7 +391,7 @@ class Service:
                     error.row = row
                     if asked.complete:
                         raise
-                    request.outcomes[row] = Outcome(error=error)
+                    request.outcomes[row] = Outcome(error=error.with_traceback(None))
                 except BaseException as error:  # such as a panic of the tokenizer's Rust code
                     _log.exception("%s failed to prepare an input", work.name)
                     found = EngineFailure(f"the model failed on this input: {type(error).__name__}", row=row)
@@ -400,13 +408,14 @@ class Service:
                         raise
                     deadline = arrived + self.limits.bulk_timeout
                     self._submit(request, Job(work, items, arrived, deadline, True, asked.client))
+            else:
+                self._call(self._settle_one, request, None)
         except (Refused, TooLarge, UserError) as error:
-            failed = error
+            self._call(self._settle_one, request, error.with_traceback(None))
         except BaseException as error:
             _log.exception("a request for %s could not be submitted", work.name)
-            failed = EngineFailure(f"the server failed on this request: {type(error).__name__}")
-        if failed is not None or not items:
-            self._call(self._settle_one, request, failed)
+            failure = EngineFailure(f"the server failed on this request: {type(error).__name__}")
+            self._call(self._settle_one, request, failure)
 
     def _submit(self, request: _Request, job: Job) -> None:
         """Hand a job to the engine, unless its request was taken back.  Raises Refused or TooLarge."""
@@ -438,6 +447,23 @@ class Service:
         except RuntimeError:  # the event loop is closed: nobody waits any more
             _log.debug("an outcome came after the end of the event loop")
 
+    def _answer(self, answers: Iterable[tuple[_Request, Exception | None]]) -> None:
+        """Settle requests; runs in the event loop.
+
+        Few are settled in a turn of the loop: hundreds that expire together would keep all others waiting.
+        """
+        is_answering = bool(self._answers)
+        self._answers.extend(answers)
+        if not is_answering:
+            self._answer_some()
+
+    def _answer_some(self) -> None:
+        assert self._loop is not None
+        for request, error in [self._answers.popleft() for _ in range(min(_AT_ONCE, len(self._answers)))]:
+            self._settle_one(request, error)
+        if self._answers:
+            self._loop.call_soon(self._answer_some)
+
     def _settle_one(self, request: _Request, error: Exception | None) -> None:
         if request.future.done():
             return
@@ -451,9 +477,12 @@ class Service:
         for observer in self.observers:
             observer.computed(computed)
         self.sessions.delivered(computed)
-        for job in computed.expired:
-            if (request := self._requests.pop(job, None)) is not None:
-                self._settle_one(request, Expired("its timeout was over before it was computed"))
+        expired = [request for job in computed.expired if (request := self._requests.pop(job, None)) is not None]
+        late = "its timeout was over before it was computed"
+        self._answer([*((request, Expired(late)) for request in expired), *self._completed(computed)])
+
+    def _completed(self, computed: Computed) -> Iterator[tuple[_Request, None]]:
+        """Keep the outcomes of a batch; yield the requests that it completes."""
         if computed.batch is None:
             return
         for (job, index), outcome in zip(computed.batch.items, computed.outcomes, strict=True):
@@ -466,7 +495,7 @@ class Service:
                 del self._requests[job]
                 request.notes["queue_seconds"] = round(request.started - job.arrived, 6)
                 request.notes["compute_seconds"] = round(computed.ended - request.started, 6)
-                self._settle_one(request, None)
+                yield request, None
 
 
 def _too_much_text(retry_after: float = 1.0) -> Refused:

@@ -1,0 +1,114 @@
+"""Requests leave nothing behind that only a garbage collection would free, since those keep everyone waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import socket
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from support.served import encoder, predictor, served, service_of
+
+from serving.garbage import collect_garbage, is_due
+
+TEXTS = {"inputs": ["a b c"]}
+TIMES = 20
+
+
+@contextmanager
+def without_collections() -> Iterator[list[object]]:
+    """Give a list that afterwards has what a garbage collection would have freed."""
+    found: list[object] = []
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield found
+        gc.collect()
+        found += gc.garbage
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def request(path: str, body: object = None, *headers: str, method: str = "POST") -> bytes:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = [f"{method} {path} HTTP/1.1", "host: here", f"content-length: {len(content)}", *headers, "", ""]
+    return "\r\n".join(head).encode() + content
+
+
+ASKED = {
+    "answered": (200, request("/models/words/predict", TEXTS)),
+    "vectors": (200, request("/v1/embeddings", {"model": "vectors", "input": "a b"})),
+    "unknown": (404, request("/models/none/predict", TEXTS)),
+    "nowhere": (404, request("/nowhere", TEXTS)),
+    "method": (405, request("/models/words/predict", TEXTS, method="PUT")),
+    "malformed": (400, request("/models/words/predict", b"{")),
+    "of its row": (200, request("/models/words/predict", {"inputs": [{"text": 3}]})),
+    "invalid": (400, request("/v1/embeddings", {"model": "vectors", "input": [{"text": 3}]})),
+    "too late": (429, request("/models/words/predict", TEXTS, "x-timeout: 0.000001")),
+    "too large": (413, request("/models/words/predict", {"inputs": ["a"] * 5000})),
+    "long": (413, request("/models/words/predict", b" " * 1_100_000)),
+    "metrics": (200, request("/metrics", b"", method="GET")),
+    "ready": (200, request("/health/ready", b"", method="GET")),
+}
+
+
+def answered(address: str, asked: bytes) -> int:
+    """The status of the answer, on a connection of its own."""
+    parts = urlsplit(address)
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30) as connection:
+        connection.sendall(asked)
+        answer = connection.makefile("rb").readline()
+    return int(answer.split()[1])
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_an_answered_or_refused_request_leaves_no_garbage(kind: str) -> None:
+    status, asked = ASKED[kind]
+    with served(service_of({"words": predictor("classify"), "vectors": encoder()})) as address:
+        for _ in range(3):
+            assert answered(address, asked) == status
+        with without_collections() as garbage:
+            for _ in range(TIMES):
+                assert answered(address, asked) == status
+        assert len(garbage) < TIMES, Counter(type(each).__name__ for each in garbage).most_common(30)
+
+
+class Cycle:
+    """Something that only a collection frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_much_garbage_is_collected_while_nobody_waits() -> None:
+    async def collected() -> None:
+        task = asyncio.ensure_future(collect_garbage(lambda: True))
+        await asyncio.sleep(0)
+        assert not gc.isenabled()
+        last = weakref.ref([Cycle() for _ in range(30_000)][-1])
+        while last() is not None:
+            await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(collected(), 60))
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("objects", "idle", "due"), [(100, True, False), (50_000, True, True), (50_000, False, False), (10**7, False, True)]
+)
+def test_whoever_waits_for_an_answer_waits_for_no_collection_unless_there_is_too_much(
+    objects: int, idle: bool, due: bool
+) -> None:
+    assert is_due(objects, lambda: idle) is due
