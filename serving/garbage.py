@@ -12,22 +12,28 @@ import gc
 from collections.abc import Callable
 
 _INTERVAL = 1.0  # seconds
-_ENOUGH = 20_000  # new objects that are worth a collection while nobody waits
-_TOO_MANY = 2_000_000  # for which nobody can be spared any longer
+_ENOUGH = 20_000  # new objects that are worth a collection of everything while nobody waits
+_MANY = 60_000  # that are worth one of them alone, whoever waits
+_YOUNG, _EVERYTHING = 0, 2  # generations of Python's collector
 
 
 async def collect_garbage(is_idle: Callable[[], bool]) -> None:
     """Collect garbage by and by, instead of Python, until the task is cancelled."""
+    is_behind = False  # whether some objects have grown old that may be garbage
     gc.disable()
     try:
         while True:
             await asyncio.sleep(_INTERVAL)
-            if is_due(gc.get_count()[0], is_idle):
-                gc.collect()
+            generation = due(gc.get_count()[0], is_behind, is_idle)
+            if generation is not None:
+                gc.collect(generation)
+                is_behind = generation == _YOUNG
     finally:
         gc.enable()
 
 
-def is_due(objects: int, is_idle: Callable[[], bool]) -> bool:
-    """Return whether to collect after so many objects more than at the last collection."""
-    return objects > _TOO_MANY or (objects > _ENOUGH and is_idle())
+def due(objects: int, is_behind: bool, is_idle: Callable[[], bool]) -> int | None:
+    """Return the oldest generation to collect after so many new objects, None for nothing yet."""
+    if (objects > _ENOUGH or is_behind) and is_idle():
+        return _EVERYTHING
+    return _YOUNG if objects > _MANY else None

@@ -460,6 +460,7 @@ class Session:
         """Free everything; what is being computed at this moment is dropped."""
         with self.lock:
             self._is_closed = True
+            self.notify = _nothing
             self._events.clear()
             for stage in self.stages:
                 self._drop(stage)

@@ -20,7 +20,7 @@ from serving.access import SUBPROTOCOL
 from serving.http import Problem, as_problem, encode
 from serving.lifecycle import Phase
 from serving.service import Service
-from serving.sessions import Event, Session
+from serving.sessions import Event, Overdue, Session
 
 PATH = "/models/{model}/stream"
 _START_SECONDS = 10.0  # for the first message
@@ -131,7 +131,7 @@ class _Connection:
     async def run(self) -> None:
         """Read from the client and write to it, until either is over."""
         tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
-        failure: Exception | None = None
+        failure: BaseException | None = None
         if self._service.lifecycle.phase is Phase.DRAINING:  # since the connection was made
             self.session.tell(Event("leave"))
         try:
@@ -139,18 +139,14 @@ class _Connection:
                 seconds = max(_LEAST_WAIT, self.session.seconds_left())
                 await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 self.session.check_time()
-            for task in tasks:
-                if task.done():
-                    task.result()
-        except WebSocketDisconnect:
-            pass
-        except Exception as error:
-            failure = error
+            failure = next((error for task in tasks if task.done() and (error := task.exception())), None)
+        except Overdue as error:
+            failure = error.with_traceback(None)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        if failure is not None:
+        if isinstance(failure, Exception) and not isinstance(failure, WebSocketDisconnect):
             await _fail(self._socket, failure)
 
     async def _read(self) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from support.served import encoder, predictor, served, service_of
 
-from serving.garbage import collect_garbage, is_due
+from serving.garbage import collect_garbage, due
 
 TEXTS = {"inputs": ["a b c"]}
 TIMES = 20
@@ -106,9 +106,13 @@ def test_much_garbage_is_collected_while_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objects", "idle", "due"), [(100, True, False), (50_000, True, True), (50_000, False, False), (10**7, False, True)]
+    ("objects", "is_behind", "is_idle", "generation"),
+    [
+        *((100, False, True, None), (50_000, False, True, 2), (100, True, True, 2)),
+        *((50_000, False, False, None), (100_000, False, False, 0), (100, True, False, None)),
+    ],
 )
-def test_whoever_waits_for_an_answer_waits_for_no_collection_unless_there_is_too_much(
-    objects: int, idle: bool, due: bool
+def test_whoever_waits_for_an_answer_waits_for_no_collection_of_everything(
+    objects: int, is_behind: bool, is_idle: bool, generation: int | None
 ) -> None:
-    assert is_due(objects, lambda: idle) is due
+    assert due(objects, is_behind, lambda: is_idle) == generation

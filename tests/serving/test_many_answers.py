@@ -20,7 +20,9 @@ def test_requests_that_expire_together_are_answered_in_many_turns_of_the_event_l
         try:
             threading.Thread(target=service.engine.call, args=(go_on.wait,)).start()
             model, patience = service.model("words"), Asked(timeout=0.5)
-            asks = [asyncio.ensure_future(service.ask(model, "predict", ["a"], asked=patience)) for _ in range(TOGETHER)]
+            asks = [
+                asyncio.ensure_future(service.ask(model, "predict", ["a"], asked=patience)) for _ in range(TOGETHER)
+            ]
             await asyncio.sleep(0.6)
             assert service.waiting == TOGETHER
             go_on.set()
