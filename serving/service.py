@@ -31,7 +31,7 @@ _log = logging.getLogger("ernie.serving")
 REASONS = ("busy", "share", "promised", "preparing", "too_large")
 _PROBE_AGE = 1.0  # seconds for which the answer to is_ready is kept
 _PROBE_TIMEOUT = 10.0
-_AT_ONCE = 16  # requests that are answered between two turns of the event loop: a few milliseconds
+_AT_ONCE = 16  # clients that are answered in a turn of the event loop: a few milliseconds
 _STOP_SECONDS = 5.0  # for each thread: one that is stuck does not keep the process from ending
 
 
@@ -157,7 +157,7 @@ class Service:
         self.lifecycle.on_drain(lambda seconds: self.sessions.leave())
         self.preparers = Preparers(preparing_threads, self.limits.waiting_characters)
         self._requests: dict[Job, _Request] = {}
-        self._answers: deque[tuple[_Request, Exception | None]] = deque()  # that are known, and not given yet
+        self._functions: deque[Callable[[], None]] = deque()  # that run soon
         self._loop: asyncio.AbstractEventLoop | None = None
         self.observers: list[Observer] = []
         self._probed: tuple[float, asyncio.Future[dict[str, bool]]] | None = None
@@ -447,22 +447,22 @@ class Service:
         except RuntimeError:  # the event loop is closed: nobody waits any more
             _log.debug("an outcome came after the end of the event loop")
 
-    def _answer(self, answers: Iterable[tuple[_Request, Exception | None]]) -> None:
-        """Settle requests; runs in the event loop.
+    def _run_in_turns(self, functions: Iterable[Callable[[], None]]) -> None:
+        """Run functions that wake a client's task each, in the event loop.
 
-        Few are settled in a turn of the loop: hundreds that expire together would keep all others waiting.
+        Few of them run in a turn of the loop: hundreds of answers at once would keep all others waiting.
         """
-        is_answering = bool(self._answers)
-        self._answers.extend(answers)
-        if not is_answering:
-            self._answer_some()
+        is_running = bool(self._functions)
+        self._functions.extend(functions)
+        if not is_running:
+            self._run_some()
 
-    def _answer_some(self) -> None:
+    def _run_some(self) -> None:
         assert self._loop is not None
-        for request, error in [self._answers.popleft() for _ in range(min(_AT_ONCE, len(self._answers)))]:
-            self._settle_one(request, error)
-        if self._answers:
-            self._loop.call_soon(self._answer_some)
+        for function in [self._functions.popleft() for _ in range(min(_AT_ONCE, len(self._functions)))]:
+            function()
+        if self._functions:
+            self._loop.call_soon(self._run_some)
 
     def _settle_one(self, request: _Request, error: Exception | None) -> None:
         if request.future.done():
@@ -476,12 +476,14 @@ class Service:
         """Answer the requests that a batch completes; runs in the event loop."""
         for observer in self.observers:
             observer.computed(computed)
-        self.sessions.delivered(computed)
-        expired = [request for job in computed.expired if (request := self._requests.pop(job, None)) is not None]
-        late = "its timeout was over before it was computed"
-        self._answer([*((request, Expired(late)) for request in expired), *self._completed(computed)])
+        ended: list[tuple[_Request, Exception | None]] = [(request, None) for request in self._completed(computed)]
+        for job in computed.expired:
+            if (request := self._requests.pop(job, None)) is not None:
+                ended.append((request, Expired("its timeout was over before it was computed")))
+        self._run_in_turns(partial(self._settle_one, *each) for each in ended)
+        self._run_in_turns(session.notify for session in self.sessions.advanced(computed))
 
-    def _completed(self, computed: Computed) -> Iterator[tuple[_Request, None]]:
+    def _completed(self, computed: Computed) -> Iterator[_Request]:
         """Keep the outcomes of a batch; yield the requests that it completes."""
         if computed.batch is None:
             return
@@ -495,7 +497,7 @@ class Service:
                 del self._requests[job]
                 request.notes["queue_seconds"] = round(request.started - job.arrived, 6)
                 request.notes["compute_seconds"] = round(computed.ended - request.started, 6)
-                yield request, None
+                yield request
 
 
 def _too_much_text(retry_after: float = 1.0) -> Refused:

@@ -586,10 +586,9 @@ class Sessions:
         for stage, outcome in stages_of(computed):
             stage.session.stepped(stage, outcome)
 
-    def delivered(self, computed: Computed) -> None:
-        """Tell the sessions of a batch that something has changed; runs in the event loop."""
-        for session in {stage.session: None for stage, _ in stages_of(computed)}:
-            session.notify()
+    def advanced(self, computed: Computed) -> list[Session]:
+        """Return the sessions of a batch, which something has changed for."""
+        return list({stage.session: None for stage, _ in stages_of(computed)})
 
 
 def stages_of(computed: Computed) -> list[tuple[Stage, Outcome[Any]]]:

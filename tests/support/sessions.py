@@ -49,7 +49,8 @@ class Server:
 
     def _report(self, computed: Computed) -> None:
         self.sessions.stepped(computed)
-        self.sessions.delivered(computed)
+        for session in self.sessions.advanced(computed):
+            session.notify()
         self.batches.append(len(computed.outcomes))
 
     def turn(self) -> bool:
