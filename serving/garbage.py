@@ -12,8 +12,8 @@ import gc
 from collections.abc import Callable
 
 _INTERVAL = 1.0  # seconds
-_ENOUGH = 20_000  # new objects that are worth a collection of everything while nobody waits
-_MANY = 60_000  # that are worth one of them alone, whoever waits
+_ENOUGH = 10_000  # new objects that are worth a collection of everything while nobody waits
+_MANY = 15_000  # that are worth one of them alone, which takes a few milliseconds, whoever waits
 _YOUNG, _EVERYTHING = 0, 2  # generations of Python's collector
 
 
