@@ -7,7 +7,6 @@ See huggingface.github.io/text-embeddings-inference.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -32,7 +31,6 @@ from tasks.downstream.rank import Rank
 from tasks.downstream.regress import Regress
 
 _MOST_TOKENS = 10_000  # of a text that is only tokenized, or made of tokens
-_ONE = 1 - 2**-53  # the largest probability below 1
 # By the kind of a problem: the type of error that these clients know.  The others are errors of validation.
 _TYPES = {
     "overloaded": "Overloaded",
@@ -72,7 +70,10 @@ class Parameters(msgspec.Struct):
 
 
 class PredictRequest(msgspec.Struct):
-    """A text, a pair of texts, or a list of lists with one text or two each."""
+    """A text, a pair of texts, or a list of lists with one text or two each.
+
+    Raw scores are logits; a number that a model answers with is one.  `function_to_apply` is `none` for the same.
+    """
 
     inputs: str | list[str | list[str]]
     truncate: bool | None = None
@@ -237,36 +238,37 @@ def routes(service: Service) -> list[Route]:
         request = call.read(PredictRequest)
         model = choose(service, call.path.get("model"), "predict", _labels, "predict labels")
         wishes = request.parameters or Parameters()
-        if request.raw_scores or wishes.function_to_apply is not None:
-            raise Problem(422, "invalid", "raw_scores, function_to_apply: labels have probabilities here only")
+        if wishes.function_to_apply not in (None, "none"):
+            sentence = "function_to_apply: expected none, for logits; without it there are probabilities"
+            raise Problem(422, "invalid", sentence)
         if request.truncate is not None:  # which counts more than that of the parameters
             wishes.truncate = request.truncate
         if request.truncation_direction.lower() != "right":
             wishes.truncation_direction = request.truncation_direction
         task = _task(model)
         rows = [_row(task, texts) for texts in _sequences(request.inputs)]
-        settings = {"all_labels": True} if "all_labels" in model.operations["predict"].settings else {}
-        answers = await ask(call, model, "predict", rows, settings, wishes)
+        is_raw = request.raw_scores or wishes.function_to_apply == "none"
+        answers = await ask(call, model, "predict", rows, _scores_of(model, is_raw), wishes)
         found = [_predictions(answer)[: wishes.top_k] for answer in answers.values()]
         is_single = isinstance(request.inputs, str) or isinstance(request.inputs[0], str)
         return _reply(found[0] if is_single else found, answers)
 
     async def scores(
-        call: Call, name: str | None, query: str, texts: Sequence[str], wishes: Truncating
+        call: Call, name: str | None, query: str, texts: Sequence[str], wishes: Truncating, raw: bool = False
     ) -> tuple[ServedModel, Answers, list[float]]:
         model = choose(service, name, "predict", _ranks, "rank texts")
         if not texts:
             raise Problem(400, "empty", "expected at least one text, found none")
         rows = [_row(_task(model), (query, text)) for text in texts]
-        answers = await ask(call, model, "predict", rows, {}, wishes)
-        return model, answers, [answer["score"] for answer in answers.values()]
+        answers = await ask(call, model, "predict", rows, {"raw_scores": True} if raw else {}, wishes)
+        return model, answers, [answer["raw_score" if raw else "score"] for answer in answers.values()]
 
     async def rerank(call: Call) -> Reply:
         request = call.read(RerankRequest)
-        _, answers, found = await scores(call, call.path.get("model"), request.query, request.texts, request)
+        name, raw = call.path.get("model"), request.raw_scores
+        _, answers, found = await scores(call, name, request.query, request.texts, request, raw)
         shown = request.texts if request.return_text else [msgspec.UNSET] * len(found)
-        values = [_logit(score) for score in found] if request.raw_scores else found
-        return _reply([Ranked(row, values[row], shown[row]) for row in _best(found)], answers)
+        return _reply([Ranked(row, found[row], shown[row]) for row in _best(found)], answers)
 
     async def rerank_documents(call: Call) -> Reply:
         request = call.read(DocumentsRequest)
@@ -399,6 +401,17 @@ def _labels(model: ServedModel) -> bool:
     return "all_labels" in model.operations["predict"].settings or isinstance(_task(model), Rank | Regress)
 
 
+def _scores_of(model: ServedModel, is_raw: bool) -> dict[str, Any]:
+    """Return the setting for a score of every label; a model that answers with a number has none.
+
+    Raises Unsuitable for a model whose labels have no raw scores.
+    """
+    known, wanted = model.operations["predict"].settings, "raw_scores" if is_raw else "all_labels"
+    if "all_labels" in known and wanted not in known:
+        raise Unsuitable(f"the model '{model.name}' gives probabilities only: leave raw_scores out")
+    return {wanted: True} if wanted in known else {}
+
+
 def _row(task: FinetuneTask, texts: Sequence[str]) -> dict[str, str]:
     """Return the row of a text or of a pair of texts.  Raises UserError if the model takes the other."""
     columns = task.texts if isinstance(task, LogitsTask) else ()
@@ -424,21 +437,16 @@ def _sequences(given: str | list[Any]) -> list[Sequence[str]]:
 
 def _predictions(answer: dict[str, Any]) -> list[Prediction]:
     """Return the labels of an answer, the most probable first, or its number under its name."""
-    if (by_label := answer.get("all_labels")) is not None:
+    if (by_label := answer.get("raw_scores") or answer.get("all_labels")) is not None:
         found = [Prediction(label, score) for label, score in by_label.items()]
         return sorted(found, key=lambda prediction: -prediction.score)
     name, value = next(iter(answer.items()))
-    return [Prediction(name, value)]
+    return [Prediction(name, answer.get("raw_score", value))]
 
 
 def _best(scores: Sequence[float]) -> list[int]:
     """Return the rows in the order of their scores, the best first."""
     return sorted(range(len(scores)), key=lambda row: -scores[row])
-
-
-def _logit(probability: float) -> float:
-    probability = min(max(probability, 1e-300), _ONE)
-    return math.log(probability) - math.log1p(-probability)
 
 
 def _tokens(tokenizer: Tokenizer, text: str, special: bool) -> list[Token]:

@@ -330,9 +330,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def by_label(labels: Sequence[str], probabilities: np.ndarray) -> Answer:
-    """Return the part of an answer with the probability of every label."""
-    return {"all_labels": dict(zip(labels, map(rounded, probabilities), strict=True))}
+def by_label(labels: Sequence[str], **numbers: np.ndarray) -> Answer:
+    """Return parts of an answer, each with a number for every label."""
+    return {name: dict(zip(labels, map(rounded, values), strict=True)) for name, values in numbers.items()}
 
 
 def rounded(number: float) -> float:

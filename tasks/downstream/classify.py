@@ -22,15 +22,16 @@ class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, ExportNot
     """One of `labels` for each row; by default those of the training rows.
 
     The metric f1 is that of the second of two labels, macro_f1 the mean over the labels among the targets or answers.
-    With `all_labels`, answers give the probability of every label.
+    With `all_labels`, answers give the probability of every label, and with `raw_scores` its logit.
     """
 
     labels: tuple[str, ...] = ()
     all_labels: bool = False
+    raw_scores: bool = False
 
     known_metrics: ClassVar = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
     head_fields: ClassVar = ("labels",)
-    decoding_fields: ClassVar = ("all_labels",)
+    decoding_fields: ClassVar = ("all_labels", "raw_scores")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,7 +63,11 @@ class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, ExportNot
         probabilities = softmax(logits[0])
         best = int(probabilities.argmax())
         answer = {"label": self.labels[best], "probability": rounded(probabilities[best])}
-        return answer | (by_label(self.labels, probabilities) if self.all_labels else {})
+        if self.all_labels:
+            answer |= by_label(self.labels, all_labels=probabilities)
+        if self.raw_scores:
+            answer |= by_label(self.labels, raw_scores=logits[0])
+        return answer
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         return label_scores([self.target(row) for row in rows], [self.prediction(a) for a in answers], self.labels)

@@ -54,7 +54,8 @@ class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, ExportNotes):
     The cell of a row is a list of labels, or text with `separator` between them; empty for none.  With `multi_hot` it
     has one 0 or 1 (or true, false) for each label instead; unless given, the training rows tell.  Such labels are
     numbered from 0 unless `labels` names them.  With several columns as `label`, each has the 0 or 1 of one label, by
-    default that of its name.  With `all_labels`, answers give the probability of every label.
+    default that of its name.  With `all_labels`, answers give the probability of every label, and with `raw_scores` its
+    logit.
     """
 
     label: str | tuple[str, ...] = "label"  # type: ignore[assignment]  # other kinds have one column
@@ -63,11 +64,12 @@ class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, ExportNotes):
     separator: str = ","
     threshold: float = 0.5
     all_labels: bool = False
+    raw_scores: bool = False
 
     known_metrics: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
     default_metrics: ClassVar = 3
     head_fields: ClassVar = ("labels", "multi_hot")
-    decoding_fields: ClassVar = ("threshold", "all_labels")
+    decoding_fields: ClassVar = ("threshold", "all_labels", "raw_scores")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,7 +203,11 @@ class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, ExportNotes):
             "labels": [self.labels[i] for i in chosen],
             "probabilities": [rounded(probabilities[i]) for i in chosen],
         }
-        return answer | (by_label(self.labels, probabilities) if self.all_labels else {})
+        if self.all_labels:
+            answer |= by_label(self.labels, all_labels=probabilities)
+        if self.raw_scores:
+            answer |= by_label(self.labels, raw_scores=logits[0])
+        return answer
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         targets, predictions = [self.target(row) for row in rows], [self.prediction(answer) for answer in answers]

@@ -24,12 +24,13 @@ class Rank(TextTask, SplitRemarks, ExportNotes):
 
     `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0 for
     any other.  Rows with the same `group` (by default, the same query) are ranked against each other.  Groups without a
-    relevant text are left out of MRR and MAP.
+    relevant text are left out of MRR and MAP.  With `raw_scores`, answers give the logit of the relevance, too.
     """
 
     text: str = "query"
     text_pair: str = "text"
     group: str = ""
+    raw_scores: bool = False
 
     column_fields: ClassVar = ("text", "text_pair", "group", "label")
     known_metrics: ClassVar = {
@@ -39,6 +40,7 @@ class Rank(TextTask, SplitRemarks, ExportNotes):
         "accuracy": ranked_accuracy,
     }
     default_metrics: ClassVar = 3
+    decoding_fields: ClassVar = ("raw_scores",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,4 +75,6 @@ class Rank(TextTask, SplitRemarks, ExportNotes):
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         # Not rounded: a confident model would give many ties.
-        return {"score": float(softmax(logits[0].astype(np.float64))[1])}
+        irrelevant, relevant = logits[0].astype(np.float64)
+        answer = {"score": float(softmax(np.array([irrelevant, relevant]))[1])}
+        return answer | ({"raw_score": float(relevant - irrelevant)} if self.raw_scores else {})

@@ -42,7 +42,7 @@ def problem(reply: httpx.Response) -> tuple[int, str, str]:
 
 def test_models_are_listed_with_what_they_are_asked_for(client: httpx.Client) -> None:
     found = {model["name"]: model for model in client.get("/models").json()["models"]}
-    assert found["films"]["operations"] == {"predict": {"settings": ["all_labels"]}}
+    assert found["films"]["operations"] == {"predict": {"settings": ["all_labels", "raw_scores"]}}
     assert found["vectors"]["face"] == "encode"
 
 

@@ -83,7 +83,7 @@ def test_an_answer_to_a_row_has_the_same_bits_in_any_company(kind: str, precisio
         {column: cell for column, cell in row.items() if column != TOYS[kind].answer_column}
         for row in TOYS[kind].rows(12)
     ]
-    more = [{"all_labels": True}] if "all_labels" in operation.settings else []
+    more = [{name: True} for name in ("all_labels", "raw_scores") if name in operation.settings]
     inputs = [operation.prepare(row, **chosen) for row in rows for chosen in ({}, *more)]
 
     @settings(max_examples=8)

@@ -108,7 +108,21 @@ def test_every_label_of_a_text_has_a_score_the_best_first(http: httpx.Client) ->
     assert labels[0]["score"] >= labels[1]["score"]
     assert post(http, "/tei/classify/predict", inputs="it was blue") == labels
     assert post(http, "/tei/classify/predict", inputs="it was blue", parameters={"top_k": 1}) == labels[:1]
-    assert post(http, "/tei/regress/predict", inputs="it was poor")[0]["label"] == "value"
+    number = post(http, "/tei/regress/predict", inputs="it was poor")
+    assert number[0]["label"] == "value"
+    assert post(http, "/tei/regress/predict", inputs="it was poor", raw_scores=True) == number
+
+
+def test_raw_scores_of_labels_are_logits(http: httpx.Client, address: str) -> None:
+    labels = post(http, "/tei/classify/predict", inputs="it was blue")
+    raw = post(http, "/tei/classify/predict", inputs="it was blue", raw_scores=True)
+    powers = np.exp([item["score"] for item in raw])
+    assert [item["label"] for item in raw] == [item["label"] for item in labels]
+    assert np.allclose(powers / powers.sum(), [item["score"] for item in labels], atol=2e-6)
+    assert not np.allclose(powers.sum(), 1)
+    client = InferenceClient(model=f"{address}/tei/classify", token="none")
+    best: Any = client.text_classification("it was blue", function_to_apply="none")
+    assert {"label": best.label, "score": best.score} == raw[0]
 
 
 def test_texts_are_ranked_by_their_scores(http: httpx.Client) -> None:
@@ -122,6 +136,8 @@ def test_texts_are_ranked_by_their_scores(http: httpx.Client) -> None:
     assert "text" not in raw[0]
     pair = post(http, "/tei/rank/predict", inputs=["q0", TEXTS[0]])
     assert pair == [{"label": "score", "score": pytest.approx(scores[0])}]
+    pair = post(http, "/tei/rank/predict", inputs=["q0", TEXTS[0]], raw_scores=True)
+    assert pair == [{"label": "score", "score": next(rank["score"] for rank in raw if rank["index"] == 0)}]
 
 
 def test_documents_are_ranked_for_clients_of_cohere(address: str) -> None:
@@ -188,7 +204,11 @@ def test_a_long_text_is_cut_unless_the_client_forbids_it(http: httpx.Client) -> 
         ("/tei/classify/predict", b'{"inputs": ["a", "b"]}', 422, "Tokenizer", "inputs: the model takes one text"),
         ("/tei/classify/predict", b'{"inputs": [["a", "b", "c"]]}', 422, "Tokenizer", "inputs: expected a text, a "),
         ("/tei/classify/predict", b'{"inputs": []}', 400, "Empty", "inputs: expected at least one text"),
-        ("/tei/classify/predict", b'{"inputs": "a", "raw_scores": true}', 422, "Tokenizer", "raw_scores"),
+        (
+            "/tei/classify/predict",
+            b'{"inputs": "a", "parameters": {"function_to_apply": "softmax"}}',
+            *(422, "Tokenizer", "function_to_apply: expected none, for logits"),
+        ),
         ("/rerank", b'{"query": "a", "texts": []}', 400, "Empty", "expected at least one text"),
         ("/tei/vectors/similarity", b'{"inputs": {"source_sentence": "a", "sentences": []}}', 400, "Empty", "sentenc"),
         ("/tokenize", b'{"inputs": []}', 400, "Empty", "expected at least one text"),

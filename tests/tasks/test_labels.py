@@ -105,6 +105,12 @@ class TestClassify:
         answer = task.answer(NOTHING, [np.log(np.float32([1, 5, 2]))])
         assert answer["all_labels"] == {label: pytest.approx(n / 8) for label, n in (("a", 1), ("b", 5), ("c", 2))}
 
+    def test_the_logit_of_every_label_is_given_on_request(self) -> None:
+        logits = {"a": -1.5, "b": 2.0, "c": 0.25}
+        task = Classify(labels=("a", "b", "c"), raw_scores=True)
+        answer = task.answer(NOTHING, [np.float32([*logits.values()])])
+        assert answer["raw_scores"] == logits and "all_labels" not in answer
+
     def test_labels_are_scored_one_by_one(self) -> None:
         task = Classify(labels=("a", "b", "c"))
         answers = [{"label": label} for label in "abba"]
@@ -193,6 +199,11 @@ class TestMultiLabel:
         answer = replace(self.task, all_labels=True).answer(NOTHING, [np.log(np.float32([1, 1 / 4, 9]))])
         assert answer["labels"] == ["a", "c"]
         assert answer["all_labels"] == {label: pytest.approx(p) for label, p in (("a", 0.5), ("b", 0.2), ("c", 0.9))}
+
+    def test_the_logit_of_every_label_is_given_on_request(self) -> None:
+        logits = {"a": -1.5, "b": 2.0, "c": 0.25}
+        answer = replace(self.task, raw_scores=True).answer(NOTHING, [np.float32([*logits.values()])])
+        assert answer["raw_scores"] == logits and "all_labels" not in answer
 
     def test_labels_are_scored_one_by_one(self) -> None:
         scores = self.task.scores_by_label(rows("a;b", "b"), [{"labels": ["a"]}, {"labels": ["a", "b"]}])
@@ -431,6 +442,11 @@ class TestRank:
 
     def test_the_score_is_the_probability_of_relevance(self) -> None:
         assert Rank().answer(NOTHING, [np.log(np.float32([1, 3]))]) == {"score": pytest.approx(0.75)}
+
+    def test_a_raw_score_is_the_logit_of_the_score_also_where_that_is_1(self) -> None:
+        answer = Rank(raw_scores=True).answer(NOTHING, [np.float32([-1, 2])])
+        assert answer == {"score": pytest.approx(1 / (1 + np.exp(-3))), "raw_score": 3.0}
+        assert Rank(raw_scores=True).answer(NOTHING, [np.float32([-40, 60])]) == {"score": 1.0, "raw_score": 100.0}
 
 
 def test_labels_in_a_list_may_be_text_numbers_or_booleans_only() -> None:
