@@ -1,7 +1,8 @@
-"""Vectors of texts and masked words, by an encoder without the head of a task.  Legend: N texts, D width."""
+"""Vectors of texts and masked words, by an encoder without the head of a task.  Legend: N texts, n tokens, D width."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ernie.data.document import Sample
 from ernie.errors import UserError, about, check_count
 from ernie.kernels.precision import InferencePrecisionChoice, batch_invariant, precision
 from ernie.model.ernie import ErnieModel
@@ -53,6 +55,7 @@ _SETTINGS: dict[str, type | tuple[type, ...]] = {
     "prompt": str,
 }
 _ALL = 1 << 62  # tokens: more than any batch has
+_MOST_NUMBERS = 1 << 22  # of the vectors of tokens in one answer, which have 80 MB as JSON
 
 
 class _OfEncoder(Operation):
@@ -68,10 +71,8 @@ class _OfEncoder(Operation):
             exercise(self._model.ernie, lengths)
 
 
-class Encode(_OfEncoder):
-    """The vector (D,) of a text, or of a pair of texts; the settings are those of `ErnieModel.encode`."""
-
-    settings = frozenset(_SETTINGS)
+class _OfTexts(_OfEncoder):
+    """What becomes of a text, or of a pair of texts, by its encoding."""
 
     def __init__(self, model: LoadedEncoder):
         super().__init__(model)
@@ -83,21 +84,60 @@ class Encode(_OfEncoder):
         return min(super().longest, (config and config.max_len) or super().longest)
 
     def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
-        encoding = self._encoding(tuple(_setting(name, settings.get(name)) for name in _SETTINGS))
+        encoding = self._encoding(tuple((name, _setting(name, settings.get(name))) for name in sorted(self.settings)))
         outcome = encoding.sample(given, row)
         sample = outcome.get()
         return Prepared(len(sample), (encoding, sample, row), outcome.notes, is_cut=bool(outcome.notes))
 
-    def _new_encoding(self, settings: tuple[Any, ...]) -> Encoding:
-        return Encoding.of(self._model.ernie, batch_tokens=_ALL, **dict(zip(_SETTINGS, settings, strict=True)))
+    @abstractmethod
+    def _new_encoding(self, settings: tuple[tuple[str, Any], ...]) -> Encoding:
+        """Return the encoding with these settings.  Raises UserError for those that do not fit the model."""
+
+    @abstractmethod
+    def _outcomes(
+        self, encoding: Encoding, samples: Sequence[Sample], rows: Sequence[int]
+    ) -> Sequence[Outcome[np.ndarray]]:
+        """Return the outcomes of samples."""
 
     def compute(self, batch: Sequence[Prepared]) -> list[Outcome[np.ndarray]]:
         outcomes: dict[int, Outcome[np.ndarray]] = {}
         with precision(self._model.precision), batch_invariant():
             for encoding, chosen in grouped(batch, lambda prepared: prepared.content[0]):
                 _, samples, rows = zip(*(batch[i].content for i in chosen), strict=True)
-                outcomes |= zip(chosen, encoding.vector_outcomes(samples, rows), strict=True)
+                outcomes |= zip(chosen, self._outcomes(encoding, samples, rows), strict=True)
         return [replace(outcomes[i], notes=prepared.notes) for i, prepared in enumerate(batch)]
+
+
+class Encode(_OfTexts):
+    """The vector (D,) of a text; the settings are those of `ErnieModel.encode`."""
+
+    settings = frozenset(_SETTINGS)
+
+    def _new_encoding(self, settings: tuple[tuple[str, Any], ...]) -> Encoding:
+        return Encoding.of(self._model.ernie, batch_tokens=_ALL, **dict(settings))
+
+    def _outcomes(
+        self, encoding: Encoding, samples: Sequence[Sample], rows: Sequence[int]
+    ) -> Sequence[Outcome[np.ndarray]]:
+        return encoding.vector_outcomes(samples, rows)
+
+
+class EncodeTokens(_OfTexts):
+    """The vectors (n, D) of a text's n tokens; the settings are those of `ErnieModel.encode_tokens`."""
+
+    settings = frozenset({"max_len", "prompt_name", "prompt"})
+
+    @property
+    def most_tokens(self) -> int:
+        return _MOST_NUMBERS // self._model.ernie.config.hidden_size
+
+    def _new_encoding(self, settings: tuple[tuple[str, Any], ...]) -> Encoding:
+        return Encoding.of_tokens(self._model.ernie, batch_tokens=_ALL, **dict(settings))
+
+    def _outcomes(
+        self, encoding: Encoding, samples: Sequence[Sample], rows: Sequence[int]
+    ) -> Sequence[Outcome[np.ndarray]]:
+        return encoding.token_outcomes(samples, rows)
 
 
 class FillMask(_OfEncoder):
@@ -140,8 +180,8 @@ class TextEncoder(Face):
 
     @cached_property
     def operations(self) -> Mapping[str, Operation]:
-        """`encode`: the vector of a text, and `fill_mask` if the model can fill masks."""
-        operations: dict[str, Operation] = {"encode": Encode(self.model)}
+        """`encode`: the vector of a text, `encode_tokens`: those of its tokens, and perhaps `fill_mask`."""
+        operations: dict[str, Operation] = {"encode": Encode(self.model), "encode_tokens": EncodeTokens(self.model)}
         if self.model.ernie.masked_head is not None:
             operations["fill_mask"] = FillMask(self.model)
         return operations
@@ -150,6 +190,12 @@ class TextEncoder(Face):
         """Return a vector for each text, (N, D): see `ErnieModel.encode`."""
         with precision(self.precision):
             vectors: np.ndarray = self.model.ernie.encode(texts, **settings)
+        return vectors
+
+    def encode_tokens(self, texts: Iterable[Text], **settings: Any) -> list[np.ndarray]:
+        """Return the vectors of each text's tokens, (n, D): see `ErnieModel.encode_tokens`."""
+        with precision(self.precision):
+            vectors: list[np.ndarray] = self.model.ernie.encode_tokens(texts, **settings)
         return vectors
 
     def encode_each(self, texts: Iterable[Text], **settings: Any) -> list[Outcome[np.ndarray]]:

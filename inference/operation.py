@@ -53,6 +53,14 @@ class Operation(ABC):
     def longest(self) -> int:
         """The largest size of an input, in tokens."""
 
+    @property
+    def most_tokens(self) -> int | None:
+        """The most tokens of inputs that are asked for together, None for any number.
+
+        More would make an answer that is too large to keep.
+        """
+        return None
+
     @abstractmethod
     def exercise(self, lengths: Sequence[int]) -> None:
         """Compute as much as for inputs of these lengths in tokens, so that a caller can measure the time.

@@ -30,9 +30,13 @@ class EngineFailure(UserError):
 
 @dataclass(eq=False)
 class Work(Lane):
-    """A lane with what computes its items: one outcome for each.  An exception is found to be that of an item."""
+    """A lane with what computes its items: one outcome for each.  An exception is found to be that of an item.
+
+    A job has at most `most_asked` tokens, None for any number.
+    """
 
     compute: Callable[[Sequence[Any]], Sequence[Outcome[Any]]] = field(kw_only=True)
+    most_asked: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

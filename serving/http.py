@@ -134,13 +134,17 @@ encode = msgspec.json.Encoder().encode
 async def encoded_rows(rows: Sequence[np.ndarray]) -> list[msgspec.Raw]:
     """Return arrays as JSON, for messages that contain them.
 
-    The event loop goes on meanwhile: a row is the longest piece that it waits for.
+    The event loop goes on meanwhile: the longest piece that it waits for is an array's last axis.
     """
 
     def encoded() -> list[msgspec.Raw]:
-        return [msgspec.Raw(encode(row.tolist())) for row in rows]
+        return [msgspec.Raw(_encoded(row)) for row in rows]
 
     return encoded() if sum(row.size for row in rows) <= _FEW else await asyncio.to_thread(encoded)
+
+
+def _encoded(array: np.ndarray) -> bytes:
+    return encode(array.tolist()) if array.ndim == 1 else b"[" + b",".join(map(_encoded, array)) + b"]"
 
 
 def as_problem(error: BaseException) -> Problem:

@@ -71,7 +71,13 @@ def serve_model(name: str, path: str, face: Face, most_tokens: int, engine: Engi
         work["stream"] = stream.work
     for operation_name, operation in face.operations.items():
         cost = measured_cost(operation, engine)
-        work[operation_name] = Work(f"{name}/{operation_name}", cost, most_tokens, compute=operation.compute)
+        work[operation_name] = Work(
+            f"{name}/{operation_name}",
+            cost,
+            most_tokens,
+            compute=operation.compute,
+            most_asked=operation.most_tokens,
+        )
         _log.info(
             "%s/%s: a batch takes %.1f ms and %.3f ms a token",
             *(name, operation_name, 1000 * cost.fixed, 1000 * cost.per_token),

@@ -418,7 +418,13 @@ class Service:
             self._call(self._settle_one, request, failure)
 
     def _submit(self, request: _Request, job: Job) -> None:
-        """Hand a job to the engine, unless its request was taken back.  Raises Refused or TooLarge."""
+        """Hand a job to the engine, unless its request was taken back.  Raises Refused, TooLarge or TooManyInputs."""
+        assert isinstance(job.lane, Work)
+        if (most := job.lane.most_asked) is not None and request.tokens > most:
+            raise TooManyInputs(
+                f"{job.lane.name}: expected at most {most:,} tokens at once, as many as one answer has room for, found "
+                f"{request.tokens:,}"
+            )
         self._requests[job] = request
         request.job = job
         if request.cancelled:  # perhaps before it had a job

@@ -25,7 +25,7 @@ from ernie.model.published import hub
 from ernie.model.published.load import load
 from ernie.model.save import save
 from ernie.model.sentence import Pooling
-from ernie.model.sentence_embedding import Text, encode
+from ernie.model.sentence_embedding import Text, encode, encode_tokens
 from ernie.model.weights import shapes
 
 
@@ -119,6 +119,22 @@ class ErnieModel(BaseEncoder):
         UserError for anything but texts, and when the model has no tokenizer.
         """
         return encode(self, texts, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
+
+    def encode_tokens(
+        self,
+        texts: Iterable[Text],
+        *,
+        max_len: int | None = None,
+        batch_tokens: int = 2048,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> list[np.ndarray]:
+        """Return the last layer's vectors of each text's tokens, before any pooling: (n, D) float32 for n tokens.
+
+        They include those of [CLS], [SEP] and the prompt.  Texts and arguments are those of `encode`, and so are the
+        errors.
+        """
+        return encode_tokens(self, texts, max_len, batch_tokens, prompt_name, prompt)
 
     def fill_mask(self, text: str, top: int = 5) -> list[list[Filled]]:
         """Return, for each [MASK] in the text, the `top` most probable tokens, best first, special tokens excluded.

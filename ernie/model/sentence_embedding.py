@@ -1,4 +1,4 @@
-"""Text embeddings: one vector for each text.  Legend: T packed tokens, N sequences, D width."""
+"""Text embeddings: one vector for each text.  Legend: T packed tokens, N sequences, D width, n tokens of a text."""
 
 from __future__ import annotations
 
@@ -38,16 +38,34 @@ def encode(
 ) -> np.ndarray:
     """See `ErnieModel.encode`."""
     encoding = Encoding.of(model, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
+    vectors_ND = encoding.vectors(_samples(encoding, texts))
+    for row in np.flatnonzero(~_are_finite(vectors_ND)):
+        raise _not_finite(int(row))
+    return vectors_ND
+
+
+def encode_tokens(
+    model: BaseEncoder,
+    texts: Iterable[Text],
+    max_len: int | None,
+    batch_tokens: int,
+    prompt_name: str | None,
+    prompt: str | None,
+) -> list[np.ndarray]:
+    """See `ErnieModel.encode_tokens`."""
+    encoding = Encoding.of_tokens(model, max_len, batch_tokens, prompt_name, prompt)
+    return [outcome.get() for outcome in encoding.token_outcomes(_samples(encoding, texts))]
+
+
+def _samples(encoding: Encoding, texts: Iterable[Text]) -> list[Sample]:
+    """Return the samples of texts, with one warning if some were cut.  Raises the error of a text."""
     prepared = encoding.samples(texts)
     samples = [outcome.get() for outcome in prepared]
     if cut := sum(len(outcome.notes) for outcome in prepared):
         many = f"{cut} of {len(samples)} texts have {encoding.more}"
-        # Points at the caller of ErnieModel.encode.
-        warnings.warn(f"encode: {many}; their ends were cut off", Remark, stacklevel=3)
-    vectors_ND = encoding.vectors(samples)
-    for row in np.flatnonzero(~_are_finite(vectors_ND)):
-        raise _not_finite(int(row))
-    return vectors_ND
+        # Points at the caller of the method of ErnieModel.
+        warnings.warn(f"encode: {many}; their ends were cut off", Remark, stacklevel=4)
+    return samples
 
 
 def encode_each(
@@ -172,6 +190,32 @@ class Encoding:
             config.normalize if normalize is None else normalize,
             text_before,
         )
+
+    @classmethod
+    def of_tokens(
+        cls,
+        model: BaseEncoder,
+        max_len: int | None,
+        batch_tokens: int,
+        prompt_name: str | None,
+        prompt: str | None,
+    ) -> Encoding:
+        """Resolve the arguments of `ErnieModel.encode_tokens`.  Raises UserError for those that do not fit."""
+        unused: Pooling = "mean"
+        return cls.of(model, unused, max_len, batch_tokens, False, prompt_name, prompt)
+
+    def token_outcomes(self, samples: Sequence[Sample], rows: Sequence[int] | None = None) -> list[Outcome[np.ndarray]]:
+        """Return the outcome of each sample of n tokens: their vectors (n, D), or an error if they are not finite."""
+        outcomes: list[Outcome[np.ndarray]] = [Outcome()] * len(samples)
+        with evaluating(self.model):
+            for indices in plan_by_length([len(sample) for sample in samples], self.batch_tokens):
+                batch = pack([samples[i] for i in indices])
+                hidden_TD = to_numpy(self.model.encode_packed(batch))
+                for i, vectors_nD in zip(indices, np.split(hidden_TD, batch.layout.offsets[1:-1]), strict=True):
+                    row = i if rows is None else rows[i]
+                    is_finite = np.isfinite(vectors_nD).all()
+                    outcomes[i] = Outcome(vectors_nD.copy()) if is_finite else Outcome(error=_not_finite(row))
+        return outcomes
 
     def vectors(self, samples: Sequence[Sample]) -> np.ndarray:
         """Return the vectors of samples, (N, D)."""

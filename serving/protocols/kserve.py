@@ -364,6 +364,9 @@ def _outputs(operation: str, answers: Answers) -> list[_Output]:
     values = answers.values()
     if operation == "encode":
         return [_Output("embedding", "FP32", np.stack(values).astype("<f4", copy=False))]
+    if operation == "encode_tokens":  # which are as many as a text has: one after the other
+        vectors = np.concatenate(values).astype("<f4", copy=False)
+        return [_Output("embedding", "FP32", vectors), _output("tokens", [len(value) for value in values])]
     if operation == "fill_mask":
         values = [{"candidates": [[filled._asdict() for filled in mask] for mask in masks]} for masks in values]
     names = {name: None for value in values for name in value}

@@ -45,8 +45,8 @@ _TYPES = {
 Direction = Literal["Right", "right", "Left", "left"]
 
 
-class EmbedRequest(msgspec.Struct):
-    """Texts, or the token ids of texts, that become vectors, of length 1 unless `normalize` is false.
+class EmbedAllRequest(msgspec.Struct):
+    """Texts, or the token ids of texts, whose tokens become vectors.
 
     A text that is too long is cut at its end, or an error if `truncate` is false.
     """
@@ -55,6 +55,14 @@ class EmbedRequest(msgspec.Struct):
     truncate: bool | None = None
     truncation_direction: Direction = "Right"
     prompt_name: str | None = None
+
+
+class EmbedRequest(EmbedAllRequest):
+    """Texts, or the token ids of texts, that become vectors, of length 1 unless `normalize` is false.
+
+    A text that is too long is cut at its end, or an error if `truncate` is false.
+    """
+
     normalize: bool = True
     dimensions: int | None = None
 
@@ -199,7 +207,7 @@ class Info(msgspec.Struct):
     docker_label: None = None
 
 
-Truncating = EmbedRequest | Parameters | RerankRequest  # which say how texts are cut
+Truncating = EmbedAllRequest | Parameters | RerankRequest  # which say how texts are cut
 
 
 class Failure(msgspec.Struct):
@@ -221,18 +229,23 @@ def routes(service: Service) -> list[Route]:
     async def embed(call: Call) -> Reply:
         request = call.read(EmbedRequest)
         model = choose(service, call.path.get("model"), "encode", what="embed")
-        settings: dict[str, Any] = {"normalize": request.normalize}
-        if request.prompt_name is not None:
-            settings["prompt_name"] = request.prompt_name
+        settings = {"normalize": request.normalize, "prompt_name": request.prompt_name}
         inputs = as_inputs(request.inputs, "inputs")
         answers = await ask(call, model, "encode", inputs, settings, request)
         vectors = [shortened(vector, request.dimensions) for vector in answers.values()]
         return _reply(await encoded_rows(vectors), answers)
 
-    async def embed_otherwise(call: Call) -> Reply:
-        call.read(EmbedRequest)
+    async def embed_all(call: Call) -> Reply:
+        request = call.read(EmbedAllRequest)
+        model = choose(service, call.path.get("model"), "encode_tokens", what="embed tokens")
+        inputs = as_inputs(request.inputs, "inputs")
+        answers = await ask(call, model, "encode_tokens", inputs, {"prompt_name": request.prompt_name}, request)
+        return _reply(await encoded_rows(answers.values()), answers)
+
+    async def embed_sparse(call: Call) -> Reply:
+        call.read(EmbedAllRequest)
         choose(service, call.path.get("model"), "encode", what="embed")
-        raise Unsuitable("the models here give one dense vector for each text: ask /embed")
+        raise Unsuitable("the models here give dense vectors: ask /embed")
 
     async def predict(call: Call) -> Reply:
         request = call.read(PredictRequest)
@@ -361,8 +374,8 @@ def routes(service: Service) -> list[Route]:
 
     described: list[tuple[str, Callable[[Call], Awaitable[Reply]], str, Any, Any]] = [
         ("/embed", embed, "The vectors of texts.", EmbedRequest, list[list[float]]),
-        ("/embed_all", embed_otherwise, "Vectors of tokens, which are not offered.", EmbedRequest, None),
-        ("/embed_sparse", embed_otherwise, "Sparse vectors, which are not offered.", EmbedRequest, None),
+        ("/embed_all", embed_all, "The vectors of all tokens of texts.", EmbedAllRequest, list[list[list[float]]]),
+        ("/embed_sparse", embed_sparse, "Sparse vectors, which are not offered.", EmbedAllRequest, None),
         ("/predict", predict, "The labels of texts.", PredictRequest, list[Prediction | list[Prediction]]),
         ("/rerank", rerank, "Texts in the order in which they answer a query.", RerankRequest, list[Ranked]),
         ("/similarity", similarity, "How alike sentences are to one.", SimilarityRequest, list[float]),

@@ -125,8 +125,12 @@ def test_a_text_whose_vector_is_not_finite_harms_itself_alone(encoder: Path) -> 
     assert np.array_equal(good.get(), healthy[0])
     assert np.array_equal(fine.get(), healthy[2])
     assert isinstance(bad.error, NotFinite) and bad.error.row == 1
-    with pytest.raises(NotFinite, match="text 1: the model's outputs are not finite"):
-        damaged.encode(texts)
+    for method in (damaged.encode, damaged.encode_tokens):
+        with pytest.raises(NotFinite, match="text 1: the model's outputs are not finite"):
+            method(texts)
+    operation = damaged.operations["encode_tokens"]
+    outcomes = operation.compute([operation.prepare(text, row) for row, text in enumerate(texts)])
+    assert [outcome.error is None for outcome in outcomes] == [True, False, True]
 
 
 def _damage(ernie: Any, ids: np.ndarray) -> None:

@@ -190,6 +190,28 @@ def test_an_empty_text_is_encoded_as_its_special_tokens_alone(model: ErnieModel)
     close(model.encode(["", " \t"], pooling="cls"), [model(special_tokens).last_hidden_state.numpy()[0, 0]] * 2)
 
 
+def test_tokens_have_the_vectors_of_the_last_layer(model: ErnieModel) -> None:
+    texts = ["the cat", "", ("the cat", "a dog")]
+    found = model.encode_tokens(texts)
+    ids = [TOKENIZER.encode(text).ids.tolist() for text in ("the cat", "a dog")]
+    cls, sep = TOKENIZER.cls_id, TOKENIZER.sep_id
+    framed = [[cls, *ids[0], sep], [cls, sep], [cls, *ids[0], sep, *ids[1], sep]]
+    segments = [[0] * len(framed[0]), [0, 0], [0] * len(framed[0]) + [1] * (len(ids[1]) + 1)]
+    for vectors, one, own in zip(found, framed, segments, strict=True):
+        assert vectors.dtype == np.float32
+        close(vectors, model([one], [own]).last_hidden_state.numpy()[0])
+    assert model.encode_tokens([]) == []
+
+
+def test_tokens_are_those_that_a_vector_is_made_of(model: ErnieModel) -> None:
+    texts: list[Any] = ["the cat sees a dog", [7, 8], "paris"]
+    for chosen in ({}, {"max_len": 4}, {"prompt": "a dog"}):
+        means = [vectors.mean(0) for vectors in model.encode_tokens(texts, **chosen)]  # type: ignore[arg-type]
+        close(means, model.encode(texts, pooling="mean", **chosen))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="text 1: expected a text"):
+        model.encode_tokens(["a", 3])  # type: ignore[list-item]
+
+
 def test_normalized_vectors_have_length_one(model: ErnieModel) -> None:
     plain, unit = model.encode(["the cat", "paris"]), model.encode(["the cat", "paris"], normalize=True)
     close(np.linalg.norm(unit, axis=1), [1, 1])
@@ -200,10 +222,11 @@ def test_long_texts_are_truncated_with_one_warning_that_counts_them(model: Ernie
     long, pair = "the cat sees a dog " * 5, ("the cat", "a dog " * 9)
     with pytest.warns(UserWarning) as caught:
         vectors = model.encode([long, "the cat", pair])
-    assert [str(warning.message) for warning in caught] == [
+        assert [len(of_tokens) for of_tokens in model.encode_tokens([long, "the cat", pair])] == [12, 4, 12]
+    assert [str(warning.message) for warning in caught] == 2 * [
         "encode: 2 of 3 texts have more than 12 tokens; their ends were cut off"
     ]
-    assert caught[0].filename == __file__
+    assert {warning.filename for warning in caught} == {__file__}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         close(vectors[0], model.encode(["the cat sees a dog the cat sees a dog"])[0])

@@ -118,6 +118,15 @@ def test_another_operation_is_a_parameter(triton: InferenceServerClient) -> None
     assert np.allclose(whole.as_numpy("embedding"), encoder().encode(TEXTS, pooling="cls"), atol=1e-6)
 
 
+@pytest.mark.parametrize("binary", [True, False])
+def test_vectors_of_tokens_stand_below_one_another(triton: InferenceServerClient, binary: bool) -> None:
+    wanted = [InferRequestedOutput(name, binary_data=binary) for name in ("embedding", "tokens")]
+    reply = triton.infer("vectors", [column("text", TEXTS)], outputs=wanted, parameters={"operation": "encode_tokens"})
+    expected = encoder().encode_tokens(TEXTS)
+    assert reply.as_numpy("tokens").tolist() == [len(vectors) for vectors in expected]
+    assert np.allclose(reply.as_numpy("embedding"), np.concatenate(expected), atol=1e-6)
+
+
 def test_compressed_requests_priorities_and_timeouts_are_understood(triton: InferenceServerClient) -> None:
     expected = triton.infer("vectors", [column("text", TEXTS)]).as_numpy("embedding")
     for coding in ("gzip", "deflate"):

@@ -44,6 +44,9 @@ def test_models_are_listed_with_what_they_are_asked_for(client: httpx.Client) ->
     found = {model["name"]: model for model in client.get("/models").json()["models"]}
     assert found["films"]["operations"] == {"predict": {"settings": ["all_labels", "raw_scores"]}}
     assert found["vectors"]["face"] == "encode"
+    operations = found["vectors"]["operations"]
+    assert operations["encode_tokens"] == {"settings": ["max_len", "prompt", "prompt_name"]}
+    assert "pooling" in operations["encode"]["settings"]
 
 
 def test_values_are_those_of_the_loaded_model(client: httpx.Client) -> None:
@@ -52,6 +55,9 @@ def test_values_are_those_of_the_loaded_model(client: httpx.Client) -> None:
     assert film["value"] == next(predictor("classify").predict("it was blue"))
     vectors = [result["value"] for result in ask(client, "/models/vectors/encode", texts)]
     assert np.allclose(vectors, encoder().encode(texts), atol=1e-6)
+    tokens = [result["value"] for result in ask(client, "/models/vectors/encode_tokens", texts)]
+    for found, expected in zip(tokens, encoder().encode_tokens(texts), strict=True):
+        assert np.allclose(found, expected, atol=1e-6)
 
 
 def test_a_setting_changes_one_request(client: httpx.Client) -> None:

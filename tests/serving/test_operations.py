@@ -114,6 +114,20 @@ def test_a_vector_has_the_same_bits_in_any_company(pooling: Any, precision: Any)
     check()
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_vectors_of_tokens_have_the_same_bits_in_any_company(precision: Any) -> None:
+    operation = TextEncoder(replace(encoder(), precision=precision)).operations["encode_tokens"]
+    inputs = [operation.prepare(text, max_len=max_len) for text in TEXTS for max_len in (None, 5)]
+    inputs += [operation.prepare(["a blue", "film"]), operation.prepare([7, 8, 9], prompt="the")]
+
+    @settings(max_examples=8)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        check_company(operation, inputs, data)
+
+    check()
+
+
 def test_layers_on_vectors_keep_them_independent_of_company() -> None:
     rng = np.random.default_rng(0)
     dense = {"linear.weight": rng.normal(0, 0.3, (48, 32)), "linear.bias": rng.normal(0, 0.3, 48)}

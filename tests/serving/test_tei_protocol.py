@@ -51,6 +51,33 @@ def test_features_of_a_text_are_its_vector_of_length_1(address: str) -> None:
     assert np.allclose(client.feature_extraction(TEXTS, normalize=False), encoder().encode(TEXTS), atol=1e-6)  # type: ignore[arg-type]
 
 
+def test_all_tokens_of_a_text_have_vectors_before_the_pooling(http: httpx.Client, address: str) -> None:
+    expected = encoder().encode_tokens(TEXTS)
+    found = post(http, "/embed_all", inputs=TEXTS)
+    assert [len(vectors) for vectors in found] == [5, 5, 6]  # with [CLS] and [SEP]
+    for vectors, own in zip(found, expected, strict=True):
+        assert np.allclose(vectors, own, atol=1e-6)
+    assert np.allclose([np.mean(vectors, axis=0) for vectors in found], encoder().encode(TEXTS), atol=1e-6)
+    assert post(http, "/tei/vectors/embed_all", inputs=TEXTS[0]) == found[:1]
+    (own,) = InferenceClient(model=f"{address}/embed_all", token="none").feature_extraction(TEXTS[0])
+    assert np.allclose(own, expected[0], atol=1e-6)
+
+
+def test_an_answer_with_too_many_vectors_of_tokens_is_refused(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.encoder._MOST_NUMBERS", 12 * 32)
+    with served(service_of({"vectors": encoder()})) as address, httpx.Client(base_url=address) as few:
+        assert post(few, "/embed_all", inputs=TEXTS[:2]) == post(http, "/embed_all", inputs=TEXTS[:2])
+        reply = few.post("/embed_all", json={"inputs": TEXTS})
+        assert reply.status_code == 413
+        assert reply.json()["error"] == (
+            "vectors/encode_tokens: expected at most 12 tokens at once, as many as one answer has room for, found 16"
+        )
+        assert few.post("/models/vectors/encode_tokens", json={"inputs": TEXTS}).status_code == 413
+        assert post(few, "/embed", inputs=TEXTS) == post(http, "/embed", inputs=TEXTS)
+
+
 def test_similar_sentences_have_a_cosine_near_1(address: str) -> None:
     client = InferenceClient(model=f"{address}/tei/vectors/similarity", token="none")
     found = client.sentence_similarity(TEXTS[0], other_sentences=TEXTS)
@@ -196,8 +223,17 @@ def test_a_long_text_is_cut_unless_the_client_forbids_it(http: httpx.Client) -> 
         ("/embed", b'{"inputs": "a", "truncation_direction": "Left"}', 422, "Tokenizer", "truncation_direction"),
         ("/embed", b'{"inputs": "a", "dimensions": 99}', 422, "Tokenizer", "dimensions: expected from 1 to 32"),
         ("/embed", b'{"inputs": [' + b'"a",' * 20 + b'"a"]}', 413, "Validation", "expected at most 20 inputs"),
-        ("/embed_all", b'{"inputs": "a"}', 424, "Backend", "the models here give one dense vector for each text"),
-        ("/tei/vectors/embed_sparse", b'{"inputs": "a"}', 424, "Backend", "the models here give one dense vector"),
+        ("/embed_all", b'{"inputs": []}', 400, "Empty", "inputs: expected at least one text"),
+        ("/embed_all", b'{"inputs": "a", "prompt_name": "odd"}', 422, "Tokenizer", "prompt"),
+        ("/embed_all", b'{"inputs": ["' + b"a " * 99 + b'"], "truncate": false}', 413, "Validation", "input 0: it is"),
+        ("/tei/classify/embed_all", b'{"inputs": "a"}', 424, "Backend", "the model 'classify' has no operation"),
+        (
+            "/tei/vectors/embed_sparse",
+            b'{"inputs": "a"}',
+            424,
+            "Backend",
+            "the models here give dense vectors: ask /em",
+        ),
         ("/tei/odd/embed", b'{"inputs": "a"}', 404, "Validation", "there is no model 'odd' here"),
         ("/tei/tag/predict", b'{"inputs": "a"}', 424, "Backend", "the model 'tag' cannot predict labels"),
         ("/tei/classify/rerank", b'{"query": "a", "texts": ["b"]}', 424, "Backend", "the model 'classify' cannot rank"),
