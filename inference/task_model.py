@@ -143,6 +143,8 @@ class TaskModel(nn.Layer):
 
     def _notes(self, place: Place, example: Example) -> tuple[Note, ...]:
         """Return notes on what is unusual about the row at a place."""
+        if not (example.cut or example.warnings):
+            return ()
         texts = [f"has {what}" for what in example.warnings]
         if example.cut:
             texts.append(f"is longer than {truncation_note(self.task)} and was truncated")

@@ -221,7 +221,7 @@ class Encoding:
         """Return the vectors of samples, (N, D)."""
         model, config = self.model, self.config
         # [CLS] is left out of the pooling together with the prompt.
-        skip = 0 if config.include_prompt or not self.prompt else 1 + len(self.tokenizer.encode(self.prompt).ids)
+        skip = 0 if config.include_prompt or not self.prompt else 1 + len(self.tokenizer.ids(self.prompt))
         vectors_ND = np.empty((len(samples), model.config.hidden_size * len(self.poolings)), np.float32)
         with evaluating(model):
             for indices in plan_by_length([len(sample) for sample in samples], self.batch_tokens):
@@ -284,4 +284,4 @@ class Encoding:
 
     def _encode(self, text: str) -> np.ndarray:
         text = require_encodable(text)
-        return self.tokenizer.encode(text.lower() if self.config.lowercase else text, self.max_len).ids
+        return self.tokenizer.ids(text.lower() if self.config.lowercase else text, self.max_len)

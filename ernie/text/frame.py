@@ -21,10 +21,13 @@ def frame(
     tokenizer: SpecialTokens, first: np.ndarray, second: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return [CLS] first [SEP], or [CLS] first [SEP] second [SEP], as ids (n,) and segments (n,)."""
-    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
-    ids = np.concatenate((cls, first, sep) if second is None else (cls, first, sep, second, sep)).astype(np.int64)
+    end = 1 + len(first)
+    ids = np.empty(end + 1 if second is None else end + len(second) + 2, np.int64)
     segments = np.zeros(len(ids), np.int64)
-    segments[len(first) + 2 :] = 1
+    ids[0], ids[1:end], ids[end] = tokenizer.cls_id, first, tokenizer.sep_id
+    if second is not None:
+        ids[end + 1 : -1], ids[-1] = second, tokenizer.sep_id
+        segments[end + 1 :] = 1
     return ids, segments
 
 

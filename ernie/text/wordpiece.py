@@ -114,7 +114,7 @@ class WordPiece(Tokenizer):
         self.added = dict(added or {})
         self._tokens = list(tokens)
         self._base = len(self._tokens) if base is None else base
-        ids = {token: i for i, token in enumerate(self._tokens[: self._base])}
+        self._ids = ids = {token: i for i, token in enumerate(self._tokens[: self._base])}
         self.special = tuple(special)
         missing = [token for token in special if token not in ids]
         if missing:
@@ -169,6 +169,10 @@ class WordPiece(Tokenizer):
         return self._unit.findall(text.translate(_CLEANING) if _SUSPECT.search(text) else text)
 
     def pieces(self, unit: str) -> list[int]:
+        if unit.isascii() and unit.isalnum() and len(unit) <= _LONGEST_WORD:  # nothing of it changes but its case
+            known = self._ids.get(unit.lower() if self.lowercase else unit)
+            if known is not None:
+                return [known]
         if unit.startswith(_ADDED):
             return [self._added_ids[unit[1:]]]
         if len(unit) > 10 * _LONGEST_WORD:

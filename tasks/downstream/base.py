@@ -309,7 +309,7 @@ def encode_start(tokenizer: Tokenizer, text: str, needed: int) -> np.ndarray:
 
     A text of over MOST_COUNTED characters is tokenized only as far as is needed: its other tokens are not counted.
     """
-    return tokenizer.encode(text, None if len(text) <= MOST_COUNTED else needed + 1).ids
+    return tokenizer.ids(text, None if len(text) <= MOST_COUNTED else needed + 1)
 
 
 def text_example(

@@ -105,7 +105,7 @@ def test_the_pieces_of_the_units_are_those_of_the_whole_text_with_combining_acce
 
 def _check_by_units(model: SentencePiece, text: str) -> None:
     by_units = [i for unit in model.split(text) for i in model.pieces(unit)]
-    assert by_units == model.encode(text).ids.tolist()
+    assert by_units == model.encode(text).ids.tolist() == model.ids(text).tolist()
     if SPACE not in text:
         # SentencePiece joins neighboring unknown characters even across units: compare the rest.
         assert _known(by_units, model) == _known(model._engine.Encode(text), model)

@@ -65,7 +65,8 @@ def test_the_pieces_of_the_units_are_the_encoding_of_the_text(
     uncased: WordPiece, cased: WordPiece, text: str, lowercase: bool
 ) -> None:
     tokenizer = uncased if lowercase else cased
-    assert [i for unit in tokenizer.split(text) for i in tokenizer.pieces(unit)] == tokenizer.encode(text).ids.tolist()
+    ids = tokenizer.encode(text).ids.tolist()
+    assert [i for unit in tokenizer.split(text) for i in tokenizer.pieces(unit)] == ids == tokenizer.ids(text).tolist()
 
 
 def test_units_are_words_punctuation_marks_and_single_chinese_characters(uncased: WordPiece) -> None:

@@ -15,7 +15,7 @@ from ernie.data.labeled.literal import OPENING, NotLiteral, read_literal
 from ernie.data.raw import Place
 from ernie.errors import UserError, about, nearest
 from ernie.text.blank import is_blank
-from ernie.text.surrogates import require_encodable
+from ernie.text.surrogates import is_encodable, require_encodable
 
 
 class Row(dict[str, Any]):
@@ -38,7 +38,7 @@ class Row(dict[str, Any]):
     def text(self, column: str) -> str:
         """Return the cell of a column as text (see `spelled`).  Raises UserError when it is missing or not text."""
         cell = self.cell(column)
-        nothing = is_empty(cell) and not isinstance(cell, str)
+        nothing = not isinstance(cell, str) and is_empty(cell)
         if nothing or not isinstance(cell, (str, int, float)):
             raise UserError(f"column '{column}': expected text, found {'nothing' if nothing else reprlib.repr(cell)}")
         return _encodable(column, spelled(cell))
@@ -93,6 +93,8 @@ def spelled(cell: Any) -> str:
 
 
 def _encodable(column: str, text: str) -> str:
+    if is_encodable(text):
+        return text
     with about(f"column '{column}'"):
         return require_encodable(text)
 
