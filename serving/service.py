@@ -1,7 +1,8 @@
 """What protocols call: one request to one operation of a model, from any event loop task, answered by the engine.
 
 A request takes this way: the event loop hands it to a preparing thread, which tokenizes it and submits it to the
-engine; the engine computes it in a batch, and wakes the event loop once for the whole batch.
+engine; what takes hardly any time the event loop does itself.  The engine computes the request in a batch, and wakes
+the event loop once for the whole batch.
 """
 
 from __future__ import annotations
@@ -280,7 +281,7 @@ class Service:
         try:
             if (late := self.preparers.wait - (deadline - arrived)) > 0:
                 raise _too_much_text(late)
-            if not self.preparers.submit(asked.size or sum(map(_characters, inputs)), prepare):
+            if not self.preparers.submit(asked.size or sum(map(_characters, inputs)), prepare, work.name):
                 raise _too_much_text()
             answers = Answers(await request.future, request.tokens)
             for observer in self.observers:
@@ -376,7 +377,7 @@ class Service:
         deadline: float,
         asked: Asked,
     ) -> None:
-        """Tokenize the inputs of a request and submit them; runs in a preparing thread."""
+        """Tokenize the inputs of a request and submit them; runs in a preparing thread, or in the event loop."""
         items: list[Prepared] = []
         try:
             if self.engine.clock() > deadline:
