@@ -108,12 +108,10 @@ class Access:
 
         401: no key, or an unknown one.  403: a key that does not suffice, or a page of another origin.
         """
-        is_foreign = self._is_foreign(headers)
-        if is_socket and is_foreign:
+        if is_socket and self._is_foreign(headers):
             raise Problem(403, "forbidden", "pages of this origin may not ask here; see cors_origins")
         if self.keys is None:
-            is_stranger = is_foreign or any(name in headers for name in _FORWARDED)
-            if kind == "admin" and (is_stranger or not _is_loopback(address)):
+            if kind == "admin" and not (_is_loopback(address) and self._is_own(headers)):
                 raise Problem(403, "forbidden", "without a file of keys, this is only for programs of the same machine")
             return address
         challenge = {"www-authenticate": "Bearer"}
@@ -124,6 +122,10 @@ class Access:
         if kind == "admin" and not holder.is_admin:
             raise Problem(403, "forbidden", "this needs the key of an admin")
         return holder.client
+
+    def _is_own(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether neither a proxy nor a web page of unknown origin asks."""
+        return not self._is_foreign(headers) and not any(name in headers for name in _FORWARDED)
 
     def _is_foreign(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether a web page asks that is neither this server's own nor of a known origin."""

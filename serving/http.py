@@ -137,6 +137,9 @@ async def encoded_rows(rows: Sequence[np.ndarray]) -> list[msgspec.Raw]:
     The event loop goes on meanwhile: the longest piece that it waits for is an array's last axis.
     """
 
+    if not len(rows):  # it may be an array
+        return []
+
     def encoded() -> list[msgspec.Raw]:
         return [msgspec.Raw(_encoded(row)) for row in rows]
 

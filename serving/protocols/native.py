@@ -96,7 +96,9 @@ def routes(service: Service) -> list[Route]:
         operation, _ = service.operation(model, call.path["operation"])
         request = call.read(AskRequest)
         check_settings(request.settings, operation, "settings")
-        asked = replace(call.asked(request.timeout, request.bulk), whole=not request.truncate)
+        asked = call.asked(request.timeout, request.bulk)
+        if not request.truncate:
+            asked = replace(asked, whole=True)
         answers = await service.ask(model, call.path["operation"], request.inputs, request.settings, asked)
         results = [_result(outcome) for outcome in answers.outcomes]
         arrays = [result for result in results if isinstance(result.value, np.ndarray)]
