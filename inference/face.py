@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ernie.decode.stream import StreamDecoder
 from ernie.errors import UserError
@@ -37,6 +37,9 @@ class Face:
 
     Any number of threads may call one face.
     """
+
+    # Packages of the extra `speech` without which files of its inputs, or of its outputs, cannot be read or written.
+    packages: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, model: Any):
         self.model = model

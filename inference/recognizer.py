@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarra
     next one (see `ernie.decode.stream`).  It computes in the precision of its model, as `ernie transcribe` does.
     `begin` raises UserError for a model that transcribes whole recordings only; `predict` takes these.
     """
+
+    packages: ClassVar = ("soundfile", "soxr")
 
     def __init__(self, model: TaskModel):
         super().__init__(model)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,6 +66,8 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
     `vocoder` selects a vocoder other than the one trained last: a model with a `flow` keeps the `wavenet` that taught
     it.  Raises UserError for a model of another kind, and for a vocoder that the model lacks.
     """
+
+    packages: ClassVar = ("soundfile",)
 
     def __init__(self, model: TaskModel, vocoder: str | None = None, seed: int = 0):
         super().__init__(model)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TypeVar
 
+from ernie.audio.convert import require
 from ernie.errors import UserError, about
 from ernie.runtime import release_free_memory
 from inference.loading import load
@@ -25,9 +26,14 @@ T = TypeVar("T")
 
 
 def load_model(name: str, config: ModelConfig, most_tokens: int, engine: Engine | None = None) -> ServedModel:
-    """Load a model and measure it, on an engine if one runs.  Raises UserError, which names the model."""
+    """Load a model and measure it, on an engine if one runs.
+
+    Raises UserError, which names the model, also where a package is missing that its requests would need.
+    """
     with about(f"models.{name}"):
         face = load(config.path, config.precision, config.trust_plugins, **config.decoding)
+        for package in face.packages:
+            require(package)
         return serve_model(name, config.path, face, most_tokens, engine)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.processes import run_ernie
 from support.serving_process import save_model
+from support.trained import trained
 
 from ernie.cli import main
 from ernie.errors import UserError
@@ -67,6 +68,18 @@ def test_a_missing_package_is_named_with_the_way_to_install_it(
     monkeypatch.setattr(command, "find_spec", lambda name: None if name == "uvicorn" else object())
     assert main(["serve", "model"]) == 2
     assert capsys.readouterr().err == ("ernie: error: a server needs uvicorn: pip install 'ernie-continual[serving]'\n")
+
+
+@pytest.mark.parametrize(("kind", "package"), [("transcribe", "soxr"), ("synthesize", "soundfile")])
+def test_a_server_of_sound_names_the_extra_that_it_needs(kind: str, package: str, tmp_path: Path) -> None:
+    trained(kind).model.save(tmp_path / "sound")
+    (tmp_path / f"{package}.py").write_text("raise ImportError('it is not here')\n")
+    done = run_ernie(["serve", "sound", "--port", "0"], tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        f"ernie: error: models.sound: sound needs the package {package} (it is not here): install the extra, "
+        "pip install 'ernie-continual[speech]'"
+    )
 
 
 def test_a_port_is_given_back_by_a_server_that_has_ended() -> None:
