@@ -88,7 +88,7 @@ class LogWriter(logging.Handler):
 
     def _write(self) -> None:
         written = []
-        while self._lines:
+        for _ in range(len(self._lines)):  # those that come meanwhile wait, or nothing would ever be written
             written.append(self.format(self._lines.popleft()) + "\n")
         if dropped := self._dropped:
             self._dropped -= dropped
