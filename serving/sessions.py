@@ -58,13 +58,14 @@ class SessionLimits:
 
     There are at most `sessions`.  In each of their stages, and behind the last one, at most `waiting_bytes` wait, and
     one piece more.  A session ends after `idle_seconds` in which nothing comes from its client or goes there.  A step
-    is due `step_seconds` after its input.
+    is due `step_seconds` after its input, one of a bulk session `bulk_step_seconds` after it.
     """
 
     sessions: int = 1000
     waiting_bytes: int = 1_000_000
     idle_seconds: float = 60.0
     step_seconds: float = 0.1
+    bulk_step_seconds: float = 10.0
 
 
 class Event(NamedTuple):
@@ -322,7 +323,7 @@ class Stage:
 
     def deadline(self, now: float) -> float:
         """Return when its next step is due."""
-        return max(now + self.session.limits.step_seconds, self._played - _MARGIN)
+        return max(now + self.session.step_seconds, self._played - _MARGIN)
 
     def separate(self) -> None:
         """Keep no other stream's state alive."""
@@ -353,11 +354,12 @@ class Session:
     """A client's stream through one model, or through a chain of them.
 
     `put`, `end` and `close` are called by the event loop, or by any one thread; `notify` is called there after a step.
-    `events` are what the client is to be told, in order.
+    `events` are what the client is to be told, in order.  Steps of a `bulk` session wait for those of others.
     """
 
-    def __init__(self, sessions: Sessions, streams: Sequence[ServedStream], client: str):
+    def __init__(self, sessions: Sessions, streams: Sequence[ServedStream], client: str, bulk: bool = False):
         self.id, self.client, self.limits = secrets.token_hex(8), client, sessions.limits
+        self.step_seconds = self.limits.bulk_step_seconds if bulk else self.limits.step_seconds
         self.lock = threading.RLock()
         self.stages = [Stage(self, stream) for stream in streams]
         for stage, after in pairwise(self.stages):
@@ -564,11 +566,11 @@ class Sessions:
             raise NoFolder("this server keeps no sessions: its configuration has no sessions_folder")
         return self._folder
 
-    def open(self, streams: Sequence[ServedStream], client: str = "") -> Session:
+    def open(self, streams: Sequence[ServedStream], client: str = "", bulk: bool = False) -> Session:
         """Begin a session.  Raises TooManySessions."""
         if len(self.live) >= self.limits.sessions:
             raise TooManySessions(f"this server has {self.limits.sessions:,} sessions, as many as it takes")
-        session = Session(self, streams, client)
+        session = Session(self, streams, client, bulk)
         self.live[session] = None
         return session
 

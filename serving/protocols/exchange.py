@@ -12,8 +12,8 @@ from serving.sessions import Event, ServedStream, Session, Sessions
 class Exchange:
     """A session, open until `close`.  All methods are called in the event loop.  Raises TooManySessions."""
 
-    def __init__(self, sessions: Sessions, streams: Sequence[ServedStream], client: str):
-        self.session: Session = sessions.open(streams, client)
+    def __init__(self, sessions: Sessions, streams: Sequence[ServedStream], client: str, bulk: bool = False):
+        self.session: Session = sessions.open(streams, client, bulk)
         self._changed = asyncio.Event()
         self._feeding: asyncio.Task[None] | None = None
         self.session.notify = self._changed.set

@@ -181,7 +181,7 @@ def routes(service: Service) -> list[Route]:
         call.notes.update(model=model.name)
         if model.stream is None:
             return await whole(call, request, model, _Sound(file, recognizer))
-        exchange = Exchange(service.sessions, [model.stream], call.client)
+        exchange = Exchange(service.sessions, [model.stream], call.client, asked.bulk)
         try:
             transcript, sound = TimedTranscript(recognizer), _Sound(file, recognizer)
             exchange.session.stages[0].watcher = transcript.add
@@ -222,7 +222,7 @@ def routes(service: Service) -> list[Route]:
         asked = call.asked()
         call.notes.update(model=request.model)
         _, first = _model(service, service.chains[request.model][0], SpeechRecognizer, "hear")
-        with closing(Exchange(service.sessions, streams, call.client)) as exchange:
+        with closing(Exchange(service.sessions, streams, call.client, asked.bulk)) as exchange:
             exchange.session.stages[0].hasten()
             exchange.feed(_Sound(file, first).next)
             text = "".join([piece async for piece in _within(asked.timeout, exchange.outputs())]).strip()
@@ -240,7 +240,7 @@ def routes(service: Service) -> list[Route]:
             _, speaker = _model(service, request.model, TextSpeaker, "speak")
             if problem := await service.aside(len(text), lambda: speaker.problem(text)):
                 raise UserError(f"input: {problem}")
-        exchange = Exchange(service.sessions, streams, call.client)
+        exchange = Exchange(service.sessions, streams, call.client, call.asked().bulk)
         exchange.session.put(text)
         exchange.session.end()
         rate = exchange.session.gives

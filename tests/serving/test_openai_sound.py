@@ -30,7 +30,7 @@ from inference.face import Streaming
 from inference.recognizer import SpeechRecognizer
 from inference.speaker import TextSpeaker
 from serving.service import Service
-from serving.sessions import SessionLimits, serve_stream
+from serving.sessions import Session, SessionLimits, serve_stream
 
 soundfile = pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
@@ -383,3 +383,24 @@ def test_one_session_too_many_is_refused_for_now() -> None:
         with pytest.raises(openai.RateLimitError) as caught:
             client.audio.transcriptions.create(model="listen", file=file_of())
         assert caught.value.response.headers["retry-after"] == "5"
+
+
+@pytest.mark.parametrize("priority", ["bulk", "interactive"])
+def test_the_priority_of_a_request_is_that_of_its_session(
+    shared: tuple[Service, str], client: openai.OpenAI, priority: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions, opened = shared[0].sessions, list[Session]()
+    begin = sessions.open
+    monkeypatch.setattr(sessions, "open", lambda *given: opened.append(begin(*given)) or opened[-1])
+    headers, data = {"x-priority": priority}, ("said.wav", file_of())
+    client.audio.transcriptions.create(model="listen", file=data, extra_headers=headers)
+    client.audio.translations.create(model="interpreter", file=data, extra_headers=headers)
+    client.audio.speech.create(model="speak", voice="default", input="red blue", extra_headers=headers).read()
+    limits = sessions.limits
+    expected = limits.bulk_step_seconds if priority == "bulk" else limits.step_seconds
+    assert [session.step_seconds for session in opened] == [expected] * 3
+
+
+def test_an_unknown_priority_of_sound_is_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="x-priority: expected interactive or bulk, found 'odd'"):
+        client.audio.speech.create(model="speak", voice="default", input="red", extra_headers={"x-priority": "odd"})

@@ -580,6 +580,32 @@ def test_a_voice_is_due_before_the_sound_that_it_has_given_was_played() -> None:
     assert 51.5 < stage.deadline(50.0) < 52.0
 
 
+@pytest.mark.parametrize("bulk", [True, False])
+def test_a_bulk_session_waits_until_others_have_nothing_to_compute(bulk: bool) -> None:
+    server = Server()
+    early = server.sessions.open([served("listen")], bulk=bulk)
+    early.put(given_to("listen", LINES, 0))
+    early.end()
+    late = server.sessions.open([served("translate")])
+    late.put(given_to("translate", LINES, 0))
+    late.end()
+    (stage,) = early.stages
+    has_begun = []
+    while not late.is_idle:
+        assert server.turn()
+        has_begun.append(stage.place is not stage.stream.steps.beginning)
+    assert any(has_begun) is not bulk
+    server.run()
+    assert got("listen", told(early)) == written("listen", LINES, 0)
+    assert got("translate", told(late)) == written("translate", LINES, 0)
+
+
+def test_a_step_of_a_bulk_session_is_due_at_last() -> None:
+    server = Server(SessionLimits(step_seconds=0.1, bulk_step_seconds=7.0))
+    (stage,) = server.sessions.open([served("listen")], bulk=True).stages
+    assert stage.deadline(50.0) == 57.0
+
+
 def test_a_chain_of_models_that_do_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match=r"chains\.odd: listen gives text, and listen takes sound with 8,000 samples"):
         check_chain("odd", [served("listen"), served("listen")])
