@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class _OfTexts(_OfEncoder):
 
     def __init__(self, model: LoadedEncoder):
         super().__init__(model)
-        self._encoding = lru_cache(maxsize=64)(self._new_encoding)
+        self._encoding = lru_cache(maxsize=64)(partial(self._new_encoding, model.ernie))
 
     @property
     def longest(self) -> int:
@@ -89,8 +89,9 @@ class _OfTexts(_OfEncoder):
         sample = outcome.get()
         return Prepared(len(sample), (encoding, sample, row), outcome.notes, is_cut=bool(outcome.notes))
 
+    @staticmethod  # a method that the cache keeps would be a reference to this
     @abstractmethod
-    def _new_encoding(self, settings: tuple[tuple[str, Any], ...]) -> Encoding:
+    def _new_encoding(ernie: ErnieModel, settings: tuple[tuple[str, Any], ...]) -> Encoding:
         """Return the encoding with these settings.  Raises UserError for those that do not fit the model."""
 
     @abstractmethod
@@ -113,8 +114,9 @@ class Encode(_OfTexts):
 
     settings = frozenset(_SETTINGS)
 
-    def _new_encoding(self, settings: tuple[tuple[str, Any], ...]) -> Encoding:
-        return Encoding.of(self._model.ernie, batch_tokens=_ALL, **dict(settings))
+    @staticmethod
+    def _new_encoding(ernie: ErnieModel, settings: tuple[tuple[str, Any], ...]) -> Encoding:
+        return Encoding.of(ernie, batch_tokens=_ALL, **dict(settings))
 
     def _outcomes(
         self, encoding: Encoding, samples: Sequence[Sample], rows: Sequence[int]
@@ -131,8 +133,9 @@ class EncodeTokens(_OfTexts):
     def most_tokens(self) -> int:
         return _MOST_NUMBERS // self._model.ernie.config.hidden_size
 
-    def _new_encoding(self, settings: tuple[tuple[str, Any], ...]) -> Encoding:
-        return Encoding.of_tokens(self._model.ernie, batch_tokens=_ALL, **dict(settings))
+    @staticmethod
+    def _new_encoding(ernie: ErnieModel, settings: tuple[tuple[str, Any], ...]) -> Encoding:
+        return Encoding.of_tokens(ernie, batch_tokens=_ALL, **dict(settings))
 
     def _outcomes(
         self, encoding: Encoding, samples: Sequence[Sample], rows: Sequence[int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -35,16 +35,13 @@ class Predict(Operation):
     def __init__(self, model: TaskModel):
         self._model = model
         self.settings = frozenset(model.task.decoding_fields).difference(model.task.files)
-        self._decoded = lru_cache(maxsize=64)(self._decoding)
+        self._decoded = lru_cache(maxsize=64)(partial(_decoding, model))  # a method would be a reference to this
 
     def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
         task = self._decoded(json.dumps(settings, sort_keys=True)) if settings else self._model.task
         own = as_row(task, given, row)
         _check_files(task, own, row)
         return self._model.prepare(own, task)
-
-    def _decoding(self, settings: str) -> FinetuneTask:
-        return self._model.decoding(json.loads(settings))
 
     def compute(self, batch: Sequence[Prepared]) -> list[Outcome[Answer]]:
         with batch_invariant():
@@ -57,6 +54,10 @@ class Predict(Operation):
     def exercise(self, lengths: Sequence[int]) -> None:
         with self._model.computing(), batch_invariant():
             exercise(self._model.ernie, lengths)
+
+
+def _decoding(model: TaskModel, settings: str) -> FinetuneTask:
+    return model.decoding(json.loads(settings))
 
 
 def _check_files(task: FinetuneTask, row: Row, number: int) -> None:

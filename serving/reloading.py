@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -89,12 +88,7 @@ class Reloader:
         while self._service.is_busy_with(old):
             await asyncio.sleep(_POLL)
         del old
-        await _in_thread(_collect)
-
-
-def _collect() -> None:
-    gc.collect()
-    release_free_memory()
+        await _in_thread(release_free_memory)
 
 
 async def _in_thread(function: Callable[[], T]) -> T:

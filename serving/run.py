@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -86,8 +85,6 @@ def serve(config: ServeConfig, reread: Callable[[], ServeConfig], replica: Repli
         access = Access(Keys.read(config.api_key_file) if config.api_key_file else None, config.cors_origins)
         context = _tls(config)
         _allow_files(config.limits.connections)
-        gc.collect()
-        gc.freeze()  # what is imported stays: collections that skip it are short
         server = _Server(config, make_service(config), access, context, reread, replica)
         try:
             listener.listen(_BACKLOG)

@@ -10,12 +10,17 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from support.served import encoder, predictor, served, service_of
+from support.toys import TOYS, tiny_encoder
 
+from inference.task_model import TaskModel
+from serving.config import ModelConfig
 from serving.garbage import collect_garbage, is_due
+from serving.reloading import load_model
 
 TEXTS = {"inputs": ["a b c"]}
 TIMES = 20
@@ -80,6 +85,23 @@ def test_an_answered_or_refused_request_leaves_no_garbage(kind: str) -> None:
             for _ in range(TIMES):
                 assert answered(address, asked) == status
         assert len(garbage) < TIMES, Counter(type(each).__name__ for each in garbage).most_common(30)
+
+
+@pytest.mark.parametrize("kind", [*sorted(TOYS), "encoder"])
+def test_a_model_that_is_served_no_more_is_freed_without_a_collection(kind: str, tmp_path: Path) -> None:
+    if kind == "encoder":
+        tiny_encoder().save_pretrained(tmp_path / "model")
+    else:
+        TaskModel(tiny_encoder(), TOYS[kind].task).save(tmp_path / "model")
+    served = load_model("model", ModelConfig(str(tmp_path / "model")), 1 << 14)
+    ernie = served.face.model.ernie
+    weights = [weakref.ref(ernie), *map(weakref.ref, ernie.parameters())]
+    gc.disable()
+    try:
+        del served, ernie
+        assert not any(each() is not None for each in weights)
+    finally:
+        gc.enable()
 
 
 class Cycle:
