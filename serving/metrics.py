@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from threading import Lock
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from serving.engine import Computed
 from serving.heartbeat import Heartbeat
@@ -37,61 +32,16 @@ SOCKET = (101, 401, 403, 503)
 CONNECTION = (400, 408, 431, 503)
 
 
-class _Distribution:
-    """How many values were at most each bound, and their sum; any thread may add one."""
-
-    def __init__(self, bounds: Sequence[float]):
-        self._bounds, self._lock = bounds, Lock()
-        self._counts, self._sum = [0] * (len(bounds) + 1), 0.0
-
-    def observe(self, value: float) -> None:
-        """Add a value."""
-        bucket = bisect_left(self._bounds, value)
-        with self._lock:
-            self._counts[bucket] += 1
-            self._sum += value
-
-    def read(self) -> tuple[list[float], float]:
-        """Return how many values were at most each bound, and how many there were, and their sum."""
-        with self._lock:
-            return [*accumulate(self._counts, initial=0.0)][1:], self._sum
-
-
-class _Histogram(Collector):
-    """A distribution for each work; to add a value to one of the library's own takes ten times as long."""
-
-    def __init__(self, name: str, what: str, bounds: Sequence[float]):
-        self._name, self._what, self._bounds = name, what, bounds
-        self._labels = [*map(floatToGoString, bounds), "+Inf"]
-        self._distributions: dict[str, _Distribution] = {}
-
-    def labels(self, work: str) -> _Distribution:
-        """Return the distribution of a work."""
-        return self._distributions.setdefault(work, _Distribution(self._bounds))
-
-    def remove(self, work: str) -> None:
-        """Forget the distribution of a work."""
-        del self._distributions[work]
-
-    def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Yield what Prometheus reads."""
-        found = HistogramMetricFamily(self._name, self._what, labels=["work"])
-        for work, distribution in [*self._distributions.items()]:
-            counts, total = distribution.read()
-            found.add_metric([work], [*zip(self._labels, counts, strict=True)], total)
-        yield found
-
-
 @dataclass(frozen=True)
 class _Series:
     """The series of one model's operation."""
 
-    seconds: _Distribution
-    tokens: _Distribution
-    inputs: _Distribution
-    waits: _Distribution
-    preparing: _Distribution
-    requests: _Distribution
+    seconds: Histogram
+    tokens: Histogram
+    inputs: Histogram
+    waits: Histogram
+    preparing: Histogram
+    requests: Histogram
     values: Counter
     errors: Counter
     expired: Counter
@@ -233,10 +183,8 @@ class Metrics(Observer):
             self._answers[route, status] = self._http.labels(route, status)
         return self._answers[route, status]
 
-    def _histogram(self, name: str, what: str, bounds: Sequence[float]) -> _Histogram:
-        histogram = _Histogram(name, what, bounds)
-        self._registry.register(histogram)
-        return histogram
+    def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, what, ["work"], buckets=buckets, registry=self._registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(name, what, labels, registry=self._registry)
