@@ -103,12 +103,14 @@ class Job:
     client: str = ""
     step: bool = False
     cancelled: bool = False
+    timeout: float = 0.0  # how long it may take from its arrival, by default to its deadline
     taken: int = 0  # items that are or were in a batch
     queued: bool = False
     tokens_left: int = field(init=False)  # that are in no batch yet
 
     def __post_init__(self) -> None:
         self.tokens_left = sum(item.tokens for item in self.items)
+        self.timeout = self.timeout or self.deadline - self.arrived
 
     @property
     def next_tokens(self) -> int:
@@ -160,8 +162,8 @@ class Dispatcher:
             return
         if not job.step:
             self._admit(job, now)
-        if not job.bulk and job.deadline > job.arrived:
-            self._timeouts.add(now, job.deadline - job.arrived)
+        if not job.bulk and job.timeout > 0:
+            self._timeouts.add(now, job.timeout)
         job.queued = True
         self._lanes[job.lane] = None
         insort(job.lane.queues[job.bulk], job, key=_deadline)

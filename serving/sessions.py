@@ -37,7 +37,8 @@ _ITEM_BYTES = 4  # a sample, or at most a character
 _SIZES = (1, 4, 16, 64)  # streams of which steps are measured
 _ROUNDS, _STEPS = 3, 4  # of each; the round in which the machine was the least busy counts
 _UNKNOWN_COST = ((1, 0.02), (16, 0.05))  # streams and seconds of a step that cannot be tried, rather too slow
-_MARGIN = 0.2  # seconds of sound that are to be there before its predecessor is played
+_MARGIN = 0.15  # seconds of sound that are to be there before its predecessor is played
+_SOUND_TIMEOUT = 1.5  # how many times as long a step may take that gives sound: longer batches let more voices speak
 
 
 class TooManySessions(Exception):
@@ -322,8 +323,19 @@ class Stage:
             self._played = max(self._played, now) + len(output) / self.stream.gives
 
     def deadline(self, now: float) -> float:
-        """Return when its next step is due."""
-        return max(now + self.session.step_seconds, self._played - _MARGIN)
+        """Return when its next step is due: of sound, a margin before what is there has been played.
+
+        So the voice with the least left to play goes first.  One that is late is due at once, and no earlier: it may
+        not keep others waiting for longer than their steps may take.  A bulk session's sound is for later.
+        """
+        if not self._played or self.session.is_bulk:
+            return now + self.session.step_seconds
+        return max(now, self._played - _MARGIN)
+
+    @property
+    def timeout(self) -> float:
+        """How long a step of it may take: whoever comes while a batch is computed waits for that batch, too."""
+        return self.session.step_seconds * (1 if self.stream.gives is None else _SOUND_TIMEOUT)
 
     def separate(self) -> None:
         """Keep no other stream's state alive."""
@@ -359,7 +371,7 @@ class Session:
 
     def __init__(self, sessions: Sessions, streams: Sequence[ServedStream], client: str, bulk: bool = False):
         self.id, self.client, self.limits = secrets.token_hex(8), client, sessions.limits
-        self.step_seconds = self.limits.bulk_step_seconds if bulk else self.limits.step_seconds
+        self.is_bulk, self.step_seconds = bulk, self.limits.bulk_step_seconds if bulk else self.limits.step_seconds
         self.lock = threading.RLock()
         self.stages = [Stage(self, stream) for stream in streams]
         for stage, after in pairwise(self.stages):
@@ -532,7 +544,8 @@ class Session:
         for stage in self.stages:
             if stage.job is None and stage.is_due:
                 now = self._sessions.clock()
-                stage.job = Job(stage.stream.work, [stage], now, stage.deadline(now), client=self.client, step=True)
+                due, client = stage.deadline(now), self.client
+                stage.job = Job(stage.stream.work, [stage], now, due, client=client, step=True, timeout=stage.timeout)
                 self._sessions.engine.submit(stage.job)
 
     def resume(self, saved: SavedSession) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -135,6 +136,15 @@ def test_steps_of_sessions_are_in_time_beside_requests_that_have_more() -> None:
     found = simulate([*jobs, *chunks])
     assert len({*found.in_time} & {*chunks}) >= 0.98 * len(chunks)
     assert len({*found.in_time} & {*jobs}) >= 0.95 * len(jobs)
+
+
+def test_a_step_that_is_due_at_once_does_not_make_later_batches_smaller() -> None:
+    steps, dispatcher = lane("steps", 0.005, 0.01), Dispatcher()
+    for due in (0.001, *[5.0] * 20):
+        dispatcher.submit(replace(job(steps, [1], 0, due, step=True), timeout=0.1), 0)
+    batch, _ = dispatcher.take(0.0)
+    assert batch is not None
+    assert 3 <= len(batch.items) <= 5
 
 
 def test_costs_that_were_measured_on_a_busy_machine_are_found_to_be_lower() -> None:

@@ -602,8 +602,38 @@ def test_a_bulk_session_waits_until_others_have_nothing_to_compute(bulk: bool) -
 
 def test_a_step_of_a_bulk_session_is_due_at_last() -> None:
     server = Server(SessionLimits(step_seconds=0.1, bulk_step_seconds=7.0))
-    (stage,) = server.sessions.open([served("listen")], bulk=True).stages
+    for kind in ("listen", "speak"):
+        (stage,) = server.sessions.open([served(kind)], bulk=True).stages
+        assert stage.deadline(50.0) == 57.0
+    stage.gave(np.zeros(800), 50.0)
     assert stage.deadline(50.0) == 57.0
+
+
+def test_a_voice_that_has_nothing_left_to_play_is_due_at_once_and_no_earlier() -> None:
+    (stage,) = Server(SessionLimits(step_seconds=0.1)).sessions.open([served("speak")]).stages
+    stage.gave(np.zeros(800), 50.0)
+    assert stage.deadline(50.0) == 50.0
+    assert stage.deadline(60.0) == 60.0
+
+
+def test_the_voice_with_the_least_left_to_play_goes_first() -> None:
+    one = replace(served("speak").work, limit=1, queues=([], []), tokens=[0, 0])  # a step advances one voice
+    server, voice = Server(), replace(served("speak"), work=one)
+    sessions = [server.sessions.open([voice]) for _ in range(3)]
+    for session, seconds in zip(sessions, (3, 1, 2), strict=True):
+        session.stages[0].gave(np.zeros(8000 * seconds), server.sessions.clock())
+        session.put("red blue")
+        session.end()
+    spoken = []
+    while server.turn():
+        spoken += [n for n, session in enumerate(sessions) if len(output(told(session)))]
+    assert list(dict.fromkeys(spoken)) == [1, 2, 0]
+
+
+def test_sound_may_take_longer_than_text_so_that_batches_are_larger() -> None:
+    server = Server(SessionLimits(step_seconds=0.1))
+    (voice,), (words,) = (server.sessions.open([served(kind)]).stages for kind in ("speak", "listen"))
+    assert voice.timeout > words.timeout == 0.1
 
 
 def test_a_chain_of_models_that_do_not_fit_is_refused() -> None:
