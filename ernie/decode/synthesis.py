@@ -31,7 +31,7 @@ _MOST_LOGIT = 50.0  # where exp is still finite
 _FIRST = 2  # decoder steps of the first stretch of an utterance
 _LIMIT_FACTOR, _MIN_LIMIT = 4, 20  # the limit of steps is this multiple of the expected number, at least the latter
 
-Past = tuple[np.ndarray, np.ndarray]  # what a vocoder keeps of a sound
+Past = tuple[np.ndarray, np.ndarray]  # what a vocoder keeps of a sound: last samples, and the vectors that layers see
 
 
 class Vocoder(Protocol):
@@ -85,7 +85,8 @@ class FlowVocoder:
         noise_S = seeded_rng.generator(self._seed, "noise before").standard_normal(self._flow.context, np.float32)
         with paddle.no_grad(), batch_invariant():
             past = self._flow.begin(paddle.to_tensor(noise_S[None]))
-        return to_numpy(past.inputs)[0], to_numpy(past.conditioner)[0]
+        last, vectors = (np.stack([to_numpy(part)[0] for part in parts]) for parts in past)
+        return last, vectors
 
     def begin(self) -> Past:
         """Return the past of a sound before its first sample: noise under a conditioner of zeros."""
@@ -95,12 +96,15 @@ class FlowVocoder:
         self, pasts: Sequence[Past], conditioner_NSH: np.ndarray, noise_NS: np.ndarray
     ) -> tuple[list[Past], np.ndarray]:
         """Return the next samples (N, S), one for each row of the conditioner, and the pasts of those that follow."""
-        inputs, conditioners = (paddle.to_tensor(np.stack(parts)) for parts in zip(*pasts, strict=True))
+        networks = range(len(self._flow.networks))
+        last, vectors = (
+            [paddle.to_tensor(np.stack([past[part][k] for past in pasts])) for k in networks] for part in (0, 1)
+        )
         given = (paddle.to_tensor(noise_NS), paddle.to_tensor(conditioner_NSH))
         with paddle.no_grad():
-            samples_NS, after = self._flow.generate(FlowPast(inputs, conditioners), *given)
-        each = zip(to_numpy(after.inputs), to_numpy(after.conditioner), strict=True)
-        return [(own.copy(), given_H.copy()) for own, given_H in each], np.clip(to_numpy(samples_NS), -1, 1)
+            samples_NS, after = self._flow.generate(FlowPast(last, vectors), *given)
+        each = zip(*(zip(*map(to_numpy, parts), strict=True) for parts in after), strict=True)
+        return [(np.stack(own), np.stack(seen)) for own, seen in each], np.clip(to_numpy(samples_NS), -1, 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,8 +58,35 @@ def wavenet(
     return impl(samples_NS, conditioner_NAH, ends, layers, dilations)
 
 
-def _checked(tensors: dict[str, Tensor], layers: Sequence[GatedLayer], dilations: Sequence[int]) -> list[Tensor]:
-    """Return these tensors, whose names end in their axes, and the layers' weights; raise unless the shapes fit."""
+def more(
+    samples_NS: Tensor,
+    conditioner_NAH: Tensor,
+    ends: WaveNetEnds,
+    layers: Sequence[GatedLayer],
+    dilations: Sequence[int],
+    past_NPC: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs (N, R, O) of a WaveNet for samples that follow others, and the past of those that come next.
+
+    The past holds the vectors that each layer sees before its current one, P = `reach` of all layers, the first layer's
+    first.  With a past R = S; without one R = S - P.  There are no gradients.
+
+    Raises UserError if the shapes do not fit, ValueError for fewer than P samples without a past.
+    """
+    named = {f"ends.{name}": tensor for name, tensor in zip(_END_NAMES, ends, strict=True)}
+    named |= {"samples_NS": samples_NS, "conditioner_NAH": conditioner_NAH}
+    tensors = _checked(named | ({} if past_NPC is None else {"past_NPC": past_NPC}), layers, dilations, least=0)
+    impl = choose(tensors, more_reference, cpu.dilated.more)
+    return impl(samples_NS, conditioner_NAH, ends, layers, dilations, past_NPC)
+
+
+def _checked(
+    tensors: dict[str, Tensor], layers: Sequence[GatedLayer], dilations: Sequence[int], least: int = 1
+) -> list[Tensor]:
+    """Return these tensors, whose names end in their axes, and the layers' weights.
+
+    Raises UserError unless the shapes fit, ValueError for samples with fewer than `least` outputs.
+    """
     if not layers or len(layers) != len(dilations) or min(dilations) < 1:
         raise UserError(
             f"dilations: {tuple(dilations)}: expected a number of at least 1 for each of {len(layers)} layers"
@@ -80,8 +107,11 @@ def _checked(tensors: dict[str, Tensor], layers: Sequence[GatedLayer], dilations
     S, first = size["S"], reach(taps(layers[0], C, H), dilations)
     if size["A"] < S:
         raise UserError(f"conditioner_NAH has {size['A']} rows: expected at least {S}, one for each sample")
-    if S <= first:
-        raise ValueError(f"{S} samples: expected more than {first}, the number needed before the first output")
+    if size.get("P", first) != first:
+        raise UserError(f"past_NPC has {size['P']} vectors: expected {first}, as many as the layers see")
+    if "P" not in size and S < first + least:
+        expected = f"more than {first}" if least else f"at least {first}"
+        raise ValueError(f"{S} samples: expected {expected}, the number needed before the first output")
     return [*tensors.values()]
 
 
@@ -128,3 +158,32 @@ def wavenet_reference(
     total_NRK = stack(x_NSC, conditioner_NAH, layers, dilations)
     inner_NRK = F.linear(F.relu(total_NRK), ends.inner, ends.inner_bias)
     return F.linear(F.relu(inner_NRK), ends.out, ends.out_bias)
+
+
+def more_reference(
+    samples_NS: Tensor,
+    conditioner_NAH: Tensor,
+    ends: WaveNetEnds,
+    layers: Sequence[GatedLayer],
+    dilations: Sequence[int],
+    past_NPC: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Reference implementation of `more` in plain Paddle."""
+    kernel_size, A = taps(layers[0], ends.first.shape[0], conditioner_NAH.shape[2]), conditioner_NAH.shape[1]
+    counts = [reach(kernel_size, [dilation]) for dilation in dilations]
+    pasts = [None] * len(counts) if past_NPC is None else paddle.split(past_NPC, counts, axis=1)
+    R = samples_NS.shape[1] - (sum(counts) if past_NPC is None else 0)
+    x_NSC, after, total = samples_NS.unsqueeze(-1) * ends.first + ends.first_bias, [], paddle.zeros([])
+    for layer, dilation, count, past in zip(layers, dilations, counts, pasts, strict=True):
+        x_NSC = x_NSC if past is None else paddle.concat([past, x_NSC], axis=1)
+        length = x_NSC.shape[1] - count
+        after.append(x_NSC[:, length:])
+        parts = [x_NSC[:, tap * dilation : tap * dilation + length] for tap in range(kernel_size)]
+        inner = paddle.concat([*parts, conditioner_NAH[:, A - length :]], axis=-1)
+        a, b = paddle.chunk(F.linear(inner, layer.mix, layer.mix_bias), 2, axis=-1)
+        gated = paddle.tanh(a) * F.sigmoid(b)
+        total = total + F.linear(gated[:, length - R :], layer.skip)
+        if layer.residual is not None:
+            x_NSC = x_NSC[:, count:] + F.linear(gated, layer.residual, layer.residual_bias)
+    inner_NRK = F.linear(F.relu(total), ends.inner, ends.inner_bias)
+    return F.linear(F.relu(inner_NRK), ends.out, ends.out_bias), paddle.concat(after, axis=1)

@@ -14,7 +14,7 @@ import paddle
 from paddle import Tensor, nn
 
 from ernie.audio.voice import WaveNetConfig
-from ernie.kernels.dilated import wavenet
+from ernie.kernels.dilated import more, wavenet
 from ernie.kernels.types import GatedLayer, WaveNetEnds
 from ernie.model.gaussian import Gaussian
 
@@ -41,10 +41,24 @@ class WaveNet(nn.Layer):
         `before` holds the samples that precede each predicted one: the last S rows of the conditioner belong to the
         samples that follow them.
         """
+        return self._gaussian(wavenet(before_NS, conditioner_NAH, *self._weights, self.config.dilations))
+
+    def more(self, before_NS: Tensor, conditioner_NAH: Tensor, past_NPC: Tensor | None) -> tuple[Gaussian, Tensor]:
+        """Return the Gaussians of samples that follow others, without gradients, and the past of those that come next.
+
+        The past holds the vectors that each layer sees before its current one.  With a past there is a Gaussian for
+        each of the S samples; without one the first `context` - 1 samples make it.
+        """
+        out_NR2, after_NPC = more(before_NS, conditioner_NAH, *self._weights, self.config.dilations, past_NPC)
+        return self._gaussian(out_NR2), after_NPC
+
+    @property
+    def _weights(self) -> tuple[WaveNetEnds, list[GatedLayer]]:
         first, inner, out = self.first, self.inner, self.out
         ends = WaveNetEnds(first.weight[0] / self.loudness, first.bias, inner.weight, inner.bias, out.weight, out.bias)
-        layers = [layer.weights for layer in self.layers]
-        out_NR2 = wavenet(before_NS, conditioner_NAH, ends, layers, self.config.dilations)
+        return ends, [layer.weights for layer in self.layers]
+
+    def _gaussian(self, out_NR2: Tensor) -> Gaussian:
         return Gaussian(out_NR2[:, :, 0], out_NR2[:, :, 1]).scaled(self.loudness)
 
 
@@ -64,13 +78,13 @@ class _Layer(nn.Layer):
 
 
 class FlowPast(NamedTuple):
-    """What a flow keeps of its past: the last `inputs` of each network (N, networks, context), and its conditioner.
+    """What a flow keeps for each network: its last input (N,), and the vectors (N, P, C) that its layers see.
 
-    Both are as long as a network sees.
+    Each layer's vectors follow those of the one before.
     """
 
-    inputs: Tensor
-    conditioner: Tensor
+    last: list[Tensor]
+    vectors: list[Tensor]
 
 
 class Flow(nn.Layer):
@@ -101,25 +115,22 @@ class Flow(nn.Layer):
 
     def begin(self, noise_NS: Tensor) -> FlowPast:
         """Return the past of sounds before their first sample: noise (N, context) under a conditioner of zeros."""
-        length = self.networks[0].config.context
         conditioner_NSH = paddle.zeros([*noise_NS.shape, self._features])
-        inputs, samples = [noise_NS[:, -length:]], noise_NS
-        for network in self.networks[:-1]:
-            step = network(samples[:, :-1], conditioner_NSH)
-            samples = step.from_noise(samples[:, -step.mean.shape[1] :])
-            inputs.append(samples[:, -length:])
-        return FlowPast(paddle.stack(inputs, axis=1), conditioner_NSH[:, :length])
+        samples, past = noise_NS, FlowPast([], [])
+        for network in self.networks:
+            step, vectors_NPC = network.more(samples[:, :-1], conditioner_NSH, None)
+            past.last.append(samples[:, -1])
+            past.vectors.append(vectors_NPC)
+            samples = step.from_noise(samples[:, samples.shape[1] - step.mean.shape[1] :])
+        return past
 
     def generate(self, past: FlowPast, noise_NS: Tensor, conditioner_NSH: Tensor) -> tuple[Tensor, FlowPast]:
         """Return as many samples as there is noise, (N, S), and the past of those that follow."""
-        length = past.conditioner.shape[1]
-        conditioner_NAH, samples, inputs = _after(past.conditioner, conditioner_NSH), noise_NS, []
-        for number, network in enumerate(self.networks):
-            inputs_NS = _after(past.inputs[:, number], samples)
-            samples = network(inputs_NS[:, :-1], conditioner_NAH).from_noise(samples)
-            inputs.append(inputs_NS[:, -length:])
-        return samples * self.loudness, FlowPast(paddle.stack(inputs, axis=1), conditioner_NAH[:, -length:])
-
-
-def _after(earlier: Tensor, later: Tensor) -> Tensor:
-    return paddle.concat([earlier, later], axis=1)
+        samples, after = noise_NS, FlowPast([], [])
+        for network, last_N, vectors_NPC in zip(self.networks, *past, strict=True):
+            before_NS = paddle.concat([last_N.unsqueeze(1), samples[:, :-1]], axis=1)
+            step, vectors_NPC = network.more(before_NS, conditioner_NSH, vectors_NPC)
+            after.last.append(samples[:, -1])
+            after.vectors.append(vectors_NPC)
+            samples = step.from_noise(samples)
+        return samples * self.loudness, after

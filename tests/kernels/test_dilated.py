@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import paddle
@@ -13,7 +14,7 @@ from paddle import Tensor
 from support.kernels.judging import assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
 
 from ernie.errors import UserError
-from ernie.kernels.dilated import gated_stack, reach, wavenet
+from ernie.kernels.dilated import gated_stack, more, more_reference, reach, wavenet
 from ernie.kernels.types import GatedLayer, WaveNetEnds
 
 N, H, K, OUTPUTS = 2, 3, 5, 2
@@ -91,6 +92,70 @@ def test_an_output_does_not_depend_on_how_many_others_are_computed() -> None:
         part = [np.ascontiguousarray(samples[:, first:]), np.ascontiguousarray(conditioner[:, first:]), *weights]
         found = network(*(paddle.to_tensor(value) for value in part), dilations=dilations)
         np.testing.assert_array_equal(found.numpy(), whole.numpy()[:, first:])
+
+
+def continued(values: Sequence[np.ndarray], dilations: Sequence[int], cuts: Sequence[int]) -> list[np.ndarray]:
+    """The outputs of a network for its samples in pieces, and the past after them."""
+    samples, conditioner, *weights = (paddle.to_tensor(value) for value in values)
+    layers = [GatedLayer(*weights[i : i + 5]) for i in range(6, len(weights), 5)]
+    past, outputs = None, []
+    for a, b in pairwise([0, *cuts, samples.shape[1]]):
+        piece, given = samples[:, a:b].contiguous(), conditioner[:, a:b].contiguous()
+        output, past = more(piece, given, WaveNetEnds(*weights[:6]), layers, dilations, past)
+        outputs.append(output.numpy())
+    assert past is not None
+    return [np.concatenate(outputs, axis=1), past.numpy()]
+
+
+@needs_kernels
+@paddle.no_grad()
+@quick
+@given(
+    st.integers(1, 5),
+    st.lists(st.sampled_from([1, 2, 4, 32]), min_size=1, max_size=4),
+    st.lists(st.integers(0, 700), max_size=3),
+)
+def test_samples_in_pieces_have_the_same_outputs_bit_for_bit(
+    sequences: int, dilations: list[int], cuts: list[int]
+) -> None:
+    samples, conditioner, *weights = random_network(12, 3, dilations, 701)
+    values = [np.repeat(samples[:1], sequences, 0), np.repeat(conditioner[:1], sequences, 0), *weights]
+    values[0][1:] += normal(values[0][1:].shape, seed=1)[0]
+    first = reach(3, dilations)  # samples before the first output
+    at_once = continued(values, dilations, [])
+    whole = network(*(paddle.to_tensor(value) for value in values), dilations=dilations)
+    np.testing.assert_array_equal(at_once[0], whole.numpy())
+    in_pieces = continued(values, dilations, [first + cut for cut in sorted({*cuts})])
+    for found, expected in zip(in_pieces, at_once, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@paddle.no_grad()
+@quick
+@given(st.integers(1, 20), st.integers(1, 3), st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=4))
+def test_what_follows_a_past_is_what_the_definition_says(C: int, taps: int, dilations: list[int]) -> None:
+    samples, conditioner, *flat = (paddle.to_tensor(value) for value in random_network(C, taps, dilations, 30))
+    layers = [GatedLayer(*flat[i : i + 5]) for i in range(6, len(flat), 5)]
+    first, past = reach(taps, dilations), None
+    for a, b in ((0, first + 5), (first + 5, first + 30)):
+        given = samples[:, a:b].contiguous(), conditioner[:, a:b].contiguous(), WaveNetEnds(*flat[:6]), layers
+        expected = more_reference(*given, dilations, past)
+        found = more(*given, dilations, past)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=2e-5 * np.abs(theirs.numpy()).max(initial=1))
+        past = found[1]
+
+
+@paddle.no_grad()
+def test_a_past_of_another_length_and_too_few_samples_without_one_are_errors() -> None:
+    samples, conditioner, *flat = (paddle.to_tensor(value) for value in random_network(4, 2, (1, 2), 5))
+    layers = [GatedLayer(*flat[i : i + 5]) for i in range(6, len(flat), 5)]
+    ends = WaveNetEnds(*flat[:6])
+    with pytest.raises(UserError, match=r"past_NPC has 2 vectors: expected 3, as many as the layers see"):
+        more(samples, conditioner, ends, layers, (1, 2), paddle.zeros([N, 2, 4]))
+    with pytest.raises(ValueError, match=r"2 samples: expected at least 3"):
+        more(samples[:, :2].contiguous(), conditioner, ends, layers, (1, 2))
 
 
 def test_a_conditioner_may_begin_before_the_samples_and_only_its_last_rows_matter() -> None:

@@ -29,21 +29,52 @@ def gated_stack(
 
 
 def wavenet(
-    samples_NS: Tensor,
-    conditioner_NAH: Tensor,
+    samples: Tensor,
+    conditioner: Tensor,
     ends: WaveNetEnds,
     layers: Sequence[GatedLayer],
     dilations: Sequence[int],
 ) -> Tensor:
     """As ernie.kernels.dilated.wavenet, without gradients."""
-    (N, S), (_, A, H), outs = samples_NS.shape, conditioner_NAH.shape, ends.out.shape[1]
+    network, _, reach = _network(conditioner, ends, layers, dilations)
+    N, S = samples.shape
+    outputs = empty([N, S - reach, network.outputs])
+    _run(network, samples, conditioner, None, outputs, None)
+    return outputs
+
+
+def more(
+    samples: Tensor,
+    conditioner: Tensor,
+    ends: WaveNetEnds,
+    layers: Sequence[GatedLayer],
+    dilations: Sequence[int],
+    past: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """As ernie.kernels.dilated.more."""
+    network, C, reach = _network(conditioner, ends, layers, dilations)
+    N, S = samples.shape
+    outputs, after = empty([N, S if past is not None else S - reach, network.outputs]), empty([N, reach, C])
+    _run(network, samples, conditioner, past, outputs, after)
+    return outputs, after
+
+
+def _network(
+    conditioner: Tensor, ends: WaveNetEnds, layers: Sequence[GatedLayer], dilations: Sequence[int]
+) -> tuple[WaveNet, int, int]:
+    """Return a network for the library, its channels, and how many samples it sees before the current one."""
+    H = conditioner.shape[2]
     structures = [_structure(layer, H, dilation) for layer, dilation in zip(layers, dilations, strict=True)]
     array = (DilatedLayer * len(structures))(*structures)
-    network = WaveNet(len(structures), array, outs, *(weight.data_ptr() for weight in ends))
-    outputs = empty([N, S - sum(map(_shift, structures)), outs])
-    addresses = (tensor.data_ptr() for tensor in (samples_NS, conditioner_NAH, outputs))
-    loaded().call("wavenet", byref(network), N, S, A, *addresses)
-    return outputs
+    network = WaveNet(len(structures), array, ends.out.shape[1], *(weight.data_ptr() for weight in ends))
+    return network, structures[0].channels, sum(map(_shift, structures))
+
+
+def _run(
+    network: WaveNet, samples: Tensor, conditioner: Tensor, past: Tensor | None, outputs: Tensor, after: Tensor | None
+) -> None:
+    given = [None if tensor is None else tensor.data_ptr() for tensor in (samples, conditioner, past, outputs, after)]
+    loaded().call("wavenet", byref(network), *samples.shape, conditioner.shape[1], *given)
 
 
 def _structure(layer: Sequence[Tensor | None], features: int, dilation: int) -> DilatedLayer:

@@ -149,7 +149,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "gru_forward": (POINTER(Recurrence), *(_PTR,) * 5),
     "gru_backward": (POINTER(Recurrence), *(_PTR,) * 7),
     "draw": (POINTER(SampleNetwork), c_long, c_long, *(_PTR,) * 5),
-    "wavenet": (POINTER(WaveNet), *(c_long,) * 3, *(_PTR,) * 3),
+    "wavenet": (POINTER(WaveNet), *(c_long,) * 3, *(_PTR,) * 5),
     "gaussian_attention": (c_long, _PTR, c_long, *(_PTR,) * 6),
     "column_sum": (c_int, _PTR, c_long, c_long, _PTR),
     "drop": (_PTR, c_float, c_uint64, c_long, c_long, _PTR),

@@ -143,7 +143,8 @@ void test_wavenet(const Library& library, long N, long R, long C, long taps, lon
         }
     }
     const ernie::WaveNet net{long(given.size()), given.data(), O, first, first_bias, inner, inner_bias, out, out_bias};
-    succeeds(library.call("wavenet", &net, N, S, A, (const float*)samples, (const float*)conditioner, outputs.data()));
+    succeeds(library.call("wavenet", &net, N, S, A, (const float*)samples, (const float*)conditioner, (const float*)nullptr, outputs.data(),
+                          (float*)nullptr));
     expect("outputs", outputs.data(), wanted, 1e-5);
 }
 

@@ -180,8 +180,9 @@ EXPORT const char* ernie_draw(const Network* network, long N, long S, const floa
                               float* const* rows, float* samples) {
     return guarded([&] { draw(*network, N, S, last, conditioning, noise, rows, samples); });
 }
-EXPORT const char* ernie_wavenet(const WaveNet* net, long N, long S, long A, const float* samples, const float* conditioner, float* outputs) {
-    return guarded([&] { wavenet(*net, N, S, A, samples, conditioner, outputs); });
+EXPORT const char* ernie_wavenet(const WaveNet* net, long N, long S, long A, const float* samples, const float* conditioner, const float* past,
+                                 float* outputs, float* after) {
+    return guarded([&] { wavenet(*net, N, S, A, samples, conditioner, past, outputs, after); });
 }
 EXPORT const char* ernie_gaussian_attention(long N, const int64_t* offsets, long D, const float* positions, const float* precisions,
                                             const float* middles, const float* values, float* attended, int64_t* most) {

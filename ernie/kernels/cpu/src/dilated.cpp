@@ -1,5 +1,6 @@
 #include "dilated.h"
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -218,48 +219,145 @@ void gated_backward(const GatedLayer& of, long N, long S, long R, const float* i
     }
 }
 
-void wavenet(const WaveNet& net, long N, long S, long A, const float* samples, const float* conditioner, float* outputs) {
-    const long C = net.layer->channels, H = net.layer->features, K = net.layer->skips, O = net.outputs;
+namespace {
+
+constexpr long BLOCK = 8 * TILE;  // rows of a sequence that go through all layers while their vectors are in the core's cache
+
+// A network's weights, packed.
+struct Packed {
     std::vector<Forward> layers;
-    long R = S;
-    for (long l = 0; l < net.layers; l++) layers.emplace_back(net.layer[l]), R -= net.layer[l].shift();
-    const Factor inner(net.inner, K, K), inner_bias(net.inner_bias, 1, K), out(net.out, K, O), out_bias(net.out_bias, 1, O);
-    const std::unique_ptr<float[]> vectors(new float[size_t(2 * S * C)]), summed(new float[size_t(R * K)]);
-    float* const sums = summed.get();
-#pragma omp parallel if (S * C > FEW)
-    {
-        Tile tile(*net.layer);
-        std::vector<float> hidden(TILE * inner.W), last(TILE * out.W);
-        float *now = vectors.get(), *next = now + S * C;
-        for (long n = 0; n < N; n++) {  // one after the other: the vectors of one stay in the cache
-#pragma omp for schedule(static)
-            for (long s = 0; s < S; s++)
-                for (long c = 0; c < C; c += LANES) {
-                    const Mask m = first(C - c);
-                    store(now + s * C + c, fma(all(samples[n * S + s]), load(net.first + c, m), load(net.first_bias + c, m)), m);
-                }
-            long P = S;
-            for (const Forward& layer : layers) {
-                P -= layer.of.shift();
-                const float* const given = conditioner + (n * A + A - P) * H;
-                float* const to = layer.of.residual ? next : nullptr;
-#pragma omp for schedule(static)
-                for (long t = 0; t < tiles(P); t++)
-                    forward_tile(layer, tile, t * TILE, P, R, now, given, &layer != layers.data(), nullptr, to, sums);
-                std::swap(now, next);
-            }
-#pragma omp for schedule(static)
-            for (long t = 0; t < tiles(R); t++) {
-                const long from = t * TILE, rows = std::min(TILE, R - from);
-                rectify(sums + from * K, rows * K);
-                repeat(inner_bias, rows, hidden.data());
-                inner.multiply(sums + from * K, K, rows, hidden.data(), true);
-                rectify(hidden.data(), rows * inner.W);
-                repeat(out_bias, rows, last.data());
-                out.multiply(hidden.data(), inner.W, rows, last.data(), true);
-                for (long i = 0; i < rows; i++) std::copy_n(last.data() + i * out.W, O, outputs + (n * R + from + i) * O);
-            }
+    Factor inner, inner_bias, out, out_bias;
+    long C, H, K, O, longest = 0, reach = 0;
+
+    explicit Packed(const WaveNet& net)
+        : inner(net.inner, net.layer->skips, net.layer->skips),
+          inner_bias(net.inner_bias, 1, net.layer->skips),
+          out(net.out, net.layer->skips, net.outputs),
+          out_bias(net.out_bias, 1, net.outputs),
+          C(net.layer->channels),
+          H(net.layer->features),
+          K(net.layer->skips),
+          O(net.outputs) {
+        for (long l = 0; l < net.layers; l++) {
+            layers.emplace_back(net.layer[l]);
+            reach += net.layer[l].shift();
+            longest = std::max(longest, net.layer[l].shift());
         }
+    }
+};
+
+// Where the vectors of `rows` rows are on their way: those that go into a layer, after its past, and those that come out.
+struct Way {
+    std::unique_ptr<float[]> now, next, sums, past;
+    Way(const Packed& net, long rows)
+        : now(new float[size_t((net.longest + rows) * net.C)]),
+          next(new float[size_t((net.longest + rows) * net.C)]),
+          sums(new float[size_t(rows * net.K)]),
+          past(new float[size_t(net.reach * net.C)]) {}
+};
+
+// What each thread needs by itself.
+struct Own {
+    Tile tile;
+    std::vector<float> hidden, last;
+    explicit Own(const Packed& net) : tile(net.layers.front().of), hidden(TILE * net.inner.W), last(TILE * net.out.W) {}
+};
+
+// Runs a part of the work a number of times: by all threads of the team, or by this one.
+template <class Part>
+void share(bool by_all, long times, Part part) {
+    if (by_all) {
+#pragma omp for schedule(static)
+        for (long i = 0; i < times; i++) part(i);
+    } else {
+        for (long i = 0; i < times; i++) part(i);
+    }
+}
+
+// The same, where no thread has to wait for what the others do.
+template <class Part>
+void share_apart(bool by_all, long times, Part part) {
+    if (by_all) {
+#pragma omp for schedule(static) nowait
+        for (long i = 0; i < times; i++) part(i);
+    } else {
+        for (long i = 0; i < times; i++) part(i);
+    }
+}
+
+// One sequence of S samples, `most` rows after rows; see `wavenet`.
+void run(const WaveNet& net, const Packed& packed, Way& way, Own& own, bool by_all, long most, long S, const float* samples,
+         const float* conditioner, const float* past, float* outputs, float* after) {
+    const long C = packed.C, K = packed.K, O = packed.O;
+    std::vector<long> before(packed.layers.size());  // rows of each layer's past that are there
+    if (past)
+        for (size_t l = 0; l < before.size(); l++) before[l] = packed.layers[l].of.shift();
+    for (long begin = 0; begin < S; begin += most) {
+        const long rows = std::min(most, S - begin);
+        const bool is_last = begin + rows == S;
+        const float* const from = begin ? way.past.get() : past;
+        float* const to = is_last ? after : way.past.get();
+        long R = rows;
+        for (size_t l = 0; l < before.size(); l++) R = std::max(0L, before[l] + R - packed.layers[l].of.shift());
+        float *now = way.now.get(), *next = way.next.get();
+        share_apart(by_all, before[0], [&](long i) { std::copy_n(from + i * C, C, now + i * C); });
+        share(by_all, rows, [&](long i) {
+            for (long c = 0; c < C; c += LANES) {
+                const Mask m = first(C - c);
+                const Vec sample = all(samples[begin + i]);
+                store(now + (before[0] + i) * C + c, fma(sample, load(net.first + c, m), load(net.first_bias + c, m)), m);
+            }
+        });
+        long in = rows, offset = 0;  // of the layer's past in that of all layers
+        for (size_t l = 0; l < before.size(); l++) {
+            const Forward& layer = packed.layers[l];
+            const long shift = layer.of.shift(), there = before[l] + in, P = std::max(0L, there - shift), kept = std::min(shift, there);
+            const long below = l + 1 < before.size() ? before[l + 1] : 0;
+            if (to) share_apart(by_all, kept, [&](long i) { std::copy_n(now + (there - kept + i) * C, C, to + (offset + i) * C); });
+            offset += shift;
+            share_apart(by_all, below, [&](long i) { std::copy_n(from + (offset + i) * C, C, next + i * C); });
+            const float* const given = conditioner + (begin + rows - P) * packed.H;
+            float* const on = layer.of.residual ? next + below * C : nullptr;
+            share(by_all, tiles(P), [&](long t) { forward_tile(layer, own.tile, t * TILE, P, R, now, given, l > 0, nullptr, on, way.sums.get()); });
+            before[l] = kept, in = P;
+            std::swap(now, next);
+        }
+        share(by_all, tiles(R), [&](long t) {
+            const long first_row = t * TILE, count = std::min(TILE, R - first_row);
+            float *const sums = way.sums.get() + first_row * K, *const hidden = own.hidden.data(), *const last = own.last.data();
+            rectify(sums, count * K);
+            repeat(packed.inner_bias, count, hidden);
+            packed.inner.multiply(sums, K, count, hidden, true);
+            rectify(hidden, count * packed.inner.W);
+            repeat(packed.out_bias, count, last);
+            packed.out.multiply(hidden, packed.inner.W, count, last, true);
+            for (long i = 0; i < count; i++) std::copy_n(last + i * packed.out.W, O, outputs + (first_row + i) * O);
+        });
+        outputs += R * O;
+    }
+}
+
+}  // namespace
+
+void wavenet(const WaveNet& net, long N, long S, long A, const float* samples, const float* conditioner, const float* past, float* outputs,
+             float* after) {
+    const Packed packed(net);
+    const long R = past ? S : std::max(0L, S - packed.reach), kept = packed.reach * packed.C;
+    Way together(packed, S);  // costs nothing where it stays unused
+    std::atomic<long> next{0};
+#pragma omp parallel if (N * S * packed.C > FEW)
+    {
+        const long threads = omp_get_num_threads(), alone = N / threads * threads;
+        Own own(packed);
+        const auto one = [&](Way& way, bool by_all, long most, long n) {
+            run(net, packed, way, own, by_all, most, S, samples + n * S, conditioner + (n * A + A - S) * packed.H, past ? past + n * kept : nullptr,
+                outputs + n * R * packed.O, after ? after + n * kept : nullptr);
+        };
+        if (alone) {  // a sequence for each thread, whose next one is there for whoever is free: none waits for another
+            Way way(packed, BLOCK);
+            for (long n; (n = next++) < alone;) one(way, false, BLOCK, n);
+        }
+        for (long n = alone; n < N; n++) one(together, true, S, n);
     }
 }
 

@@ -35,7 +35,10 @@ struct WaveNet {
 };
 
 // The outputs (N, R, O) of the last R of S samples (N, S), whose conditioner is the last S rows of each of (N, A, H), without
-// what gradients need.
-void wavenet(const WaveNet&, long N, long S, long A, const float* samples, const float* conditioner, float* outputs);
+// what gradients need.  Each layer sees `shift` of its vectors before the current one: `past`, (N, P, C) unless null, has those
+// before the first sample, P of all layers, the first layer's first.  With it R = S, and otherwise R = S - P.  Those before the
+// next sample are written to `after`, (N, P, C) unless null.
+void wavenet(const WaveNet&, long N, long S, long A, const float* samples, const float* conditioner, const float* past, float* outputs,
+             float* after);
 
 }  // namespace ernie
