@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from support.helpers import ROOT
 
 from ernie.kernels import build as builder
 from ernie.kernels.build import CannotBuild, build, cache, cached, compiler, runnable
+from ernie.kernels.cpu.library import library
 
 SOURCE = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }\n'
 PARALLEL = """
@@ -143,6 +145,17 @@ def test_the_library_does_not_link_its_own_openmp_runtime(one_source: Path) -> N
     content = build("avx2", cached("avx2")).read_bytes()
     assert b"GOMP_parallel" in content or b"__kmpc_fork_call" in content  # it uses the loaded one
     assert b"libgomp" not in content and b"libomp" not in content
+
+
+def test_all_that_the_kernels_ask_of_openmp_is_in_the_runtime_of_paddle() -> None:
+    """What it lacks would come from another runtime, where each thread is alone and computes all items of a loop."""
+    found = library()
+    if found is None:
+        pytest.skip("there are no kernels here")
+    runtime, content = ctypes.CDLL("libiomp5.so"), Path(found.handle._name).read_bytes()
+    asked = {name.decode() for name in re.findall(rb"\0(GOMP_\w+)\0", content.replace(b"\0", b"\0\0"))}
+    assert "GOMP_parallel" in asked
+    assert [name for name in sorted(asked) if not hasattr(runtime, name)] == []
 
 
 @pytest.mark.parametrize("compilers", ["none", "broken"])

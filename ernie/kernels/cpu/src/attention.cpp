@@ -151,7 +151,7 @@ void attention_over_runs(const AttentionShape& a, const Dropout& dropout, const 
 #pragma omp parallel
     {
         static thread_local Scratch keys_memory, values_memory, scores_memory, weights_memory, mixed_memory, copy_memory;
-#pragma omp for schedule(dynamic, 1) collapse(2)
+#pragma omp for schedule(monotonic : dynamic, 1) collapse(2)
         for (long n = 0; n < a.sequences; n++)
             for (long h = 0; h < a.heads; h++) {
                 const long t0 = a.query_offsets[n], T = a.query_offsets[n + 1] - t0, S = a.key_offsets[n + 1] - a.key_offsets[n];
@@ -228,7 +228,7 @@ void attention_backward(const AttentionShape& a, const Dropout& dropout, const E
 #pragma omp parallel
     {
         static thread_local Scratch memory[14];
-#pragma omp for schedule(dynamic, 1) collapse(2)
+#pragma omp for schedule(monotonic : dynamic, 1) collapse(2)
         for (long n = 0; n < a.sequences; n++)
             for (long h = 0; h < a.heads; h++) {
                 const long t0 = a.query_offsets[n], s0 = a.key_offsets[n];
