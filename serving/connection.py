@@ -189,6 +189,7 @@ class _Connection(_Read, HttpToolsProtocol):
         self._no_timer()
         if not self.transport.is_closing():
             super().handle_websocket_upgrade()
+            self.parser = None  # type: ignore[assignment] # which refers to this, and reads no more
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "Bad Request", "what came here is no request of HTTP/1.1")

@@ -1,8 +1,8 @@
-"""When garbage is collected: while nobody waits for an answer.
+"""When garbage is collected: seldom, and while nobody waits for an answer.
 
 A collection keeps all threads waiting, and one of all objects looks at those of every request that waits: for 600
-requests it took 20 to 45 ms.  Requests and models leave no reference cycles behind (tests/serving/test_garbage.py), so
-that such a collection is needed only for what is left by connections of WebSockets and by libraries.
+requests it took 20 to 45 ms.  Requests, sessions and models leave no reference cycles behind
+(tests/serving/test_garbage.py), so that such a collection is needed only for what libraries leave.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 _INTERVAL = 1.0  # seconds
 _YOUNG = 1000  # new objects after which Python collects these alone, in less than a millisecond
 _NEVER = 1 << 30
-_ENOUGH = 10  # collections of the young after which everything is collected while nobody waits
-_TOO_MANY = 1000  # after which nobody can be spared any longer: a million objects may be garbage
+_ENOUGH = 1000  # collections of the young after which everything is collected while nobody waits
+_TOO_MANY = 20_000  # after which nobody can be spared any longer
 
 
 async def collect_garbage(is_idle: Callable[[], bool]) -> None:

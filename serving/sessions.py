@@ -478,6 +478,7 @@ class Session:
             self._events.clear()
             for stage in self.stages:
                 self._drop(stage)
+            self.stages = []  # each of which refers to this
         self._sessions.forget(self)
 
     def seconds_left(self) -> float:
