@@ -96,11 +96,14 @@ def session(address: str) -> list[bytes]:
     messages = [b'{"type": "start"}', b'{"type": "text", "text": "a b c"}', b'{"type": "end"}']
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30) as connection:
         connection.sendall("\r\n".join(head).encode())
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            answer += connection.recv(1 << 16)
         for message in messages:
             connection.sendall(bytes([0x81, 0x80 | len(message), 0, 0, 0, 0]) + message)
-        answer = b""
         while b'"done"' not in answer:
-            answer += connection.recv(1 << 16)
+            answer += (more := connection.recv(1 << 16))
+            assert more, answer
         connection.sendall(bytes([0x88, 0x80, 0, 0, 0, 0]))
         while connection.recv(1 << 16):
             pass
@@ -110,7 +113,7 @@ def session(address: str) -> list[bytes]:
 def test_a_session_leaves_no_garbage() -> None:
     with served(service_of_streams({})) as address:
         for _ in range(3):
-            assert session(address) == [b"ready", b"output", b"done"]
+            assert {b"ready", b"output", b"done"} <= {*session(address)}
         with without_collections() as garbage:
             for _ in range(TIMES):
                 session(address)
