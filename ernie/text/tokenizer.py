@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,14 @@ class Tokenizer(ABC):
     @cached_property
     def _kept_pieces(self) -> Callable[[str], Sequence[int]]:
         """What `pieces` returns, kept for the units that were met lately."""
-        return lru_cache(_KEPT_UNITS)(lambda unit: tuple(self.pieces(unit)))
+        tokenizer = weakref.ref(self)  # only a garbage collection would free a cache that refers to its owner
+
+        def found(unit: str) -> Sequence[int]:
+            owner = tokenizer()
+            assert owner is not None
+            return tuple(owner.pieces(unit))
+
+        return lru_cache(_KEPT_UNITS)(found)
 
     @abstractmethod
     def encode_whole(self, text: str) -> Encoding:

@@ -127,8 +127,10 @@ def test_a_model_that_is_served_no_more_is_freed_without_a_collection(kind: str,
     else:
         TaskModel(tiny_encoder(), TOYS[kind].task).save(tmp_path / "model")
     served = load_model("model", ModelConfig(str(tmp_path / "model")), 1 << 14)
+    if "predict" in served.face.operations:
+        served.face.operations["predict"].prepare(TOYS[kind].rows(1)[0])
     ernie = served.face.model.ernie
-    weights = [weakref.ref(ernie), *map(weakref.ref, ernie.parameters())]
+    weights = [weakref.ref(ernie), weakref.ref(ernie.tokenizer), *map(weakref.ref, ernie.parameters())]
     gc.disable()
     try:
         del served, ernie

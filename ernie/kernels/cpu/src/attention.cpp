@@ -151,6 +151,7 @@ void attention_over_runs(const AttentionShape& a, const Dropout& dropout, const 
 #pragma omp parallel
     {
         static thread_local Scratch keys_memory, values_memory, scores_memory, weights_memory, mixed_memory, copy_memory;
+// Paddle's OpenMP runtime knows no nonmonotonic loops.
 #pragma omp for schedule(monotonic : dynamic, 1) collapse(2)
         for (long n = 0; n < a.sequences; n++)
             for (long h = 0; h < a.heads; h++) {

@@ -23,6 +23,7 @@ std::vector<uint64_t> Stack::fingerprints(const LayerWeights* weights) const {
     constexpr long MATRICES = 6;
     const long count = long(layers_.size()) * MATRICES;
     std::vector<uint64_t> found(static_cast<size_t>(count));
+// Paddle's OpenMP runtime knows no nonmonotonic loops.
 #pragma omp parallel for schedule(monotonic : dynamic) if (count * D_ > FEW)
     for (long n = 0; n < count; n++) {
         const LayerWeights& w = weights[n / MATRICES];
