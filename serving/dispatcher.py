@@ -20,7 +20,7 @@ from typing import Protocol
 
 from serving.cost import CostModel
 
-_EFFICIENCY = 0.94  # of a lane's throughput, which its largest batches reach
+_EFFICIENCY = 0.97  # of a lane's throughput, which its largest batches reach
 _BULK_EFFICIENCY = 0.8  # the same for batches of bulk jobs while interactive jobs come, which may have to wait for one
 _LEAST_EFFICIENCY = 0.5  # of batches that short timeouts would make shorter still
 _CYCLE = 0.45  # of the tightest timeout: who comes just after a batch began waits for it, and is in the next one

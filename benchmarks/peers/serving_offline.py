@@ -22,7 +22,8 @@ from serving.models import measured_cost
 def main() -> None:
     """Compute the rows again and again for so many seconds."""
     folder, bodies, seconds = sys.argv[1:4]
-    (operation,) = inference.load(folder, precision="fp32").operations.values()
+    operations = inference.load(folder, precision="fp32").operations
+    operation = operations.get("predict") or operations["encode"]
     given = map(json.loads, Path(bodies).read_bytes().splitlines())
     rows = [operation.prepare((body.get("inputs") or body["input"])[0]) for body in given]
     cost = measured_cost(operation)
