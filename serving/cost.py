@@ -13,6 +13,7 @@ _LEAST = 1e-6  # seconds
 _OUTLIER = 4.0  # a batch that took so many times as long as expected counts as one that took this many times
 _TAIL = 0.95  # the share of batches that `surely` covers
 _STEP = 0.02
+_JITTER = 0.03  # seconds: what delays a batch by a few milliseconds does so however short it is
 
 
 class CostModel:
@@ -20,7 +21,8 @@ class CostModel:
 
     The fit is by least squares of relative errors: otherwise the longest batches alone would decide.  Older batches
     count less and less.  So do the measurements at the start, more slowly: the machine may have been busy then.  `tail`
-    is the factor by which few batches take longer than the fit.
+    is the factor by which few batches take longer than the fit, after the same is added to both: delays of a few
+    milliseconds hit short batches as well.
     """
 
     def __init__(self, measured: Sequence[tuple[int, float]]):
@@ -36,11 +38,16 @@ class CostModel:
 
     def surely(self, tokens: int) -> float:
         """Return the time that few batches of so many tokens exceed."""
-        return self.tail * self.seconds(tokens)
+        return self.at_most(self.seconds(tokens))
+
+    def at_most(self, seconds: float) -> float:
+        """Return the time that few batches exceed which are expected to take so long, together."""
+        return self.tail * (seconds + _JITTER) - _JITTER
 
     def tokens_within(self, seconds: float) -> int:
         """Return the size of the largest batch that surely takes no longer; 0 if there is none."""
-        return max(0, int((seconds / self.tail - self.fixed) / self.per_token))
+        expected = (seconds + _JITTER) / self.tail - _JITTER
+        return max(0, int((expected - self.fixed) / self.per_token))
 
     def tokens_for(self, efficiency: float) -> int:
         """Return the smallest batch that reaches this fraction of the highest throughput."""

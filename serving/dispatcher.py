@@ -29,6 +29,7 @@ _TRIED = 64  # of so many batches of steps, one may be longer: costs that are ta
 _TRIAL = 1.5  # how much longer
 _LEAST_CUT = 0.25  # of the largest batch: to cut it further for one step's deadline would make others late
 _CUT_BATCHES = 4  # how many batches more there are before an answer than if deadlines cut none
+_PROMISED = 0.97  # of a request's time, in which its answer has to be expected: it is to be written, too
 _RARELY = 0.01  # the share of the engine's time below which interactive jobs do not come
 _LEAST_RATE = 0.05  # the share of the engine that is left for a class, however busy the sessions are
 _SHARE_MEMORY = 2.0  # seconds over which the shares of the engine's time are averaged
@@ -222,9 +223,10 @@ class Dispatcher:
                 "at once, or with a longer timeout"
             )
         needed = self.wait(job, now)
-        if needed > given:
+        if needed > max(own, _PROMISED * given):
             raise Refused(
-                f"an answer would take about {needed:.2g} s now, its timeout is {given:.2g} s", needed - given
+                f"an answer would take about {needed:.2g} s now, its timeout is {given:.2g} s",
+                needed - _PROMISED * given,
             )
         if needed > _FAIR_FROM * given and self._exceeds_share(job):
             raise Refused("this client already waits for more than its share", needed - _FAIR_FROM * given, "share")
@@ -277,7 +279,7 @@ class Dispatcher:
     def _seconds(self, lane: Lane, tokens: int) -> float:
         """Return how long so many tokens take, in batches as large as may be."""
         batches = math.ceil(tokens / self._most_tokens(lane))
-        return lane.cost.tail * (lane.cost.fixed * batches + lane.cost.per_token * tokens)
+        return lane.cost.at_most(lane.cost.fixed * batches + lane.cost.per_token * tokens) if batches else 0.0
 
     def _later(self, job: Job) -> Iterator[Job]:
         """Yield the waiting jobs of the same class with later deadlines."""
