@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ernie.decode.states import strip_prefix, with_prefix
-from ernie.decode.stream import load_state, restorable, save_state
-from ernie.errors import UserError
+from ernie.decode.stream import load_state, save_state, state_from
+from ernie.errors import UserError, about
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{32}")
 
@@ -30,8 +30,9 @@ class SavedStage:
     ended: bool
 
     def state(self, decoder: Any) -> Any:
-        """Return the state of a decoder's stream."""
-        return restorable(decoder).from_arrays(self.arrays)
+        """Return the state of a decoder's stream.  Raises UserError for one of another kind, or of another version."""
+        with about("the saved session"):
+            return state_from(decoder, self.arrays)
 
 
 @dataclass(frozen=True)

@@ -248,19 +248,31 @@ def load_state(decoder: Any, path: str | Path) -> Any:
         raise UserError(f"{path}: there is no such file")
     if Path(path).is_file() and not is_zipfile(path):
         raise UserError(f"{path}: is no file that save_state wrote, or was damaged since")
+    with about(path):
+        try:
+            arrays = _read_arrays(Path(path))
+            if missing := sorted({*map(str, arrays.pop(_NAMES, ()))} - {*arrays}):
+                raise ValueError(f"it lacks {', '.join(missing)}")
+        except _DAMAGED as error:
+            raise _no_state(kind, error) from None
+        return state_from(decoder, arrays)
+
+
+def state_from(decoder: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return a state from its arrays.  Raises UserError for those of another kind, or of another version."""
+    kind = restorable(decoder)
     try:
-        arrays = _read_arrays(Path(path))
-        missing = sorted({*map(str, arrays.pop(_NAMES, ()))} - {*arrays})
-        if missing:
-            raise ValueError(f"it lacks {', '.join(missing)}")
-        with about(path):
-            return kind.from_arrays(arrays)
+        return kind.from_arrays(arrays)
     except UserError:
         raise
     except _DAMAGED as error:
-        name = getattr(kind, "__name__", type(kind).__name__)
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise UserError(f"{path}: holds no state of the kind {name} ({reason})") from None
+        raise _no_state(kind, error) from None
+
+
+def _no_state(kind: Any, error: Exception) -> UserError:
+    name = getattr(kind, "__name__", type(kind).__name__)
+    reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+    return UserError(f"holds no state of the kind {name} ({reason})")
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:

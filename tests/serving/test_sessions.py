@@ -422,6 +422,20 @@ def test_a_session_of_a_model_that_was_replaced_is_refused(tmp_path: Path) -> No
         server.sessions.open([stream]).resume(SessionFolder(tmp_path).take(token))
 
 
+def test_a_session_of_another_version_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    server = Server(folder=SessionFolder(tmp_path))
+    (session,) = begin(server, ["speak"])
+    session.hold()
+    server.run()
+    saved = SessionFolder(tmp_path).take(session.save())
+    (stage,) = saved.stages
+    for name in stage.arrays:
+        without = replace(stage, arrays={each: array for each, array in stage.arrays.items() if each != name})
+        fresh = server.sessions.open([served("speak")])
+        with pytest.raises(UserError, match="the saved session: holds no state of the kind"):
+            fresh.resume(replace(saved, stages=(without,)))
+
+
 def test_saved_sessions_are_forgotten_after_some_time(tmp_path: Path) -> None:
     server = Server(folder=SessionFolder(tmp_path, seconds=-1))
     session = server.sessions.open([served("translate")])
