@@ -664,7 +664,7 @@ def serving_costs(records: Records) -> Rows:
     for _, _, (record, *_) in records.arms({"saturated": ""}):
         for key, label in (("offline", "rows/s, packed batches without a server"), ("served", "rows/s, served")):
             rows.append([label, listed([turn[key] for turn in record["turns"]], decimals(1))])
-        rows.append(["the part that is served", listed(parts_served(record))])
+        rows.append(["the part that is served of the cores that the generator leaves", listed(parts_served(record))])
     for _, _, (record, *_) in records.arms({"generator": ""}):
         for side, label in (("ours", "our generator"), ("k6", "k6")):
             pairs = [f"{turn[side]['p50']:.1f} and {turn[side]['p99']:.1f}" for turn in record["turns"]]
@@ -673,8 +673,9 @@ def serving_costs(records: Records) -> Rows:
 
 
 def parts_served(record: Mapping[str, Any]) -> list[float]:
-    """The throughput of the server as a part of that of packed batches, by turn."""
-    return [turn["served"] / turn["offline"] for turn in record["turns"]]
+    """The throughput of the server as a part of that of packed batches on what the generator leaves, by turn."""
+    cores = record["cores"]
+    return [turn["served"] / turn["offline"] * cores / (cores - turn["generator's cores"]) for turn in record["turns"]]
 
 
 def serving_rates(records: Records) -> Rows:
