@@ -11,8 +11,8 @@ import math
 import warnings
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -248,31 +248,31 @@ def load_state(decoder: Any, path: str | Path) -> Any:
         raise UserError(f"{path}: there is no such file")
     if Path(path).is_file() and not is_zipfile(path):
         raise UserError(f"{path}: is no file that save_state wrote, or was damaged since")
-    with about(path):
-        try:
-            arrays = _read_arrays(Path(path))
-            if missing := sorted({*map(str, arrays.pop(_NAMES, ()))} - {*arrays}):
-                raise ValueError(f"it lacks {', '.join(missing)}")
-        except _DAMAGED as error:
-            raise _no_state(kind, error) from None
-        return state_from(decoder, arrays)
+    with about(path), _reading(kind):
+        arrays = _read_arrays(Path(path))
+        if missing := sorted({*map(str, arrays.pop(_NAMES, ()))} - {*arrays}):
+            raise ValueError(f"it lacks {', '.join(missing)}")
+        return kind.from_arrays(arrays)
 
 
 def state_from(decoder: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """Return a state from its arrays.  Raises UserError for those of another kind, or of another version."""
     kind = restorable(decoder)
-    try:
+    with _reading(kind):
         return kind.from_arrays(arrays)
+
+
+@contextmanager
+def _reading(kind: Any) -> Iterator[None]:
+    """Raise UserError for whatever shows that something is no state of this kind."""
+    try:
+        yield
     except UserError:
         raise
     except _DAMAGED as error:
-        raise _no_state(kind, error) from None
-
-
-def _no_state(kind: Any, error: Exception) -> UserError:
-    name = getattr(kind, "__name__", type(kind).__name__)
-    reason = f"it lacks {error}" if isinstance(error, KeyError) else error
-    return UserError(f"holds no state of the kind {name} ({reason})")
+        name = getattr(kind, "__name__", type(kind).__name__)
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise UserError(f"holds no state of the kind {name} ({reason})") from None
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
