@@ -330,9 +330,10 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def by_label(labels: Sequence[str], **numbers: np.ndarray) -> Answer:
-    """Return parts of an answer, each with a number for every label."""
-    return {name: dict(zip(labels, map(rounded, values), strict=True)) for name, values in numbers.items()}
+def by_label(labels: Sequence[str], **numbers: np.ndarray | None) -> Answer:
+    """Return parts of an answer, each with a number for every label; None stands for a part that is left out."""
+    asked = ((name, values) for name, values in numbers.items() if values is not None)
+    return {name: dict(zip(labels, map(rounded, values), strict=True)) for name, values in asked}
 
 
 def rounded(number: float) -> float:

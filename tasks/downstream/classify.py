@@ -63,11 +63,11 @@ class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, ExportNot
         probabilities = softmax(logits[0])
         best = int(probabilities.argmax())
         answer = {"label": self.labels[best], "probability": rounded(probabilities[best])}
-        if self.all_labels:
-            answer |= by_label(self.labels, all_labels=probabilities)
-        if self.raw_scores:
-            answer |= by_label(self.labels, raw_scores=logits[0])
-        return answer
+        return answer | by_label(
+            self.labels,
+            all_labels=probabilities if self.all_labels else None,
+            raw_scores=logits[0] if self.raw_scores else None,
+        )
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         return label_scores([self.target(row) for row in rows], [self.prediction(a) for a in answers], self.labels)

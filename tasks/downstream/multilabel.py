@@ -203,11 +203,11 @@ class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, ExportNotes):
             "labels": [self.labels[i] for i in chosen],
             "probabilities": [rounded(probabilities[i]) for i in chosen],
         }
-        if self.all_labels:
-            answer |= by_label(self.labels, all_labels=probabilities)
-        if self.raw_scores:
-            answer |= by_label(self.labels, raw_scores=logits[0])
-        return answer
+        return answer | by_label(
+            self.labels,
+            all_labels=probabilities if self.all_labels else None,
+            raw_scores=logits[0] if self.raw_scores else None,
+        )
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         targets, predictions = [self.target(row) for row in rows], [self.prediction(answer) for answer in answers]
