@@ -221,8 +221,11 @@ class WordPiece(Tokenizer):
         return _AT_CHARACTER if self.tokenize_chinese_chars else _AT_MARK
 
     def readable(self, ids: list[int]) -> str:
-        text = self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._silent_ids])
-        return _GAP.sub("", _ELISION.sub(r"\1\2", text))
+        silent = self._silent_ids
+        text = self._engine.decoder.decode([self._tokens[i] for i in ids if i not in silent])
+        if "'" in text or "\N{RIGHT SINGLE QUOTATION MARK}" in text:  # streams decode their last words again and again
+            text = _ELISION.sub(r"\1\2", text)
+        return _GAP.sub("", text)
 
     def can_produce(self, token: str) -> bool:
         """Whether any text has the entry `token` among its pieces."""
