@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Tokens that are decoded again when new ones arrive, at most twice as many; the text of those before them is final.
-_WINDOW = 64
+_WINDOW = 24
 # A last word, which more letters may still extend, also after an apostrophe; from its end, which takes less time.
 _OPEN_REVERSED = re.compile(rf"(?:['’] )?[^\s{NO_SPACES}]+")
 
