@@ -30,6 +30,8 @@ _TRIAL = 1.5  # how much longer
 _LEAST_CUT = 0.25  # of the largest batch: to cut it further for one step's deadline would make others late
 _CUT_BATCHES = 4  # how many batches more there are before an answer than if deadlines cut none
 _PROMISED = 0.97  # of a request's time, in which its answer has to be expected: it is to be written, too
+_ROOM_MEMORY = 0.25  # of the time of a job that was refused: for so long, room is left for others as large
+_MOST_ROOM = 0.18  # of a job's time, that is left for larger ones: whoever asks for too much crowds nobody out
 _RARELY = 0.01  # the share of the engine's time below which interactive jobs do not come
 _LEAST_RATE = 0.05  # the share of the engine that is left for a class, however busy the sessions are
 _SHARE_MEMORY = 2.0  # seconds over which the shares of the engine's time are averaged
@@ -142,6 +144,7 @@ class Dispatcher:
         self._credit = 0.0  # seconds that bulk jobs have been kept from
         self._shares = _Shares()
         self._timeouts = _TightestTimeout()
+        self._refused = (_LargestRefused(), _LargestRefused())  # interactive and bulk
         self._clients: Counter[str] = Counter()  # tokens that wait
 
     @property
@@ -222,11 +225,14 @@ class Dispatcher:
                 f"this takes about {own:.2g} s here, which is longer than its timeout of {given:.2g} s: ask for less "
                 "at once, or with a longer timeout"
             )
-        needed = self.wait(job, now)
-        if needed > max(own, _PROMISED * given):
+        needed, refused = self.wait(job, now), self._refused[job.bulk]
+        # Under overload, small jobs would otherwise take all room as soon as there is some, and large ones none.
+        room = max(0.0, min(refused.seconds(now), _MOST_ROOM * given) - own) if needed > own else 0.0
+        if needed + room > max(own, _PROMISED * given):
+            refused.add(now, own, now + _ROOM_MEMORY * given)
             raise Refused(
-                f"an answer would take about {needed:.2g} s now, its timeout is {given:.2g} s",
-                needed - _PROMISED * given,
+                f"an answer would take about {needed + room:.2g} s now, its timeout is {given:.2g} s",
+                needed + room - _PROMISED * given,
             )
         if needed > _FAIR_FROM * given and self._exceeds_share(job):
             raise Refused("this client already waits for more than its share", needed - _FAIR_FROM * given, "share")
@@ -376,6 +382,22 @@ class Dispatcher:
         job.lane.queues[job.bulk].remove(job)
         if not any(job.lane.queues):
             del self._lanes[job.lane]
+
+
+class _LargestRefused:
+    """The time that the largest job takes of those that were refused lately."""
+
+    def __init__(self) -> None:
+        self._seconds, self._until = 0.0, -math.inf
+
+    def add(self, now: float, seconds: float, until: float) -> None:
+        """Take note of a refused job, until some time."""
+        if seconds >= self.seconds(now):
+            self._seconds, self._until = seconds, until
+
+    def seconds(self, now: float) -> float:
+        """Return that time, 0 if there was no such job."""
+        return self._seconds if now <= self._until else 0.0
 
 
 class _TightestTimeout:

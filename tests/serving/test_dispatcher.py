@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections import Counter
 from dataclasses import replace
 
@@ -217,6 +218,34 @@ def test_admitted_interactive_jobs_are_in_time_at_any_load(load: float) -> None:
     offered = sum(each.items[0].tokens for each in jobs) * PER_TOKEN
     # Batches of 45 ms, of which 8 are the fixed cost, leave 82 % of the time to tokens; some jobs are refused in vain.
     assert useful >= min(0.97 * offered, 0.76 * 30)
+
+
+@pytest.mark.parametrize("load", [1.2, 1.5])
+def test_small_jobs_do_not_take_all_the_room_from_large_ones(load: float) -> None:
+    work, jobs, chance, when = lane(), list[Job](), random.Random(0), 0.0
+    mean = 0.9 * 25 + 0.1 * 160
+    while (when := when + chance.expovariate(load * CAPACITY * 47 / mean)) < 30:
+        jobs.append(job(work, [160 if chance.random() < 0.1 else 25], when, 0.1))
+    refused = {*simulate(jobs).refused}
+    small, large = (
+        statistics.mean(each not in refused for each in jobs if each.items[0].tokens == tokens) for tokens in (25, 160)
+    )
+    assert large >= 0.25 * small
+
+
+def test_a_job_that_asks_for_far_too_much_crowds_nobody_out() -> None:
+    taken = [0, 0]
+    for before in (0, 1):
+        work, dispatcher = lane(), Dispatcher()
+        dispatcher.submit(job(work, [100], 0, 0.2), 0)
+        if before:
+            with pytest.raises(Refused):
+                dispatcher.submit(job(work, [2400], 0, 0.2), 0)
+        with pytest.raises(Refused):
+            while True:
+                dispatcher.submit(job(work, [20], 0, 0.2), 0)
+                taken[before] += 20
+    assert taken[1] >= 0.75 * taken[0]
 
 
 @pytest.mark.parametrize("load", [0.5, 1.5])
