@@ -14,7 +14,8 @@ Sessions are paced in real time (paced_streams.py).  All sides compute in float3
 generator, whose processor time is told.  serving_models.py says what the models are.
 
 `overhead`: processor time a request outside the engine, of a server whose engine computes nothing.
-`saturated`: rows/s under more load than can be answered, beside packed batches of the same rows without a server.
+`saturated`: rows/s under more load than can be answered, beside packed batches of the same rows without a server.  Rows
+count by their tokens, here and under overload.
 `optimum`: latency at half and at 80 % of the capacity, beside that of a simulated engine at the same arrivals, which
 takes exactly what the server has fitted (serving/simulation.py).
 `overload`: half of the capacity for 10 s, 1.5 times as much as the capacity for 15 s, and half of it again.

@@ -91,17 +91,25 @@ def saturated(bench: Bench) -> dict[str, Any]:
         capacity = offline(work, seconds)
         with server(bench, PATH, {"model": work.model}):
             load = offer(PATH, work, OVERLOAD * capacity, seconds, PATIENT, seed=turn)
-        served = rate_of_answers(load, min(2.0, seconds / 2), seconds)
+        served = rate_of_answers(load, work, min(2.0, seconds / 2), seconds)
         turns.append({"served": served, "offline": capacity, **summary(load)})
         say(f"{served:.1f} rows/s, {capacity:.1f} offline")
     return {"turns": turns}
 
 
-def rate_of_answers(load: Mapping[str, Any], start: float, end: float, within: float = float("inf")) -> float:
-    """How many requests are answered in a second of this time, so many seconds after they were due at most."""
+def rate_of_answers(
+    load: Mapping[str, Any], work: Work, start: float, end: float, within: float = float("inf")
+) -> float:
+    """How many requests are answered in a second of this time, so many seconds after they were due at most.
+
+    A request counts by its tokens, and one of the mean length as 1: short ones are refused less often than long ones.
+    """
+    mean, total = statistics.mean(work.lengths), 0.0
     answers = zip(load["scheduled"], load["latencies"], load["statuses"], strict=True)
-    ends = [when + took for when, took, status in answers if status == 200 and took <= within]
-    return sum(start <= each < end for each in ends) / (end - start)
+    for n, (when, took, status) in enumerate(answers):
+        if status == 200 and took <= within and start <= when + took < end:
+            total += work.lengths[n % len(work.lengths)] / mean
+    return total / (end - start)
 
 
 def classify(bench: Bench) -> dict[str, Any]:
@@ -232,7 +240,7 @@ def overload(bench: Bench) -> dict[str, Any]:
         packed = offline(work, bench.seconds(8))
         with server(bench, PATH, {"model": work.model}) as running:
             load = offer(PATH, work, OVERLOAD * packed, bench.seconds(10), PATIENT, seed=turn)
-            capacity = rate_of_answers(load, bench.seconds(10) / 4, bench.seconds(10))
+            capacity = rate_of_answers(load, work, bench.seconds(10) / 4, bench.seconds(10))
             rates = [0.5 * capacity, OVERLOAD * capacity, 0.5 * capacity]
             offer(PATH, work, rates, [2, 2, 2], seed=turn)
             memory = running.memory()
@@ -248,7 +256,7 @@ def overload(bench: Bench) -> dict[str, Any]:
         turns.append(
             {
                 **{"capacity": capacity, "offline": packed, "memory": grown},
-                "goodput": rate_of_answers(load, start, fall, IN_TIME) / capacity,
+                "goodput": rate_of_answers(load, work, start, fall, IN_TIME) / capacity,
                 "admitted in time": sum(took <= IN_TIME for took in admitted) / max(1, len(admitted)),
                 "normal again": max(slow, default=fall) - fall,
                 **summary({**middle, "cpu": load["cpu"] * during / (fall + after)}),
