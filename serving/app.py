@@ -25,7 +25,9 @@ from serving.protocols.description import describing
 from serving.protocols.registry import Protocol, Route
 from serving.protocols.stream import PATH, StreamSocket
 from serving.service import Service
+from serving.turns import InTurns
 
+_BEGUN_AT_ONCE = 12  # requests and sessions that begin in a turn of the event loop: a few milliseconds
 _THREADS = 6  # for work that would keep the event loop
 Reload = Callable[[str], Awaitable[ServedModel]]
 PROTOCOLS: tuple[Protocol, ...] = (
@@ -108,6 +110,7 @@ def make_app(
     sessions = Gate(StreamSocket(service), PATH, {}, known, service.lifecycle, metrics)
     gates = {path: answering(path, by_method, problems[path]) for path, by_method in by_path.items()}
     app: ASGIApp = _Paths(gates, Starlette(routes=[WebSocketRoute(PATH, sessions)], lifespan=lifespan))
+    app = InTurns(app, _BEGUN_AT_ONCE)
     if not known.origins:
         return app
     return CORSMiddleware(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +24,7 @@ from serving.lifecycle import Lifecycle, Phase
 from serving.models import PROBE, ServedModel
 from serving.preparing import Preparers
 from serving.sessions import ServedStream, Sessions, check_chain
+from serving.turns import Turns
 
 T = TypeVar("T")
 _log = logging.getLogger("ernie.serving")
@@ -158,7 +158,7 @@ class Service:
         self.lifecycle.on_drain(lambda seconds: self.sessions.leave())
         self.preparers = Preparers(preparing_threads, self.limits.waiting_characters)
         self._requests: dict[Job, _Request] = {}
-        self._functions: deque[Callable[[], None]] = deque()  # that run soon
+        self._turns = Turns(_AT_ONCE)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.observers: list[Observer] = []
         self._probed: tuple[float, asyncio.Future[dict[str, bool]]] | None = None
@@ -454,23 +454,6 @@ class Service:
         except RuntimeError:  # the event loop is closed: nobody waits any more
             _log.debug("an outcome came after the end of the event loop")
 
-    def _run_in_turns(self, functions: Iterable[Callable[[], None]]) -> None:
-        """Run functions that wake a client's task each, in the event loop.
-
-        Few of them run in a turn of the loop: hundreds of answers at once would keep all others waiting.
-        """
-        is_running = bool(self._functions)
-        self._functions.extend(functions)
-        if not is_running:
-            self._run_some()
-
-    def _run_some(self) -> None:
-        assert self._loop is not None
-        for function in [self._functions.popleft() for _ in range(min(_AT_ONCE, len(self._functions)))]:
-            function()
-        if self._functions:
-            self._loop.call_soon(self._run_some)
-
     def _settle_one(self, request: _Request, error: Exception | None) -> None:
         if request.future.done():
             return
@@ -487,8 +470,8 @@ class Service:
         for job in computed.expired:
             if (request := self._requests.pop(job, None)) is not None:
                 ended.append((request, Expired("its timeout was over before it was computed")))
-        self._run_in_turns(partial(self._settle_one, *each) for each in ended)
-        self._run_in_turns(session.notify for session in self.sessions.advanced(computed))
+        self._turns.run(partial(self._settle_one, *each) for each in ended)
+        self._turns.run(session.notify for session in self.sessions.advanced(computed))
 
     def _completed(self, computed: Computed) -> Iterator[_Request]:
         """Keep the outcomes of a batch; yield the requests that it completes."""
