@@ -342,18 +342,6 @@ def stream_caches(records: Records, part: str, least: float) -> Outcome:
 # Serving
 
 
-def unless_pending(make: Callable[[Records], Outcome]) -> Callable[[Records], Outcome]:
-    """What says so while there is no record."""
-
-    def made(records: Records) -> Outcome:
-        try:
-            return make(records)
-        except MissingRecord:
-            return Outcome("not measured yet", "")
-
-    return made
-
-
 def serving_overhead(records: Records) -> Outcome:
     """0.3 ms of processor time a request."""
     spent = statistics.median(turn["ms"] for turn in serving(records, "overhead")["turns"])
@@ -509,16 +497,16 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "voice-gradients": ("synthesis/epochs-24-8", voice_gradients),
     "voice-power": ("synthesis/epochs-24-8", voice_power),
     "plain-loop": ("plain-loop", plain_loop),
-    "serving-overhead": ("serving", unless_pending(serving_overhead)),
-    "serving-saturated": ("serving", unless_pending(serving_saturated)),
-    "serving-classify": ("serving", unless_pending(partial(serving_rate, arm="classify", least=2))),
-    "serving-embed": ("serving", unless_pending(partial(serving_rate, arm="embed", least=5))),
-    "serving-optimum": ("serving", unless_pending(serving_optimum)),
-    "serving-overload": ("serving", unless_pending(serving_overload)),
-    "serving-recognition": ("serving", unless_pending(serving_recognition)),
-    "serving-translation": ("serving", unless_pending(serving_translation)),
-    "serving-voices": ("serving", unless_pending(serving_voices)),
-    "serving-cancels": ("serving", unless_pending(serving_cancels)),
-    "serving-reloads": ("serving", unless_pending(serving_reloads)),
-    "serving-heartbeat": ("serving", unless_pending(serving_heartbeat)),
+    "serving-overhead": ("serving", serving_overhead),
+    "serving-saturated": ("serving", serving_saturated),
+    "serving-classify": ("serving", partial(serving_rate, arm="classify", least=2)),
+    "serving-embed": ("serving", partial(serving_rate, arm="embed", least=5)),
+    "serving-optimum": ("serving", serving_optimum),
+    "serving-overload": ("serving", serving_overload),
+    "serving-recognition": ("serving", serving_recognition),
+    "serving-translation": ("serving", serving_translation),
+    "serving-voices": ("serving", serving_voices),
+    "serving-cancels": ("serving", serving_cancels),
+    "serving-reloads": ("serving", serving_reloads),
+    "serving-heartbeat": ("serving", serving_heartbeat),
 }
