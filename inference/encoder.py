@@ -20,7 +20,7 @@ from ernie.model.inference import for_inference, tokenizer_of
 from ernie.model.sentence_embedding import Encoding, Text, encode_each
 from ernie.outcome import Outcome
 from ernie.text.tokenizer import Tokenizer
-from inference.face import Face, face
+from inference.face import Face, Facts, face, weight_count
 from inference.operation import Operation, Prepared, grouped
 from inference.precision import check_precision
 from inference.predictor import exercise
@@ -188,6 +188,12 @@ class TextEncoder(Face):
         if self.model.ernie.masked_head is not None:
             operations["fill_mask"] = FillMask(self.model)
         return operations
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the encoder is."""
+        config = self.model.ernie.config
+        return Facts(config.layers, config.hidden_size, weight_count(self.model.ernie))
 
     def encode(self, texts: Iterable[Text], **settings: Any) -> np.ndarray:
         """Return a vector for each text, (N, D): see `ErnieModel.encode`."""

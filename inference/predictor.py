@@ -18,7 +18,7 @@ from ernie.kernels.precision import batch_invariant, to_numpy
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, finite
 from ernie.outcome import Outcome
-from inference.face import Face, face
+from inference.face import Face, Facts, face, weight_count
 from inference.operation import Operation, Prepared
 from inference.task_model import BATCH_TOKENS, TaskModel, as_row
 from tasks.downstream.base import Answer, FinetuneTask
@@ -77,6 +77,11 @@ def exercise(ernie: ErnieModel, lengths: Sequence[int]) -> None:
         finite(to_numpy(ernie.encode_packed(batch)))
 
 
+def _names(columns: Any) -> list[str]:
+    """Return the names of columns that a task's field gives."""
+    return [columns] if isinstance(columns, str) and columns else list(columns or ())
+
+
 @face("predict")
 class Predictor(Face):
     """Answers rows: `predict` raises the error of a faulty row, `outcomes` returns it in the row's place."""
@@ -88,6 +93,23 @@ class Predictor(Face):
     def operations(self) -> Mapping[str, Operation]:
         """`predict`: the answer to a row."""
         return {"predict": Predict(self.model)}
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the model is."""
+        task, config = self.model.task, self.model.ernie.config
+        columns = {
+            field: _names(getattr(task, field)) for field in task.column_fields if field not in task.answer_fields
+        }
+        labels = getattr(task, "labels", None)
+        return Facts(
+            config.layers,
+            config.hidden_size,
+            weight_count(self.model),
+            task.variant_name,
+            list(map(str, labels)) if labels else None,
+            {field: names for field, names in columns.items() if names},
+        )
 
     def predict(
         self, rows: Iterable[Row | Mapping[str, Any] | str], batch_tokens: int = BATCH_TOKENS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from ernie.errors import UserError
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.outcome import Outcome
 from inference.face import Streaming, face
+from inference.following import FollowedTranscript
 from inference.incremental_text import CommittedText
 from inference.predictor import Predictor
 from inference.task_model import TaskModel
@@ -80,7 +81,14 @@ class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarra
         assert self._tokens
         rate = self.sample_rate
         noise = np.random.default_rng(0).normal(0, 0.1, rate)
-        return Streaming(self, takes=rate, gives=None, trial=noise.astype(np.float32))
+        seconds = transcribe_task(self.model).seconds
+        return Streaming(
+            self,
+            takes=rate,
+            gives=None,
+            trial=noise.astype(np.float32),
+            follow=partial(FollowedTranscript, self.tokenizer.decode, seconds),
+        )
 
     def begin(self, streams: int = 1) -> SpeechRecognizerState:
         """Return the state of streams before any audio."""

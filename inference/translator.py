@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from ernie.outcome import Note, Outcome
 from ernie.text.blank import is_blank
 from ernie.text.incoming import END, INITIAL_HELD, Cut, StableTokens, cut_words, last_words, stable_tokens
 from inference.face import Streaming, face
+from inference.following import FollowedTranslation
 from inference.incremental_text import CommittedText
 from inference.predictor import Predictor
 from inference.task_model import BATCH_TOKENS, TaskModel
@@ -90,7 +92,8 @@ class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
     def streaming(self) -> Streaming:
         """Text of any number of lines comes in, and a line goes out for each."""
         ids = range(len(self._tokenizer.tokens))[-_TRIAL:]
-        return Streaming(LineTranslator(self), takes=None, gives=None, trial=self._tokenizer.decode(list(ids)))
+        trial = self._tokenizer.decode(list(ids))
+        return Streaming(LineTranslator(self), None, None, trial, partial(FollowedTranslation, self._tokenizer.decode))
 
     def begin(self, streams: int = 1) -> TextTranslatorState:
         """Return the state of streams before any text."""
@@ -132,6 +135,16 @@ class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
         check_state(state, TextTranslatorState)
         each = zip(state.ended, flags(state, streams), strict=True)
         return replace(state, ended=tuple(before or bool(ends) for before, ends in each))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """`wait_k`: how many tokens a stream stays behind its source; None for the whole of it."""
+        return self._tokens.settings
+
+    def change(self, state: TextTranslatorState, changes: Sequence[Mapping[str, Any] | None]) -> TextTranslatorState:
+        """Change the distance of streams: `wait_k`, or None for that of the translator."""
+        check_state(state, TextTranslatorState)
+        return replace(state, tokens=self._tokens.change(state.tokens, changes))
 
     def pending(self, state: TextTranslatorState) -> list[bool]:
         """Return which streams may write another token, have something to be read, or have notes."""
@@ -250,7 +263,7 @@ class LineTranslatorState(BatchState):
 
     `cuts` say how far the text is cut into words, and `words` wait to be read, END at the end of each line.  `numbers`
     count the lines from 1.  Of a line that is `left_out`, nothing more is read.  A stream that has `ended` takes no
-    more text.
+    more text.  `latest` is the progress of the line that the last step was for, which may be over.
     """
 
     line: TextTranslatorState
@@ -259,6 +272,7 @@ class LineTranslatorState(BatchState):
     numbers: tuple[int, ...]
     left_out: tuple[bool, ...]
     ended: tuple[bool, ...]
+    latest: tuple[Progress, ...]
 
 
 class LineTranslator(StreamDecoder[LineTranslatorState, str, str]):
@@ -278,7 +292,7 @@ class LineTranslator(StreamDecoder[LineTranslatorState, str, str]):
     def begin(self, streams: int = 1) -> LineTranslatorState:
         """Return the state of streams before any text."""
         nothing = (Cut(),) * streams, ((),) * streams, (1,) * streams, (False,) * streams, (False,) * streams
-        return LineTranslatorState(self._new_line.select([0] * streams), *nothing)
+        return LineTranslatorState(self._new_line.select([0] * streams), *nothing, (Progress(),) * streams)
 
     def accept(
         self, state: LineTranslatorState, pieces: Sequence[str | None]
@@ -309,6 +323,16 @@ class LineTranslator(StreamDecoder[LineTranslatorState, str, str]):
                 words[n] += tuple(last_words(cuts[n]))
                 cuts[n], ended[n] = Cut(), True
         return replace(state, cuts=tuple(cuts), words=tuple(words), ended=tuple(ended))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """`wait_k`: how many tokens a line stays behind its source; None for the whole of it."""
+        return self._translator.settings
+
+    def change(self, state: LineTranslatorState, changes: Sequence[Mapping[str, Any] | None]) -> LineTranslatorState:
+        """Change the distance of streams, in this line and all later ones: `wait_k`, or None for the translator's."""
+        check_state(state, LineTranslatorState)
+        return replace(state, line=self._translator.change(state.line, changes))
 
     def pending(self, state: LineTranslatorState) -> list[bool]:
         """Return which streams have words to read or to write."""
@@ -354,9 +378,12 @@ class LineTranslator(StreamDecoder[LineTranslatorState, str, str]):
                 text += END
                 order[n], numbers[n] = state.streams, numbers[n] + 1
             outcomes.append(Outcome(text, notes=own_notes))
+        latest = line.progress
         if state.streams in order:
             line = line.concat([self._new_line]).select(order)
-        return replace(state, line=line, numbers=tuple(numbers)), outcomes
+            kept = ({"wait_k": own.wait_k} if own.wait_k else None for own in latest)
+            line = self._translator.change(line, list(kept))
+        return replace(state, line=line, numbers=tuple(numbers), latest=latest), outcomes
 
     def _with_words(self, state: LineTranslatorState) -> tuple[LineTranslatorState, list[tuple[Note, ...]]]:
         """Let each line read its next words, and end those that have no more; return notes on lines left out."""

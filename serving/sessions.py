@@ -25,7 +25,7 @@ from paddle import no_grad
 
 from ernie.errors import UserError
 from ernie.outcome import Outcome
-from inference.face import Streaming
+from inference.face import Following, Streaming
 from serving.cost import CostModel
 from serving.dispatcher import Job
 from serving.engine import Computed, Engine, Work
@@ -34,6 +34,7 @@ from serving.saved_sessions import SavedSession, SavedStage, SessionFolder
 _MOST_TEXT = 1024  # characters that a stage takes in a turn; of sound it takes a second
 _PIECE_BYTES = 64  # that a piece takes besides its content
 _ITEM_BYTES = 4  # a sample, or at most a character
+_STEP_BYTES, _WORD_BYTES = 500, 300  # of what is told of a step, and of each of its words
 _SIZES = (1, 4, 16, 64)  # streams of which steps are measured
 _ROUNDS, _STEPS = 3, 4  # of each; the round in which the machine was the least busy counts
 _UNKNOWN_COST = ((1, 0.02), (16, 0.05))  # streams and seconds of a step that cannot be tried, rather too slow
@@ -70,10 +71,32 @@ class SessionLimits:
 
 
 class Event(NamedTuple):
-    """Something that a session's client is told: output, a note, that all is done, an error, or that it moves away."""
+    """Something that a session's client is told.
 
-    kind: Literal["output", "note", "done", "error", "leave"]
+    It is output, a note, a step of a session that is followed, that all is done, an error, or that it moves away.
+    """
+
+    kind: Literal["output", "note", "step", "done", "error", "leave"]
     value: Any = None
+
+
+class Step(NamedTuple):
+    """A step of a stage of a followed session, which others did not see.
+
+    The stage, by its number; how much input it has taken, in characters or samples; when the last of that arrived;
+    when the step began and ended; how many stages were computed together; how much it gave, and of text what; and what
+    its follower tells.  Times are those of the server's clock, in seconds.
+    """
+
+    stage: int
+    taken: int
+    arrived: float
+    began: float
+    ended: float
+    together: int
+    given: int
+    text: str | None
+    told: Mapping[str, Any]
 
 
 class Place(NamedTuple):
@@ -99,13 +122,25 @@ class Needs(NamedTuple):
     missing: int
 
 
+class Piece(NamedTuple):
+    """A piece of input that waits, and when it arrived."""
+
+    content: Any
+    arrived: float
+
+
 class StageInput(NamedTuple):
-    """What a step begins with: the state, the next `size` characters or samples, and whether the input ends there."""
+    """What a step begins with: the state, the next `size` characters or samples, and whether the input ends there.
+
+    The last of them arrived at a time, 0 if there are none.  Settings are changed before the step.
+    """
 
     place: Place | None
     piece: Any
     size: int
     ends: bool
+    arrived: float
+    changes: Mapping[str, Any]
 
 
 class Steps:
@@ -154,6 +189,8 @@ class Steps:
     def _advanced(self, state: Any, inputs: Sequence[StageInput], most: int) -> tuple[Any, list[Outcome[Any]]]:
         """Return the state after a step with more input, of at most so many blocks a stream, and the outcomes."""
         decoder, errors = self._decoder, list[UserError | None]([None] * len(inputs))
+        if any(own.changes for own in inputs):
+            state = decoder.change(state, [own.changes or None for own in inputs])
         if any(own.size for own in inputs):
             state, errors = decoder.accept(state, [own.piece if own.size else None for own in inputs])
         if any(ends := [own.ends for own in inputs]):
@@ -170,6 +207,10 @@ class Steps:
         with no_grad():
             self._decoder.accept(state, [None])
         return Place(state, 0)
+
+    def changed(self, state: Any, changes: Mapping[str, Any]) -> Any:
+        """Return the state of one stream with other settings.  Raises UserError for those that do not fit."""
+        return self._decoder.change(state, [changes]) if changes else state
 
     def needs(self, state: Any) -> list[Needs]:
         """Return what each stream of a state waits for."""
@@ -219,6 +260,11 @@ class ServedStream:
         """The rate of the sound that it gives, None for text."""
         return self.steps.streaming.gives
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What a session may change, by name, with the values that it begins with."""
+        return self.steps.streaming.decoder.settings
+
 
 def serve_stream(
     name: str, streaming: Streaming, engine: Engine | None = None, most_streams: int = 1 << 30
@@ -253,9 +299,13 @@ class Stage:
         self.job: Job | None = None
         self.ends = False  # no more input comes than the inbox has
         self.ended = False  # its decoder knows
+        self.changes: dict[str, Any] = {}  # of settings, before the next step
+        self.follower: Following | None = None
+        self.told: Mapping[str, Any] = {}  # by the follower, of the last step
+        self.taken, self.arrived = 0, 0.0  # characters or samples, and when the last of them arrived
         self._needs = stream.steps.first_needs
         self.watcher: Callable[[Any, int], None] | None = None  # shown each new state, and the stream's number there
-        self._inbox: deque[Any] = deque()
+        self._inbox: deque[Piece] = deque()
         self._size = 0  # characters or samples that wait there
         self._played = 0.0  # when what it has given will have been played
 
@@ -278,44 +328,56 @@ class Stage:
     def is_due(self) -> bool:
         """Whether it has something to compute, and whatever follows has room for its output."""
         has_enough = bool(self._inbox) and (self._size >= self._needs.missing or not self.has_room)
-        has_work = self._needs.pending or has_enough or (self.ends and not self.ended)
-        return has_work and (self.session.has_room if self.next is None else self.next.has_room)
+        has_work = self._needs.pending or has_enough or bool(self.changes) or (self.ends and not self.ended)
+        return has_work and self.session.has_room and (self.next is None or self.next.has_room)
 
-    def put(self, piece: Any) -> None:
+    def put(self, content: Any, now: float) -> None:
         """Let a piece of input wait."""
-        if len(piece):
-            self._inbox.append(piece)
-            self._size += len(piece)
+        if len(content):
+            self._inbox.append(Piece(content, now))
+            self._size += len(content)
 
     def next_input(self) -> StageInput:
         """Return what the next step begins with; it stays in the inbox until `advanced`."""
         with self.session.lock:
             pieces, left = list[Any](), self.stream.steps.most if self._needs.has_room or not self._needs.pending else 0
+            arrived = 0.0
             for piece in self._inbox:
                 if left <= 0:
                     break
-                pieces.append(piece[:left])
-                left -= len(pieces[-1])
+                pieces.append(piece.content[:left])
+                left, arrived = left - len(pieces[-1]), piece.arrived
             size = sum(map(len, pieces))
             ends = self.ends and not self.ended and size == self._size
-            return StageInput(self.place, _joined(pieces), size, ends)
+            return StageInput(self.place, _joined(pieces), size, ends, arrived, dict(self.changes))
 
     def advanced(self, place: Place, given: StageInput, needs: Needs) -> None:
         """Keep the state after a step, and drop the input that it took."""
         with self.session.lock:
             if self.place is None:  # closed meanwhile
                 return
+            if self.session.is_followed:
+                self._follow(self.place, place, given)
             self.place, self._needs = place, needs
             self.ended = self.ended or given.ends
             self._size -= given.size
+            self.changes = dict(self.changes.items() - given.changes.items())  # those that came during the step
             if self.watcher is not None:
                 self.watcher(place.state, place.stream)
             left = given.size
             while left:
-                piece = self._inbox.popleft()
-                if len(piece) > left:
-                    self._inbox.appendleft(piece[left:])
-                left -= min(left, len(piece))
+                content, arrived = self._inbox.popleft()
+                if len(content) > left:
+                    self._inbox.appendleft(Piece(content[left:], arrived))
+                left -= min(left, len(content))
+
+    def _follow(self, before: Place, after: Place, given: StageInput) -> None:
+        """Learn what the follower tells of a step."""
+        follow = self.stream.steps.streaming.follow
+        if self.follower is None and follow is not None:
+            self.follower = follow(before.state, before.stream)
+        self.told = {} if self.follower is None else self.follower.add(after.state, after.stream)
+        self.taken, self.arrived = self.taken + given.size, given.arrived or self.arrived
 
     def gave(self, output: Any, now: float) -> None:
         """Learn that it has given output: of sound, the next must be there before this is played."""
@@ -344,21 +406,22 @@ class Stage:
 
     def release(self) -> None:
         """Forget everything."""
-        self.place = None
+        self.place = self.follower = None
         self._inbox.clear()
         self._size = 0
 
     def saved(self) -> SavedStage:
         """Return what another process needs to go on."""
         assert self.place is not None
-        inbox = _joined([self.stream.steps.nothing, *self._inbox])
-        return SavedStage(self.place.alone().arrays(), inbox, self.ends, self.ended)
+        inbox = _joined([self.stream.steps.nothing, *(piece.content for piece in self._inbox)])
+        state = self.stream.steps.changed(self.place.alone(), self.changes)
+        return SavedStage(state.arrays(), inbox, self.ends, self.ended)
 
-    def restore(self, saved: SavedStage) -> None:
+    def restore(self, saved: SavedStage, now: float) -> None:
         """Go on where another process stopped.  Raises UserError for a state of another model."""
         self.place = self.stream.steps.restored(saved)
         (self._needs,) = self.stream.steps.needs(self.place.alone())
-        self.put(saved.inbox)
+        self.put(saved.inbox, now)
         self.ends, self.ended = saved.ends, saved.ended
 
 
@@ -366,13 +429,21 @@ class Session:
     """A client's stream through one model, or through a chain of them.
 
     `put`, `end` and `close` are called by the event loop, or by any one thread; `notify` is called there after a step.
-    `events` are what the client is to be told, in order.  Steps of a `bulk` session wait for those of others.
+    `events` are what the client is to be told, in order.  Steps of a `bulk` session wait for those of others.  The
+    client of a `followed` session is told of every step that gives or tells something.
     """
 
-    def __init__(self, sessions: Sessions, streams: Sequence[ServedStream], client: str, bulk: bool = False):
+    def __init__(
+        self,
+        sessions: Sessions,
+        streams: Sequence[ServedStream],
+        client: str,
+        bulk: bool = False,
+        followed: bool = False,
+    ):
         self.id, self.client, self.limits = secrets.token_hex(8), client, sessions.limits
         self.is_bulk, self.step_seconds = bulk, self.limits.bulk_step_seconds if bulk else self.limits.step_seconds
-        self.lock = threading.RLock()
+        self.is_followed, self.lock = followed, threading.RLock()
         self.stages = [Stage(self, stream) for stream in streams]
         for stage, after in pairwise(self.stages):
             stage.next = after
@@ -423,8 +494,33 @@ class Session:
                 raise UserError("the input of this session is over; start another one")
             self.received += len(piece)
             if not self._is_over:
-                self.stages[0].put(piece)
+                self.stages[0].put(piece, self._active_at)
                 self._submit()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What `change` may change, by name, with the values that the session begins with."""
+        return {name: value for stage in self.stages for name, value in stage.stream.settings.items()}
+
+    def change(self, changes: Mapping[str, Any]) -> None:
+        """Change settings of all stages that have them, from their next step on.
+
+        Raises UserError for settings that no stage has, and for values that do not fit.
+        """
+        with self.lock:
+            self._active_at = self._sessions.clock()
+            if self._is_over or self._is_closed:
+                return
+            for name in changes:
+                if name not in self.settings:
+                    have = ", ".join(self.settings) or "none"
+                    raise UserError(f"settings.{name}: this session has no such setting; it has {have}")
+            for stage in self.stages:
+                steps = stage.stream.steps
+                own = {name: changes[name] for name in stage.stream.settings if name in changes}
+                steps.changed(steps.beginning.alone(), own)  # raises UserError
+                stage.changes |= own
+            self._submit()
 
     def end(self) -> None:
         """End the input."""
@@ -442,8 +538,8 @@ class Session:
         """Learn that an event was sent."""
         with self.lock:
             self._active_at = self._sessions.clock()
-            if event.kind == "output":
-                self._unsent -= _bytes(event.value)
+            if event.kind in ("output", "step"):
+                self._unsent -= _bytes(event)
                 self._submit()
 
     def tell(self, event: Event) -> None:
@@ -492,7 +588,7 @@ class Session:
         if self.seconds_left() <= 0:
             raise Overdue(f"nothing was sent for {self.limits.idle_seconds:g} s")
 
-    def stepped(self, stage: Stage, outcome: Outcome[Any]) -> None:
+    def stepped(self, stage: Stage, outcome: Outcome[Any], computed: Computed) -> None:
         """Pass on what a step has given, and submit the next ones; runs in the engine's thread."""
         with self.lock:
             stage.job = None
@@ -506,21 +602,37 @@ class Session:
             if outcome.error is not None:
                 self._finish(Event("error", outcome.error))
                 return
+            if self.is_followed:
+                self._tell_step(stage, outcome.value, computed)
             self._pass_on(stage, outcome.value)
             if not self._is_over:
                 self._submit()
             if stage.job is None:
                 stage.separate()
 
+    def _tell_step(self, stage: Stage, output: Any, computed: Computed) -> None:
+        batch, given = computed.batch, 0 if output is None else len(output)
+        if batch is None or not (given or stage.told):
+            return
+        text = output if stage.stream.gives is None and given else None
+        times = stage.arrived, batch.started, computed.ended
+        number = self.stages.index(stage)
+        self._add(Event("step", Step(number, stage.taken, *times, len(batch.items), given, text, stage.told)))
+
+    def _add(self, event: Event) -> None:
+        """Let an event wait that counts as output."""
+        self._events.append(event)
+        self._unsent += _bytes(event)
+
     def _pass_on(self, stage: Stage, output: Any) -> None:
         after = stage.next
         if output is not None and len(output):
-            stage.gave(output, self._sessions.clock())
+            now = self._sessions.clock()
+            stage.gave(output, now)
             if after is not None:
-                after.put(output)
+                after.put(output, now)
             else:
-                self._events.append(Event("output", output))
-                self._unsent += _bytes(output)
+                self._add(Event("output", output))
         if stage.is_over and after is not None:
             after.ends = True
         elif stage.is_over:
@@ -557,7 +669,7 @@ class Session:
         with self.lock:
             self.received = saved.received
             for stage, own in zip(self.stages, saved.stages, strict=True):
-                stage.restore(own)
+                stage.restore(own, self._sessions.clock())
             self._submit()
 
 
@@ -580,11 +692,13 @@ class Sessions:
             raise NoFolder("this server keeps no sessions: its configuration has no sessions_folder")
         return self._folder
 
-    def open(self, streams: Sequence[ServedStream], client: str = "", bulk: bool = False) -> Session:
+    def open(
+        self, streams: Sequence[ServedStream], client: str = "", bulk: bool = False, followed: bool = False
+    ) -> Session:
         """Begin a session.  Raises TooManySessions."""
         if len(self.live) >= self.limits.sessions:
             raise TooManySessions(f"this server has {self.limits.sessions:,} sessions, as many as it takes")
-        session = Session(self, streams, client, bulk)
+        session = Session(self, streams, client, bulk, followed)
         self.live[session] = None
         return session
 
@@ -600,7 +714,7 @@ class Sessions:
     def stepped(self, computed: Computed) -> None:
         """Pass on what steps have given; runs in the engine's thread."""
         for stage, outcome in stages_of(computed):
-            stage.session.stepped(stage, outcome)
+            stage.session.stepped(stage, outcome, computed)
 
     def advanced(self, computed: Computed) -> list[Session]:
         """Return the sessions of a batch, which something has changed for."""
@@ -632,8 +746,16 @@ def _together(places: Mapping[int, Place]) -> tuple[list[int], Any]:
     return order, parts[0] if len(parts) == 1 else parts[0].concat(parts[1:])
 
 
-def _bytes(piece: Any) -> int:
-    return _PIECE_BYTES + _ITEM_BYTES * len(piece)
+def _bytes(event: Event) -> int:
+    """Return about how many bytes an event takes that waits for its client."""
+    if event.kind == "output":
+        return _PIECE_BYTES + _ITEM_BYTES * len(event.value)
+    step: Step = event.value
+    return _STEP_BYTES + _ITEM_BYTES * len(step.text or "") + sum(_WORD_BYTES * len(own) for own in _lists(step.told))
+
+
+def _lists(told: Mapping[str, Any]) -> list[list[Any] | str]:
+    return [own for own in told.values() if isinstance(own, list | str)]
 
 
 def _joined(pieces: Sequence[Any]) -> Any:

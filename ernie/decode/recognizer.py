@@ -70,6 +70,11 @@ class StreamState:
         """The number of committed tokens, forgotten ones included."""
         return self.forgotten + len(self.spikes)
 
+    @property
+    def likely(self) -> tuple[int, ...]:
+        """The tokens after the committed ones that the best hypothesis of a beam has, which may still change."""
+        return self.hypotheses[0].tokens[self.committed - self.trimmed :] if self.hypotheses else ()
+
     def since(self, count: int) -> tuple[Spike, ...]:
         """Return the committed tokens after the first `count`, none of which is forgotten."""
         assert count >= self.forgotten

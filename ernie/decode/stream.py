@@ -95,6 +95,21 @@ class StreamDecoder(ABC, Generic[S, In, Out]):
     def end(self, state: S, streams: Sequence[bool] | None = None) -> S:
         """End the input of the streams for which this is true, by default of all."""
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What `change` may change of a stream, by name, with the values that it begins with."""
+        return {}
+
+    def change(self, state: S, changes: Sequence[Mapping[str, Any] | None]) -> S:
+        """Change the `settings` of streams from their next step on; for a stream without a change there is None.
+
+        Raises UserError for settings that the decoder does not have, and for values that do not fit.
+        """
+        for values in check_pieces(state, changes):
+            for name in values or ():
+                raise UserError(f"{name}: there is no such setting of this stream")
+        return state
+
     @abstractmethod
     def pending(self, state: S) -> list[bool]:
         """Return which streams a step advances: without further input, the others have nothing to compute."""

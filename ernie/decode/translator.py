@@ -6,10 +6,11 @@ stream that is translated greedily), V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ernie.data.batch import Layout
 from ernie.decode.states import BatchState, common_model
 from ernie.decode.stream import StreamDecoder, check_pieces, check_state, check_streams, flags
 from ernie.decode.wait_k import WaitK
-from ernie.errors import NotFinite, UserError
+from ernie.errors import NotFinite, UserError, check_count
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import batch_invariant
 from ernie.model.cache import KeyValueCache
@@ -42,7 +43,8 @@ class Progress:
 
     The source has `ended` when [SEP] is the last token read.  `delays` are the numbers of tokens read before each
     written one.  The target is `done` when nothing more will be written.  `waited` is how many tokens more than the
-    policy asks for must be read, because the most likely token was the end.
+    policy asks for must be read, because the most likely token was the end.  `wait_k` replaces the k of the policy,
+    unless it is 0.
     """
 
     read: tuple[int, ...] = ()
@@ -51,6 +53,7 @@ class Progress:
     ended: bool = False
     done: bool = False
     waited: int = 0
+    wait_k: int = 0
 
     @property
     def source(self) -> int:
@@ -244,6 +247,23 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
             for stream, encoded, read in zip(state.progress, self._encoded(state), reads, strict=True)
         ]
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """`wait_k`: how many tokens a stream stays behind its source; None for the whole of it."""
+        return {"wait_k": self._policy.k}
+
+    def change(self, state: TranslationState, changes: Sequence[Mapping[str, Any] | None]) -> TranslationState:
+        """Change the distance of streams: `wait_k`, or None for that of the translator."""
+        progress = list(state.progress)
+        for n, values in enumerate(check_pieces(state, changes)):
+            for name, value in (values or {}).items():
+                if name not in self.settings:
+                    raise UserError(f"{name}: there is no such setting of this stream; expected wait_k")
+                if value is not None:
+                    check_count("wait_k", value, 1)
+                progress[n] = replace(progress[n], wait_k=value or 0)
+        return replace(state, progress=tuple(progress))
+
     def stop(self, state: TranslationState, streams: Sequence[bool]) -> TranslationState:
         """Give up these streams: they are over, and write nothing more."""
         progress = tuple(
@@ -334,8 +354,14 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         written = np.array([len(stream.written) for stream in streams])
         limits = np.array([len(stream.read) if stream.ended else longest for stream in streams])
         waited = np.array([stream.waited for stream in streams])
-        reads: list[int] = np.minimum(limits, self._policy.reads(written, limits) + waited).tolist()
-        return reads
+        own_k = np.array([stream.wait_k for stream in streams])
+        reads = self._policy.reads(written, limits)
+        for k in {*own_k.tolist()} - {0}:
+            reads = np.where(own_k == k, replace(self._policy, k=k).reads(written, limits), reads)
+        # With a smaller k than before, no token may be written from less than the last one was.
+        last = np.array([stream.delays[-1] if stream.delays else 0 for stream in streams])
+        found: list[int] = np.minimum(limits, np.maximum(reads + waited, last)).tolist()
+        return found
 
     def _max_written(self, stream: Progress) -> int:
         """Return the maximum number of target tokens: in proportion to the source, once it is complete."""

@@ -28,8 +28,8 @@ _HEADERS = {
 _SESSIONS = (
     "Sessions, which are streams of sound or text, are WebSockets at `ws://HOST:PORT/models/{model}/stream`, where "
     "`{model}` is a model or a chain. The URL has no query parameters. The first message is "
-    '`{"type": "start"}`, perhaps with `"sample_rate"` or `"resume"`. The page Sessions over WebSockets of the '
-    "library's documentation has all messages."
+    '`{"type": "start"}`, perhaps with `"sample_rate"`, `"resume"`, `"settings"` or `"follow"`. The page Sessions over '
+    "WebSockets of the library's documentation has all messages."
 )
 _STYLE = """
 :root{color-scheme:light dark}
@@ -57,12 +57,8 @@ def describing(protocols: Sequence[Protocol]) -> Protocol:
             html = page(described()).encode()
             return Reply(html, content_type=b"text/html; charset=utf-8", headers=(_SECURITY,))
 
-        async def lead_to_page(_: Call) -> Reply:
-            return Reply(b"", 307, headers=((b"location", b"docs"),))
-
         return [
             Route("GET", "/openapi.json", show_document, "This description.", reply=dict[str, Any], access="open"),
-            Route("GET", "/", lead_to_page, "Leads to the page that describes all routes.", access="open"),
             Route("GET", "/docs", show_page, "This description as a page.", access="open"),
         ]
 

@@ -7,8 +7,9 @@ answers {"results": [{"value": ..., "notes": [...]} or {"error": {...}}, ...]}, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from serving.models import ServedModel
 from serving.protocols.registry import Protocol, Route
 from serving.protocols.shared import check_settings
 from serving.service import Service
+from serving.sessions import ServedStream
 
 
 class AskRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,19 +61,61 @@ class OperationInfo(msgspec.Struct):
     settings: list[str]
 
 
+class Medium(msgspec.Struct, omit_defaults=True):
+    """What a stream takes, or gives: text, or sound with so many samples a second."""
+
+    kind: Literal["text", "sound"]
+    sample_rate: int | None = None
+
+    @classmethod
+    def of(cls, rate: int | None) -> Medium:
+        """Return sound at this rate, or text if there is none."""
+        return cls("text") if rate is None else cls("sound", rate)
+
+
+class StreamInfo(msgspec.Struct):
+    """What the stream of a model takes and gives, and the settings that a session may change."""
+
+    takes: Medium
+    gives: Medium
+    settings: dict[str, Any]
+
+
 class ModelInfo(msgspec.Struct):
-    """A served model."""
+    """A served model: what it is asked for, and what it is.
+
+    `columns` are those that rows for `predict` may have, by their role in the task.
+    """
 
     name: str
     face: str
     precision: str
     operations: dict[str, OperationInfo]
+    stream: StreamInfo | None
+    loaded_at: float
+    kind: str | None
+    labels: list[str] | None
+    columns: dict[str, list[str]] | None
+    layers: int | None
+    width: int | None
+    weights: int | None
+
+
+class ChainInfo(msgspec.Struct):
+    """A chain of models, each of which takes what the one before gives."""
+
+    name: str
+    models: list[str]
+    takes: Medium
+    gives: Medium
+    settings: dict[str, Any]
 
 
 class Models(msgspec.Struct):
-    """The served models."""
+    """The served models, and chains of them."""
 
     models: list[ModelInfo]
+    chains: list[ChainInfo]
 
 
 class Failure(msgspec.Struct):
@@ -89,7 +133,8 @@ def routes(service: Service) -> list[Route]:
     """Return the routes of the protocol."""
 
     async def list_models(call: Call) -> Reply:
-        return Reply(encode(Models([_info(model) for model in service.models.values()])))
+        models = [_info(model) for model in service.models.values()]
+        return Reply(encode(Models(models, [_chain(name, service.streams(name)) for name in service.chains])))
 
     async def ask(call: Call) -> Reply:
         model = service.model(call.path["model"])
@@ -114,7 +159,29 @@ def routes(service: Service) -> list[Route]:
 
 def _info(model: ServedModel) -> ModelInfo:
     operations = {name: OperationInfo(sorted(operation.settings)) for name, operation in model.operations.items()}
-    return ModelInfo(model.name, model.face.name, model.precision, operations)
+    facts, stream = model.face.facts, None
+    if model.stream is not None:
+        stream = StreamInfo(Medium.of(model.stream.takes), Medium.of(model.stream.gives), dict(model.stream.settings))
+    return ModelInfo(
+        model.name,
+        model.face.name,
+        model.precision,
+        operations,
+        stream,
+        model.loaded_at,
+        facts.kind,
+        facts.labels,
+        facts.columns,
+        facts.layers,
+        facts.width,
+        facts.weights,
+    )
+
+
+def _chain(name: str, streams: Sequence[ServedStream]) -> ChainInfo:
+    settings = {key: value for stream in streams for key, value in stream.settings.items()}
+    takes, gives = Medium.of(streams[0].takes), Medium.of(streams[-1].gives)
+    return ChainInfo(name, [stream.name for stream in streams], takes, gives, settings)
 
 
 def _result(outcome: Outcome[Any]) -> Result:

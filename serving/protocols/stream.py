@@ -6,7 +6,7 @@ docs/reference/streaming.md describes the messages and the states of a connectio
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from serving.access import SUBPROTOCOL
 from serving.http import Problem, as_problem, encode
 from serving.lifecycle import Phase
 from serving.service import Service
-from serving.sessions import Event, Overdue, Session
+from serving.sessions import Event, Overdue, Session, Step
 
 PATH = "/models/{model}/stream"
 _START_SECONDS = 10.0  # for the first message
@@ -32,10 +32,15 @@ _DONE, _LEAVING, _VIOLATION = 1000, 1001, 1008
 
 
 class Start(msgspec.Struct, tag_field="type", tag="start", forbid_unknown_fields=True):
-    """Begins a session, or resumes one; sound that is sent has `sample_rate` samples a second."""
+    """Begins a session, or resumes one; sound that is sent has `sample_rate` samples a second.
+
+    `follow` asks for a message about each step of each model.
+    """
 
     sample_rate: int | None = None
     resume: str | None = None
+    settings: dict[str, Any] = {}
+    follow: bool = False
 
 
 class Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
@@ -52,7 +57,20 @@ class Save(msgspec.Struct, tag_field="type", tag="save", forbid_unknown_fields=T
     """The session is to be kept, for another connection to resume."""
 
 
-_decoder = msgspec.json.Decoder(Start | Text | End | Save)
+class Set(msgspec.Struct, tag_field="type", tag="set", forbid_unknown_fields=True):
+    """Other settings of the models, from now on."""
+
+    settings: dict[str, Any]
+
+
+class Ping(msgspec.Struct, tag_field="type", tag="ping", forbid_unknown_fields=True):
+    """Asks what time it is here; `time` is repeated in the answer."""
+
+    time: float
+
+
+Message: TypeAlias = Start | Text | End | Save | Set | Ping
+_decoder = msgspec.json.Decoder(Message)
 
 
 class StreamSocket:
@@ -87,13 +105,14 @@ class StreamSocket:
         if not isinstance(start, Start):
             raise Problem(422, "invalid", 'the first message: expected {"type": "start"}')
         state = socket.scope["state"]
-        session = service.sessions.open(service.streams(model), state["client"])
+        session = service.sessions.open(service.streams(model), state["client"], followed=start.follow)
         try:
             state["notes"].update(model=model, session=session.id)
             connection = _Connection(socket, service, session, start)
             if start.resume is not None:
                 saved = await asyncio.to_thread(service.sessions.folder_of_states().take, start.resume)
                 await asyncio.to_thread(session.resume, saved)
+            session.change(start.settings)
             await connection.greet()
         except BaseException:
             session.close()
@@ -126,6 +145,10 @@ class _Connection:
             gives=_medium(gives),
             received=self.session.received,
             resumable=self._cannot_be_kept is None,
+            settings=self.session.settings,
+            stages=[
+                {"model": stage.stream.name, "gives": _medium(stage.stream.gives)} for stage in self.session.stages
+            ],
         )
 
     async def run(self) -> None:
@@ -151,24 +174,30 @@ class _Connection:
 
     async def _read(self) -> None:
         while True:
-            message = await _receive(self._socket)
+            received = await _receive(self._socket)
+            message = received if isinstance(received, bytes) else _read(received)
+            if isinstance(message, Ping):
+                await self._say("pong", time=message.time, at=self._service.sessions.clock())
+                continue
             while not self.session.takes_more:
                 self._has_room.clear()
                 await self._has_room.wait()
             if isinstance(message, bytes):
                 self._hear(message)
             else:
-                self._obey(_read(message))
+                self._obey(message)
 
     def _hear(self, data: bytes) -> None:
         if self.session.takes is None:
             raise Problem(415, "unsupported", 'this session takes text: {"type": "text", "text": ...}, not binary data')
         self.session.put(self._sound.more(data))
 
-    def _obey(self, message: Start | Text | End | Save) -> None:
+    def _obey(self, message: Start | Text | End | Save | Set) -> None:
         if isinstance(message, Start):
             raise UserError("this session has begun; open another connection for another one")
-        if isinstance(message, Save):
+        if isinstance(message, Set):
+            self.session.change(message.settings)
+        elif isinstance(message, Save):
             if self._cannot_be_kept is not None:
                 raise UserError(self._cannot_be_kept)
             self._code = _DONE
@@ -205,6 +234,8 @@ class _Connection:
             await self._say("output", text=event.value)
         elif event.kind == "note":
             await self._say("note", message=event.value)
+        elif event.kind == "step":
+            await self._say("step", **_step(event.value))
         else:
             await self._say("done")
             await self._socket.close(_DONE)
@@ -226,7 +257,9 @@ class _Connection:
         await self._say("state", token=token, received=self.session.received)
         await self._socket.close(self._code)
 
-    async def _say(self, kind: Literal["ready", "output", "note", "done", "state"], **values: Any) -> None:
+    async def _say(
+        self, kind: Literal["ready", "output", "note", "step", "pong", "done", "state"], **values: Any
+    ) -> None:
         await self._socket.send_text(encode({"type": kind, **values}).decode())
 
     @property
@@ -266,6 +299,20 @@ class _Sound:
         return self._resampler.rest()
 
 
+def _step(step: Step) -> dict[str, Any]:
+    """Return what a client is told of a step."""
+    found = {
+        "stage": step.stage,
+        "taken": step.taken,
+        "arrived": step.arrived,
+        "began": step.began,
+        "ended": step.ended,
+        "together": step.together,
+    }
+    given = {"text": step.text} if step.text is not None else {"samples": step.given} if step.given else {}
+    return found | given | dict(step.told)
+
+
 def _medium(rate: int | None) -> dict[str, Any]:
     return {"kind": "text"} if rate is None else {"kind": "sound", "sample_rate": rate}
 
@@ -279,7 +326,7 @@ async def _receive(socket: WebSocket) -> bytes | str:
     return message["text"] if data is None else data
 
 
-def _read(message: bytes | str) -> Start | Text | End | Save:
+def _read(message: bytes | str) -> Message:
     """Return a message of JSON.  Raises Problem if it is none of those that are expected."""
     if isinstance(message, bytes):
         raise Problem(415, "unsupported", "expected a message of JSON, found binary data")
