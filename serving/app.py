@@ -20,7 +20,7 @@ from serving.heartbeat import Heartbeat
 from serving.http import Call, Endpoint, Problem, Reply, encode
 from serving.metrics import ASKING, PLAIN, SOCKET, Metrics
 from serving.models import ServedModel
-from serving.protocols import kserve, native, openai, openai_sound, simuleval, tei
+from serving.protocols import kserve, native, openai, openai_sound, page, simuleval, tei
 from serving.protocols.description import describing
 from serving.protocols.registry import Protocol, Route
 from serving.protocols.stream import PATH, StreamSocket
@@ -37,6 +37,7 @@ PROTOCOLS: tuple[Protocol, ...] = (
     tei.PROTOCOL,
     kserve.PROTOCOL,
     simuleval.PROTOCOL,
+    page.PROTOCOL,
 )
 
 

@@ -122,7 +122,9 @@ def test_a_page_shows_its_key_as_a_subprotocol_of_a_session_and_nowhere_else(
 
 def test_probes_need_no_key_and_metrics_do(client: httpx.Client) -> None:
     assert client.get("/health/live").status_code == 200
-    assert client.get("/").status_code == 307
+    assert client.get("/").status_code == 200
+    assert client.get("/page/app.js").status_code == 200
+    assert client.get("/models/films/card").status_code == 401
     assert client.post("/", json={"inputs": "a"}).status_code == 401
     assert client.get("/health/ready").status_code == 200
     assert client.get("/metrics").status_code == 401

@@ -1,0 +1,507 @@
+// @ts-check
+/** The interpreter: one speaks or types, and reads and hears what comes of it. */
+
+import { Captions, under } from "./captions.js";
+import { duration, find, make, plural, save } from "./dom.js";
+import { CaptureClock, Latency, PARTS } from "./latency.js";
+import { draw } from "./plot.js";
+import { Session } from "./session.js";
+import { Player, fileAsMicrophone, microphone } from "./sound.js";
+import { waveFile } from "./wave.js";
+
+const WHOLE = 1000; // a wait_k that no line is as long as
+const LAST = 10; // the position of the slider that stands for WHOLE
+const STRIP = 250; // milliseconds between two updates of the latencies
+const RATE = 16_000; // of a microphone for a chain whose models' rates are not known yet
+
+/** @typedef {import("./session.js").Ready} Ready */
+/** @typedef {import("./session.js").Step} Step */
+/** @typedef {import("./app.js").Stream} Stream */
+
+/** What was said since somebody began to speak, and what came of it. */
+class Talk {
+  constructor() {
+    this.captions = new Captions([], false);
+    this.latency = new Latency();
+    this.capture = new CaptureClock(RATE);
+    /** @type {Int16Array[]} */
+    this.sent = [];
+    /** @type {Int16Array[]} */
+    this.voice = [];
+    this.rate = RATE;
+    this.samples = 0;
+    this.lastWordEnd = 0; // seconds
+    this.isStopping = false;
+    /** @type {HTMLElement[]} */
+    this.rows = [];
+    this.logged = 0; // lines that screen readers have
+  }
+}
+
+export class Interpreter {
+  constructor() {
+    this.choice = find("stream", HTMLSelectElement);
+    this.speak = find("speak", HTMLButtonElement);
+    this.stopButton = find("stop", HTMLButtonElement);
+    this.file = find("file", HTMLInputElement);
+    this.typing = find("typing", HTMLTextAreaElement);
+    this.captionsBox = find("captions", HTMLElement);
+    this.status = find("status", HTMLElement);
+    this.level = find("level", HTMLMeterElement);
+    this.volume = find("volume", HTMLInputElement);
+    this.slider = find("wait-k", HTMLInputElement);
+    this.logs = [find("log-heard", HTMLElement), find("log-translated", HTMLElement)];
+    /** @type {Stream[]} */
+    this.streams = [];
+    /** @type {Session | null} */
+    this.session = null;
+    /** @type {import("./sound.js").Source | null} */
+    this.source = null;
+    /** @type {Player | null} */
+    this.player = null;
+    /** @type {{k: number, lagging: number}[]} */
+    this.laggings = [];
+    this.talk = new Talk();
+    this.listen();
+    setInterval(() => this.showLatency(), STRIP);
+  }
+
+  /** Forget everything of the session before. */
+  forget() {
+    this.talk = new Talk();
+    this.captionsBox.replaceChildren();
+    for (const log of this.logs) log.replaceChildren();
+    this.showLatency();
+  }
+
+  listen() {
+    this.speak.onclick = () => void this.start(null);
+    this.stopButton.onclick = () => void this.stop();
+    this.choice.onchange = () => this.showChoice();
+    this.file.onchange = () => {
+      const [file] = this.file.files ?? [];
+      this.file.value = "";
+      if (file) void this.start(file);
+    };
+    const drop = find("interpreter", HTMLElement);
+    drop.addEventListener("dragover", (event) => {
+      event.preventDefault();
+      drop.classList.add("dropping");
+    });
+    drop.addEventListener("dragleave", () => drop.classList.remove("dropping"));
+    drop.addEventListener("drop", (event) => {
+      event.preventDefault();
+      drop.classList.remove("dropping");
+      const file = event.dataTransfer?.files[0];
+      if (file && !this.speak.hidden) void this.start(file);
+    });
+    this.typing.onkeydown = (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      void this.type(`${this.typing.value}\n`);
+      this.typing.value = "";
+    };
+    this.volume.oninput = () => this.player?.setVolume(Number(this.volume.value) / 100);
+    this.slider.oninput = () => {
+      this.showSlider();
+      this.session?.change({ wait_k: this.waitK });
+    };
+    find("save-text", HTMLButtonElement).onclick = () => this.saveText();
+    find("save-subtitles", HTMLButtonElement).onclick = () =>
+      save(new Blob([this.talk.captions.subtitles], { type: "text/vtt" }), "transcript.vtt");
+    find("save-sent", HTMLButtonElement).onclick = () => save(waveFile(whole(this.talk.sent), this.talk.rate), "sent.wav");
+    find("save-voice", HTMLButtonElement).onclick = () =>
+      save(waveFile(whole(this.talk.voice), this.player?.context.sampleRate ?? RATE), "voice.wav");
+    addEventListener("pagehide", () => this.session?.close());
+  }
+
+  /**
+   * Show what can be chosen.
+   *
+   * @param {Stream[]} streams
+   */
+  setStreams(streams) {
+    if (JSON.stringify(streams) === JSON.stringify(this.streams)) return; // keep the slider where it is
+    const before = this.choice.value;
+    this.streams = streams;
+    this.choice.replaceChildren(
+      ...streams.map(({ name, models, takes, gives }) =>
+        make("option", { value: name }, `${name}: ${describe(takes, gives)}${models.length > 1 ? ` (${models.join(" → ")})` : ""}`),
+      ),
+    );
+    if (streams.some(({ name }) => name === before)) this.choice.value = before;
+    this.showChoice();
+  }
+
+  /** @returns {Stream | undefined} */
+  get chosen() {
+    return this.streams.find(({ name }) => name === this.choice.value);
+  }
+
+  /** @returns {Int16Array | null} What was said last, null if nothing was. */
+  get spoken() {
+    return this.talk.sent.length ? whole(this.talk.sent) : null;
+  }
+
+  showChoice() {
+    const stream = this.chosen;
+    const takesSound = stream?.takes.kind === "sound";
+    find("no-streams", HTMLElement).hidden = stream !== undefined;
+    find("spoken", HTMLElement).hidden = !takesSound;
+    find("typed", HTMLElement).hidden = stream === undefined || takesSound;
+    find("heard-volume", HTMLElement).hidden = stream?.gives.kind !== "sound";
+    const waitK = stream?.settings.wait_k;
+    find("waiting", HTMLElement).hidden = waitK === undefined;
+    if (waitK !== undefined) this.slider.value = String(waitK === null ? LAST : Math.min(waitK, LAST - 1));
+    this.laggings = [];
+    this.showSlider();
+    void this.showCurve();
+  }
+
+  /** @returns {number} */
+  get waitK() {
+    const position = Number(this.slider.value);
+    return position === LAST ? WHOLE : position;
+  }
+
+  showSlider() {
+    const text = this.waitK === WHOLE ? "whole lines" : `${plural(this.waitK, "token")} behind`;
+    find("wait-k-value", HTMLElement).textContent = text;
+    this.slider.setAttribute("aria-valuetext", text);
+  }
+
+  /**
+   * Say something in the status line, which screen readers read aloud.
+   *
+   * @param {string} message
+   * @param {"" | "problem"} [kind]
+   */
+  tell(message, kind = "") {
+    this.status.textContent = message;
+    this.status.className = kind;
+  }
+
+  /**
+   * Begin to listen, to the microphone or to a file.
+   *
+   * @param {File | null} file
+   */
+  async start(file) {
+    if (this.session !== null) await this.abandon();
+    this.forget();
+    this.setRunning(true);
+    this.tell("Connecting …");
+    const begun = this.connect();
+    const { takes } = await begun.ready.catch(() => ({ takes: null }));
+    if (takes === null || takes.kind !== "sound" || this.session !== begun.session) return;
+    this.talk.rate = takes.sample_rate;
+    this.talk.capture = new CaptureClock(this.talk.rate);
+    const heard = (/** @type {Int16Array} */ pcm, /** @type {number} */ level) => this.hear(pcm, level);
+    try {
+      const source = file
+        ? await fileAsMicrophone(file, this.talk.rate, heard, () => void this.stop())
+        : await microphone(this.talk.rate, heard, (message) => {
+            this.tell(message, "problem");
+            void this.stop();
+          });
+      if (this.session !== begun.session) return await source.stop();
+      this.source = source;
+      this.tell(file ? `Listening to ${file.name}, as fast as it was spoken.` : "Listening. Speak now.");
+    } catch (error) {
+      await this.abandon();
+      this.tell(/** @type {Error} */ (error).message, "problem");
+    }
+  }
+
+  /** @returns {{session: Session, ready: Promise<Ready>}} */
+  connect() {
+    /** @type {(ready: Ready) => void} */
+    let resolve = () => {};
+    /** @type {(error: Error) => void} */
+    let reject = () => {};
+    /** @type {Promise<Ready>} */
+    const ready = new Promise((...given) => ([resolve, reject] = given));
+    const settings = this.chosen?.settings.wait_k === undefined ? {} : { wait_k: this.waitK };
+    const session = new Session(
+      this.choice.value,
+      {
+        ready: (found, again) => {
+          this.begin(found, again);
+          resolve(found);
+        },
+        step: (step) => this.show(step),
+        sound: (pcm) => this.play(pcm),
+        note: (message) => this.tell(message),
+        slow: (seconds) =>
+          this.tell(`The network is too slow: ${seconds.toFixed(1)} s of sound wait here to be sent.`, "problem"),
+        state: (state, message) => {
+          if (message) this.tell(message, "problem");
+          if (state === "done") void this.finish();
+          if (state === "failed") {
+            reject(new Error(message));
+            void this.abandon();
+          }
+        },
+      },
+      { settings },
+    );
+    this.session = session;
+    return { session, ready };
+  }
+
+  /**
+   * @param {Ready} ready
+   * @param {"" | "resumed" | "anew"} again
+   */
+  begin(ready, again) {
+    if (again) {
+      this.talk.captions.resume(again === "anew");
+      this.tell(
+        again === "resumed"
+          ? "The session goes on where it was interrupted."
+          : "The server had forgotten the session, so another one began. What was not final yet may be missing.",
+        again === "anew" ? "problem" : "",
+      );
+      return;
+    }
+    const texts = ready.stages.flatMap(({ gives }, n) => (gives.kind === "text" ? [n] : []));
+    this.talk.captions = new Captions(texts, ready.takes.kind === "text");
+    if (ready.gives.kind === "sound") {
+      this.player = new Player(ready.gives.sample_rate, (at) => this.firstSound(at));
+      this.player.setVolume(Number(this.volume.value) / 100);
+    }
+  }
+
+  /**
+   * @param {Int16Array} pcm
+   * @param {number} level
+   */
+  hear(pcm, level) {
+    this.talk.sent.push(pcm);
+    this.talk.samples += pcm.length;
+    this.talk.capture.add(this.talk.samples, performance.now());
+    this.level.value = level <= 0 ? 0 : Math.max(0, 1 + Math.log10(level) / 3); // 60 dB
+    this.session?.put(pcm);
+  }
+
+  /** @param {string} text */
+  async type(text) {
+    if (!text.trim()) return;
+    if (this.session === null || this.session.isOver) {
+      this.forget();
+      this.setRunning(true);
+      try {
+        await this.connect().ready;
+      } catch {
+        return;
+      }
+      this.tell("Each line is translated or spoken once it is complete.");
+    }
+    this.changed(this.talk.captions.type(text));
+    this.session?.put(text);
+  }
+
+  /** @param {Step} step */
+  show(step) {
+    const now = performance.now();
+    const { session } = this;
+    if (session === null) return;
+    const shift = session.base / this.talk.rate;
+    const [arrived, began] = [session.clock.local(step.arrived), session.clock.local(step.began)];
+    const isFirst = step.stage === 0 && session.ready?.takes.kind === "sound";
+    if (isFirst && arrived !== null) {
+      this.talk.latency.add("network", arrived - this.talk.capture.at(session.base + step.taken));
+    }
+    if (step.arrived > 0 && arrived !== null && began !== null) {
+      this.talk.latency.add("queue", Math.max(0, began - arrived));
+      this.talk.latency.add("compute", 1000 * (step.ended - step.began));
+    }
+    for (const word of isFirst ? (step.words ?? []) : []) {
+      this.talk.lastWordEnd = shift + (word.end ?? 0);
+      this.talk.latency.add("lag", now - this.talk.capture.at(this.talk.lastWordEnd * this.talk.rate));
+    }
+    if (step.lagging !== undefined) {
+      this.laggings.push({ k: this.waitK, lagging: step.lagging.tokens });
+      void this.showCurve();
+    }
+    this.changed(this.talk.captions.add(step, shift));
+  }
+
+  /** @param {number} at */
+  firstSound(at) {
+    if (this.talk.lastWordEnd) this.talk.latency.add("voice", at - this.talk.capture.at(this.talk.lastWordEnd * this.talk.rate));
+  }
+
+  /** @param {Int16Array} pcm */
+  play(pcm) {
+    this.talk.voice.push(pcm);
+    void this.player?.play(pcm);
+  }
+
+  /** No more is said; what was said is still computed. */
+  async stop() {
+    if (this.talk.isStopping || this.session === null) return;
+    this.talk.isStopping = true;
+    const { source, session } = this;
+    this.source = null;
+    await source?.stop();
+    this.level.value = 0;
+    session.end();
+    if (!session.isOver) this.tell("The rest is computed …");
+  }
+
+  /** All is there. */
+  async finish() {
+    this.session = null;
+    await this.player?.end();
+    this.setRunning(false);
+    const words = this.talk.captions.lines.reduce((sum, line) => sum + line.words.length, 0);
+    this.tell(`Done: ${plural(words, "word")}.`);
+  }
+
+  /** Leave the session as it is. */
+  async abandon() {
+    const { source, session, player } = this;
+    this.source = this.session = this.player = null;
+    session?.close();
+    this.level.value = 0;
+    this.setRunning(false);
+    await source?.stop();
+    await player?.close();
+  }
+
+  /** @param {boolean} isRunning */
+  setRunning(isRunning) {
+    this.speak.disabled = this.choice.disabled = this.file.disabled = isRunning;
+    this.stopButton.disabled = !isRunning;
+    find("spoken", HTMLElement).classList.toggle("running", isRunning);
+    if (isRunning && this.player !== null) {
+      void this.player.close();
+      this.player = null;
+    }
+  }
+
+  /**
+   * Show lines that have changed.
+   *
+   * @param {Set<number>} numbers
+   */
+  changed(numbers) {
+    const isAtEnd = this.captionsBox.scrollTop + this.captionsBox.clientHeight >= this.captionsBox.scrollHeight - 40;
+    for (const number of [...numbers].sort((a, b) => a - b)) {
+      while (this.talk.rows.length <= number) {
+        const row = make("p", { class: "line", "aria-hidden": "true" });
+        this.talk.rows.push(row);
+        this.captionsBox.append(row);
+      }
+      this.fill(this.talk.rows[number], this.talk.captions.lines[number]);
+    }
+    if (isAtEnd) this.captionsBox.scrollTop = this.captionsBox.scrollHeight;
+    this.log();
+  }
+
+  /**
+   * @param {HTMLElement} row
+   * @param {import("./captions.js").Line} line
+   */
+  fill(row, line) {
+    const columns = (line.translations.length ? line.translations : []).map((_, which) => under(line, which));
+    const pairs = line.words.map((word, n) => {
+      const title =
+        word.end === undefined ? null : `${(word.start ?? 0).toFixed(2)} to ${word.end.toFixed(2)} seconds`;
+      const below = columns.map((column) => {
+        const text = n === 0 ? [column[0], column[1]].filter(Boolean).join(" ") : column[n + 1];
+        return make("span", { class: "below" }, text ?? "");
+      });
+      const time = word.end === undefined ? null : make("small", {}, word.end.toFixed(1));
+      return make("span", { class: "pair" }, make("span", { class: "word", title }, word.text, time), ...below);
+    });
+    const tentative = line.tentative ? [make("span", { class: "tentative" }, line.tentative)] : [];
+    const lagging =
+      line.lagging === null
+        ? []
+        : [make("span", { class: "lagging", title: "average lagging of this line" }, `AL ${line.lagging.toFixed(1)}`)];
+    row.replaceChildren(...pairs, ...tentative, ...lagging);
+  }
+
+  /** Let screen readers have the lines that are over: an ended line is one that another one follows. */
+  log() {
+    const over = this.talk.captions.lines.length - (this.session === null ? 0 : 1);
+    for (let n = this.talk.logged; n < over; n += 1) {
+      this.logs[0].append(make("p", {}, this.talk.captions.transcript[n]));
+      const translated = this.talk.captions.lines[n].translations.map((words) => words.map(({ text }) => text).join(" "));
+      if (translated.length) this.logs[1].append(make("p", {}, translated.join(" ")));
+    }
+    this.talk.logged = Math.max(this.talk.logged, over);
+  }
+
+  showLatency() {
+    if (this.player !== null) this.talk.latency.add("buffer", 1000 * this.player.buffered);
+    for (const part of Object.keys(PARTS)) {
+      const found = this.talk.latency.summary(part);
+      const cell = find(`latency-${part}`, HTMLElement);
+      const gaps = part === "buffer" && this.player?.gaps ? `, ${plural(this.player.gaps, "gap")}` : "";
+      cell.textContent = found === null ? "–" : `${duration(found.median)}${gaps}`;
+      const high = cell.nextElementSibling;
+      if (high) high.textContent = found === null || part === "buffer" ? "" : `95 %: ${duration(found.high)}`;
+    }
+    const best = this.session?.clock.best;
+    find("clock", HTMLElement).textContent = best
+      ? `The clocks of page and server are compared to within ${duration(best.roundTrip / 2)}.`
+      : "";
+  }
+
+  /** Show quality against latency: as the run has measured it, and the lines of this session. */
+  async showCurve() {
+    const box = find("curve", HTMLElement);
+    const stream = this.chosen;
+    if (stream === undefined || stream.settings.wait_k === undefined) return;
+    const mean = this.laggings.length
+      ? this.laggings.reduce((sum, { lagging }) => sum + lagging, 0) / this.laggings.length
+      : undefined;
+    const said = mean === undefined ? "" : ` The lines so far: ${mean.toFixed(1)}.`;
+    find("lagging", HTMLElement).textContent = `AL, average lagging, is how many tokens a translation is behind.${said}`;
+    draw(box, {
+      x: "wait-k",
+      y: "AL of a line",
+      from: 0,
+      to: LAST,
+      mark: Math.min(this.waitK, LAST),
+      series: [
+        {
+          name: "lines",
+          dots: true,
+          points: this.laggings.map(({ k, lagging }) => ({ x: Math.min(k, LAST), y: Math.max(0, lagging) })),
+        },
+      ],
+      empty: "a dot for each line that ends",
+    });
+  }
+
+  saveText() {
+    const lines = this.talk.captions.lines.flatMap((line, n) => [
+      this.talk.captions.transcript[n],
+      ...line.translations.map((words) => `    ${words.map(({ text }) => text).join(" ")}`),
+    ]);
+    save(new Blob([`${lines.join("\n")}\n`], { type: "text/plain" }), "transcript.txt");
+  }
+}
+
+/**
+ * @param {Int16Array[]} pieces
+ * @returns {Int16Array}
+ */
+function whole(pieces) {
+  const all = new Int16Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
+  pieces.reduce((at, piece) => (all.set(piece, at), at + piece.length), 0);
+  return all;
+}
+
+/**
+ * @param {import("./session.js").Medium} takes
+ * @param {import("./session.js").Medium} gives
+ */
+function describe(takes, gives) {
+  if (takes.kind === "sound") return gives.kind === "sound" ? "speech to speech" : "speech to text";
+  return gives.kind === "sound" ? "text to speech" : "text to text";
+}

@@ -1,0 +1,98 @@
+// @ts-check
+/** Plots of a few lines or bars, as SVG that adapts to the theme; each says in words what it shows. */
+
+const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT] = [320, 150, 44, 22, 10, 8];
+
+/**
+ * @param {string} name
+ * @param {Record<string, string | number>} attributes
+ * @param {string} [text]
+ */
+function element(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value));
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+/**
+ * Return a number in few characters.
+ *
+ * @param {number} value
+ */
+export function short(value) {
+  const size = Math.abs(value);
+  if (size >= 10_000) return `${Math.round(value / 1000)}k`;
+  if (size >= 100 || Number.isInteger(value)) return String(Math.round(value));
+  return String(Number(value.toPrecision(size >= 1 ? 3 : 2)));
+}
+
+/**
+ * Return a round number that is at least as large, for the end of an axis.
+ *
+ * @param {number} value
+ */
+export function ceiling(value) {
+  if (!(value > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return ([1, 2, 5, 10].find((step) => step * power >= value * 0.999999) ?? 10) * power;
+}
+
+/**
+ * @typedef {{x: number, y: number}} Point
+ * @typedef {{name: string, points: Point[], dots?: boolean}} Series
+ * @typedef {{x: string, y: string, series: Series[], from?: number, to?: number, mark?: number, empty?: string}} Plot
+ */
+
+/**
+ * Draw a plot into an element: lines through points, or dots.  `mark` is an x at which a vertical line stands.
+ *
+ * @param {Element} parent
+ * @param {Plot} plot
+ */
+export function draw(parent, plot) {
+  const points = plot.series.flatMap((series) => series.points);
+  const from = plot.from ?? Math.min(0, ...points.map((point) => point.x));
+  const to = plot.to ?? Math.max(from + 1e-9, ...points.map((point) => point.x), plot.mark ?? -Infinity);
+  const top = ceiling(Math.max(0, ...points.map((point) => point.y)));
+  const px = (/** @type {number} */ x) => LEFT + ((x - from) / (to - from || 1)) * (WIDTH - LEFT - RIGHT);
+  const py = (/** @type {number} */ y) => HEIGHT - BOTTOM - (y / top) * (HEIGHT - BOTTOM - TOP);
+  const said = plot.series.map(({ name, points: own }) => `${name}: ${own.length ? short(own[own.length - 1].y) : "nothing yet"}`);
+  const svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "plot" });
+  svg.append(element("title", {}, `${plot.y} against ${plot.x}. Last: ${said.join(", ")}.`));
+  for (const share of [0, 0.5, 1]) {
+    const y = py(share * top);
+    svg.append(element("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y, y2: y, class: "grid" }));
+    svg.append(element("text", { x: LEFT - 5, y: y + 4, "text-anchor": "end" }, short(share * top)));
+  }
+  svg.append(element("text", { x: LEFT, y: HEIGHT - 5 }, short(from)));
+  svg.append(element("text", { x: WIDTH - RIGHT, y: HEIGHT - 5, "text-anchor": "end" }, `${short(to)} ${plot.x}`));
+  if (plot.mark !== undefined) {
+    svg.append(element("line", { x1: px(plot.mark), x2: px(plot.mark), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" }));
+  }
+  plot.series.forEach((series, n) => {
+    if (series.dots) {
+      for (const { x, y } of series.points) svg.append(element("circle", { cx: px(x), cy: py(y), r: 3.5, class: `series-${n}` }));
+    } else if (series.points.length) {
+      const path = series.points.map(({ x, y }) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`).join(" ");
+      svg.append(element("polyline", { points: path, class: `series-${n}` }));
+    }
+  });
+  if (!points.length) {
+    svg.append(element("text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle" }, plot.empty ?? "nothing yet"));
+  }
+  parent.replaceChildren(svg, ...(plot.series.length > 1 ? [legend(plot.series)] : []));
+}
+
+/** @param {Series[]} series */
+function legend(series) {
+  const list = document.createElement("p");
+  list.className = "legend";
+  series.forEach(({ name }, n) => {
+    const item = document.createElement("span");
+    item.className = `series-${n}`;
+    item.textContent = name;
+    list.append(item);
+  });
+  return list;
+}
