@@ -216,7 +216,11 @@ class Trier:
         """End the process."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-            self._process.wait(timeout=10)
+            try:
+                self._process.wait(timeout=10)
+            except subprocess.TimeoutExpired:  # a fork of another test may still hold the other end open
+                self._process.kill()
+                self._process.wait()
 
     def _folder(self, case: Case) -> Path:
         name = re.sub(r"\W+", "-", case.id)
