@@ -437,7 +437,7 @@ export class Interpreter {
 
   showLatency() {
     if (this.player !== null) this.talk.latency.add("buffer", 1000 * this.player.buffered);
-    for (const part of Object.keys(PARTS)) {
+    for (const part of PARTS) {
       const found = this.talk.latency.summary(part);
       const cell = find(`latency-${part}`, HTMLElement);
       const gaps = part === "buffer" && this.player?.gaps ? `, ${plural(this.player.gaps, "gap")}` : "";

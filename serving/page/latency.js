@@ -3,25 +3,14 @@
 
 const KEPT = 50; // last values of each part
 
-/**
- * The parts: what they are called, and what they are.
- *
- * @type {Record<string, [string, string]>}
- */
-export const PARTS = {
-  network: ["Capture to server", "from the last sound of a chunk until the server had it"],
-  queue: ["Queue", "until the server began to compute it"],
-  compute: ["Compute", "the time of that computation, which other sessions share"],
-  lag: ["Commit lag", "from the end of a word until the page showed it as final"],
-  voice: ["First sound", "from the end of the last word until the voice began"],
-  buffer: ["Buffer", "sound that the voice has in advance"],
-};
+/** The parts of the way; the page says what each of them is. */
+export const PARTS = ["network", "queue", "compute", "lag", "voice", "buffer"];
 
 /** The last values of each part, in milliseconds. */
 export class Latency {
   constructor() {
     /** @type {Record<string, number[]>} */
-    this.values = Object.fromEntries(Object.keys(PARTS).map((part) => [part, []]));
+    this.values = Object.fromEntries(PARTS.map((part) => [part, []]));
   }
 
   /**

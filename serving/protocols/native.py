@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from ernie.outcome import Outcome
 from serving.http import Call, Problem, Reply, as_problem, encode, encoded_rows
 from serving.models import ServedModel
 from serving.protocols.registry import Protocol, Route
-from serving.protocols.shared import check_settings
+from serving.protocols.shared import Medium, check_settings
 from serving.service import Service
 from serving.sessions import ServedStream
 
@@ -59,18 +59,6 @@ class OperationInfo(msgspec.Struct):
     """What a request for an operation may set."""
 
     settings: list[str]
-
-
-class Medium(msgspec.Struct, omit_defaults=True):
-    """What a stream takes, or gives: text, or sound with so many samples a second."""
-
-    kind: Literal["text", "sound"]
-    sample_rate: int | None = None
-
-    @classmethod
-    def of(cls, rate: int | None) -> Medium:
-        """Return sound at this rate, or text if there is none."""
-        return cls("text") if rate is None else cls("sound", rate)
 
 
 class StreamInfo(msgspec.Struct):

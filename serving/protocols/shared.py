@@ -1,10 +1,11 @@
-"""What several protocols share: which model a request means, its settings, and vectors of fewer dimensions."""
+"""What several protocols share: which model a request means, its settings, its streams, and shorter vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from ernie.errors import UserError
@@ -12,6 +13,18 @@ from inference.operation import Operation
 from serving.http import Problem
 from serving.models import ServedModel
 from serving.service import Service, UnknownModel, Unsuitable
+
+
+class Medium(msgspec.Struct, omit_defaults=True):
+    """What a stream takes, or gives: text, or sound with so many samples a second."""
+
+    kind: Literal["text", "sound"]
+    sample_rate: int | None = None
+
+    @classmethod
+    def of(cls, rate: int | None) -> Medium:
+        """Return sound at this rate, or text if there is none."""
+        return cls("text") if rate is None else cls("sound", rate)
 
 
 def choose(

@@ -19,6 +19,7 @@ from ernie.errors import UserError
 from serving.access import SUBPROTOCOL
 from serving.http import Problem, as_problem, encode
 from serving.lifecycle import Phase
+from serving.protocols.shared import Medium
 from serving.service import Service
 from serving.sessions import Event, Overdue, Session, Step
 
@@ -141,13 +142,13 @@ class _Connection:
         await self._say(
             "ready",
             session=self.session.id,
-            takes=_medium(None if takes is None else self._sound.rate),
-            gives=_medium(gives),
+            takes=Medium.of(None if takes is None else self._sound.rate),
+            gives=Medium.of(gives),
             received=self.session.received,
             resumable=self._cannot_be_kept is None,
             settings=self.session.settings,
             stages=[
-                {"model": stage.stream.name, "gives": _medium(stage.stream.gives)} for stage in self.session.stages
+                {"model": stage.stream.name, "gives": Medium.of(stage.stream.gives)} for stage in self.session.stages
             ],
         )
 
@@ -311,10 +312,6 @@ def _step(step: Step) -> dict[str, Any]:
     }
     given = {"text": step.text} if step.text is not None else {"samples": step.given} if step.given else {}
     return found | given | dict(step.told)
-
-
-def _medium(rate: int | None) -> dict[str, Any]:
-    return {"kind": "text"} if rate is None else {"kind": "sound", "sample_rate": rate}
 
 
 async def _receive(socket: WebSocket) -> bytes | str:
