@@ -13,9 +13,10 @@ import stat
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder
+from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType, ModuleType
 
@@ -233,6 +234,20 @@ def leave_terminal() -> None:
                     os.dup2(nothing.fileno(), file)
 
 
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Hold the signals that end a command meanwhile; a process that starts holds them until `initialize_worker`."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # multiprocessing would start it with the first worker, and let the signals in
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
 def initialize_worker() -> None:
     """Initialize a worker process so that its parent process decides when it ends.
 
@@ -240,10 +255,13 @@ def initialize_worker() -> None:
     workers.  So they ignore the first two and end some seconds after a SIGTERM, which a broken pool also sends to end
     them.  If the parent was killed, they end at once.
     """
+    held = ending_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if SIGHUP is not None:
         signal.signal(SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit_later)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True, name="parent").start()
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ernie.errors import UserError
-from ernie.runtime import initialize_worker
+from ernie.runtime import initialize_worker, signals_held
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,7 +54,10 @@ class Workers:
 
     def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
         """Have a worker call `function`.  Its result, and the call itself, belong inside `reporting_killed`."""
-        return self._executor.submit(function, *arguments)
+        if not self.processes:
+            return self._executor.submit(function, *arguments)
+        with signals_held():  # a process may start now, and Ctrl-C may come before it has imported its modules
+            return self._executor.submit(function, *arguments)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield the result of `function` for each of `items`, in order, reading few items ahead.
