@@ -16,12 +16,15 @@ class ModelConfig:
     """A model to serve: the folder of a run or of a published model, as `inference.load` takes it.
 
     `decoding` changes how answers are found, such as `{beam: 4}` or `{all_labels: true}`.
+
+    `examples` are rows that the page offers to try it with, named as data of a run is, such as `data/dev.tsv[:5]`.
     """
 
     path: str
     precision: InferencePrecisionChoice | None = None
     decoding: dict[str, Any] = field(default_factory=dict)
     trust_plugins: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class ServeConfig:
     A chain in `chains` is a list of models, each of which takes what the one before gives, for sessions under its name.
     Sessions that are saved, or live when the server ends, are kept in `sessions_folder` for an hour; servers that share
     the folder go on with each other's sessions.
+
+    `notice` is a sentence about these models that the page shows to everyone.
     """
 
     models: dict[str, ModelConfig] = field(default_factory=dict)
@@ -106,6 +111,7 @@ class ServeConfig:
     drain_seconds: float = 30.0
     log: Literal["text", "json"] = "text"
     sessions_folder: Path | None = None
+    notice: str = ""
 
     def __post_init__(self) -> None:
         check_least(

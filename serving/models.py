@@ -17,6 +17,7 @@ from inference.face import Face
 from inference.operation import Operation, Prepared
 from serving.cost import CostModel
 from serving.engine import Engine, Work
+from serving.examples import Example
 from serving.sessions import ServedStream, serve_stream
 
 _log = logging.getLogger("ernie.serving")
@@ -41,6 +42,7 @@ class ServedModel:
     probe: Work  # which computes a little, to see whether the model can
     loaded_at: float  # seconds since 1970
     stream: ServedStream | None = None
+    examples: Sequence[Example] = ()
 
     @property
     def precision(self) -> InferencePrecisionChoice:
@@ -58,7 +60,14 @@ class ServedModel:
         return self.face.operations
 
 
-def serve_model(name: str, path: str, face: Face, most_tokens: int, engine: Engine | None = None) -> ServedModel:
+def serve_model(
+    name: str,
+    path: str,
+    face: Face,
+    most_tokens: int,
+    engine: Engine | None = None,
+    examples: Sequence[Example] = (),
+) -> ServedModel:
     """Return a loaded model ready to be served, after measuring how long its batches take.
 
     `most_tokens` limits its batches; a step of a session counts as one token.  Every operation is warmed up by this,
@@ -82,7 +91,7 @@ def serve_model(name: str, path: str, face: Face, most_tokens: int, engine: Engi
             "%s/%s: a batch takes %.1f ms and %.3f ms a token",
             *(name, operation_name, 1000 * cost.fixed, 1000 * cost.per_token),
         )
-    return ServedModel(name, path, face, work, _probe(name, face), time.time(), stream)
+    return ServedModel(name, path, face, work, _probe(name, face), time.time(), stream, examples)
 
 
 def _stream(name: str, face: Face, most_streams: int, engine: Engine | None) -> ServedStream | None:

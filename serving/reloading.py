@@ -16,6 +16,7 @@ from ernie.runtime import release_free_memory
 from inference.loading import load
 from serving.config import ModelConfig
 from serving.engine import Engine
+from serving.examples import read_examples
 from serving.models import ServedModel, serve_model
 from serving.service import Service
 
@@ -33,7 +34,9 @@ def load_model(name: str, config: ModelConfig, most_tokens: int, engine: Engine 
         face = load(config.path, config.precision, config.trust_plugins, **config.decoding)
         for package in face.packages:
             require(package)
-        return serve_model(name, config.path, face, most_tokens, engine)
+        with about("examples"):
+            examples = read_examples(config.examples, face)
+        return serve_model(name, config.path, face, most_tokens, engine, examples)
 
 
 class Reloader:

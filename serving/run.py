@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import sys
+import webbrowser
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -67,16 +68,19 @@ def make_service(config: ServeConfig) -> Service:
         ),
         None if config.sessions_folder is None else SessionFolder(config.sessions_folder),
     )
-    service.chains = dict(config.chains)
+    service.chains, service.notice = dict(config.chains), config.notice
     for name in service.chains:
         service.streams(name)  # raises UserError for models that do not fit
     return service
 
 
-def serve(config: ServeConfig, reread: Callable[[], ServeConfig], replica: Replica | None = None) -> int:
+def serve(
+    config: ServeConfig, reread: Callable[[], ServeConfig], replica: Replica | None = None, show: bool = False
+) -> int:
     """Serve until a signal ends it; return the exit status.
 
-    SIGHUP reads the configuration again, by `reread`.  Raises UserError if the server cannot start.
+    SIGHUP reads the configuration again, by `reread`.  With `show` a browser opens the page.  Raises UserError if the
+    server cannot start.
     """
     lines = write_logs(config.log, **({"replica": replica.index} if replica else {}))
     try:
@@ -85,7 +89,7 @@ def serve(config: ServeConfig, reread: Callable[[], ServeConfig], replica: Repli
         access = Access(Keys.read(config.api_key_file) if config.api_key_file else None, config.cors_origins)
         context = _tls(config)
         _allow_files(config.limits.connections)
-        server = _Server(config, make_service(config), access, context, reread, replica)
+        server = _Server(config, make_service(config), access, context, reread, replica, show)
         try:
             listener.listen(_BACKLOG)
         except OSError as error:
@@ -144,6 +148,21 @@ def _allow_files(connections: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def _reached(host: str) -> str:
+    """Return an address of this machine at which a server on all addresses is reached."""
+    return {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+
+
+def _open_page(address: str) -> None:
+    """Open a page in a browser of the desktop, if there is one: others would take the terminal."""
+    with suppress(webbrowser.Error):
+        browser = webbrowser.get()
+        in_terminal = type(browser) is webbrowser.GenericBrowser
+        if not in_terminal and browser.open(address):
+            return
+    _log.warning("no browser could be opened; the page is at %s", address)
+
+
 class _Server(uvicorn.Server):
     """A server of uvicorn whose signals, drain and reloads are this library's own."""
 
@@ -155,9 +174,10 @@ class _Server(uvicorn.Server):
         context: ssl.SSLContext | None,
         reread: Callable[[], ServeConfig],
         replica: Replica | None,
+        show: bool,
     ):
         self._settings, self._service, self._access, self._context = config, service, access, context
-        self._reread, self._replica = reread, replica
+        self._reread, self._replica, self._show = reread, replica, show
         self._reloader = Reloader(service, config.models, config.limits.batch_tokens)
         self._leaving: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -229,6 +249,8 @@ class _Server(uvicorn.Server):
         _log.info("serving %s at %s://%s:%d", names, scheme, shown, port, extra=process)
         if self._access.keys is None and host in ("0.0.0.0", "::"):
             _log.warning("whoever reaches this machine may ask: it listens on all addresses, without api_key_file")
+        if self._show:
+            await asyncio.to_thread(_open_page, f"{scheme}://{_reached(shown)}:{port}/")
         if self._replica is not None and await self._service.is_ready():
             await self._replica.say_ready(lambda: self._service.engine.is_alive)
 

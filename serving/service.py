@@ -155,6 +155,7 @@ class Service:
         self.engine = Engine(self._report, Dispatcher(bulk_share))
         self.sessions = Sessions(self.engine)
         self.chains: dict[str, tuple[str, ...]] = {}  # of models, by name
+        self.notice = ""  # about its models, for people
         self.lifecycle.on_drain(lambda seconds: self.sessions.leave())
         self.preparers = Preparers(preparing_threads, self.limits.waiting_characters)
         self._requests: dict[Job, _Request] = {}

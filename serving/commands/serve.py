@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8000)")
     parser.add_argument("--api-key-file", metavar="FILE", help="a file with an API key a line, and whose it is")
+    parser.add_argument("--open", action="store_true", help="open the server's page in a browser")
     add_set(parser, "change a key of the configuration")
     add_plugin(parser)
     add_precision(parser)
@@ -60,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
     from serving.run import serve
 
-    return serve(config, reread, replica)
+    return serve(config, reread, replica, arguments.open and (replica is None or replica.index == 0))
 
 
 def check_installed() -> None:

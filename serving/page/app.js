@@ -17,7 +17,7 @@ const VIEWS = ["interpreter", "try", "server", "models"];
  * @typedef {StreamInfo & {name: string, models: string[]}} Stream
  * @typedef {{name: string, face: string, kind: string | null, precision: string, layers: number | null,
  *   width: number | null, weights: number | null, loaded_at: number, labels: string[] | null, columns: Record<string, string[]> | null,
- *   operations: Record<string, {settings: string[]}>, stream: StreamInfo | null}} Model
+ *   operations: Record<string, {settings: string[]}>, stream: StreamInfo | null, examples: number}} Model
  */
 
 class App {
@@ -28,6 +28,7 @@ class App {
     this.gallery = new Gallery();
     this.server.spoken = () => this.interpreter.spoken;
     this.problem = find("problem", HTMLElement);
+    this.notice = find("notice", HTMLElement);
     addEventListener("hashchange", () => this.show());
     find("key-form", HTMLFormElement).onsubmit = (event) => {
       event.preventDefault();
@@ -67,6 +68,8 @@ class App {
       return;
     }
     this.tell("");
+    this.notice.textContent = found.notice;
+    this.notice.hidden = !found.notice;
     /** @type {Model[]} */
     const models = found.models;
     /** @type {Stream[]} */
@@ -74,7 +77,7 @@ class App {
       ...found.chains,
       ...models.flatMap(({ name, stream }) => (stream === null ? [] : [{ ...stream, name, models: [name] }])),
     ];
-    this.interpreter.setStreams(streams);
+    this.interpreter.setStreams(streams, models);
     this.tryOut.setModels(models);
     this.server.setStreams(streams);
     this.gallery.setModels(models, streams);

@@ -3,6 +3,7 @@
 
 import { Captions, under } from "./captions.js";
 import { duration, find, make, plural, save } from "./dom.js";
+import { examplesOf, soundOf, titleOf } from "./examples.js";
 import { CaptureClock, Latency, PARTS } from "./latency.js";
 import { draw } from "./plot.js";
 import { Session } from "./session.js";
@@ -16,6 +17,7 @@ const RATE = 16_000; // of a microphone for a chain whose models' rates are not 
 
 /** @typedef {import("./session.js").Ready} Ready */
 /** @typedef {import("./session.js").Step} Step */
+/** @typedef {import("./app.js").Model} Model */
 /** @typedef {import("./app.js").Stream} Stream */
 
 /** What was said since somebody began to speak, and what came of it. */
@@ -51,8 +53,12 @@ export class Interpreter {
     this.volume = find("volume", HTMLInputElement);
     this.slider = find("wait-k", HTMLInputElement);
     this.logs = [find("log-heard", HTMLElement), find("log-translated", HTMLElement)];
+    this.example = find("example", HTMLSelectElement);
+    this.useButton = find("use-example", HTMLButtonElement);
     /** @type {Stream[]} */
     this.streams = [];
+    /** @type {Model[]} */
+    this.models = [];
     /** @type {Session | null} */
     this.session = null;
     /** @type {import("./sound.js").Source | null} */
@@ -83,6 +89,7 @@ export class Interpreter {
       this.file.value = "";
       if (file) void this.start(file);
     };
+    this.useButton.onclick = () => void this.useExample();
     const drop = find("interpreter", HTMLElement);
     drop.addEventListener("dragover", (event) => {
       event.preventDefault();
@@ -119,8 +126,10 @@ export class Interpreter {
    * Show what can be chosen.
    *
    * @param {Stream[]} streams
+   * @param {Model[]} models
    */
-  setStreams(streams) {
+  setStreams(streams, models) {
+    this.models = models;
     if (JSON.stringify(streams) === JSON.stringify(this.streams)) return; // keep the slider where it is
     const before = this.choice.value;
     this.streams = streams;
@@ -156,6 +165,40 @@ export class Interpreter {
     this.laggings = [];
     this.showSlider();
     void this.showCurve();
+    void this.showExamples();
+  }
+
+  /** @returns {Model | undefined} The model that takes what goes into the chosen stream. */
+  get first() {
+    return this.models.find(({ name }) => name === this.chosen?.models[0]);
+  }
+
+  async showExamples() {
+    const { first } = this;
+    const examples = first === undefined ? [] : await examplesOf(first);
+    if (first !== this.first) return;
+    const takesSound = this.chosen?.takes.kind === "sound";
+    const [column] = Object.values(first?.columns ?? {}).flat();
+    this.example.replaceChildren(
+      ...examples.flatMap((example, n) => {
+        const text = String(example.cells[column] ?? "");
+        const value = takesSound ? (example.sound ? String(n) : "") : text;
+        return value ? [make("option", { value }, titleOf(example, n))] : [];
+      }),
+    );
+    this.useButton.textContent = takesSound ? "Play it to the model" : "Type it";
+    find("offered", HTMLElement).hidden = !this.example.length;
+  }
+
+  /** Listen to an example, or type it. */
+  async useExample() {
+    const { first } = this;
+    if (first === undefined || this.chosen?.takes.kind !== "sound") return this.type(`${this.example.value}\n`);
+    try {
+      await this.start(await soundOf(first, Number(this.example.value)));
+    } catch (error) {
+      this.tell(/** @type {Error} */ (error).message, "problem");
+    }
   }
 
   /** @returns {number} */
@@ -372,7 +415,7 @@ export class Interpreter {
 
   /** @param {boolean} isRunning */
   setRunning(isRunning) {
-    this.speak.disabled = this.choice.disabled = this.file.disabled = isRunning;
+    this.speak.disabled = this.choice.disabled = this.file.disabled = this.useButton.disabled = isRunning;
     this.stopButton.disabled = !isRunning;
     find("spoken", HTMLElement).classList.toggle("running", isRunning);
     if (isRunning && this.player !== null) {

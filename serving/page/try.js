@@ -3,6 +3,7 @@
 
 import { askJson, key } from "./api.js";
 import { find, make } from "./dom.js";
+import { examplesOf } from "./examples.js";
 import { snippets } from "./snippets.js";
 
 /** @typedef {import("./app.js").Model} Model */
@@ -225,9 +226,12 @@ export class TryOut {
     this.answer = find("try-answer", HTMLElement);
     this.code = find("try-code", HTMLElement);
     this.button = find("try-ask", HTMLButtonElement);
+    this.exampleButton = find("try-example", HTMLButtonElement);
+    this.shownExample = -1;
     /** @type {{model: Model, trial: Trial}[]} */
     this.trials = [];
     this.choice.onchange = () => this.showForm();
+    this.exampleButton.onclick = () => void this.nextExample();
     this.form.oninput = () => this.showCode();
     this.form.onsubmit = (event) => {
       event.preventDefault();
@@ -265,6 +269,24 @@ export class TryOut {
         return make("label", {}, label, area);
       }),
     );
+    this.showCode();
+    this.exampleButton.hidden = !this.chosen.model.examples;
+    this.shownExample = -1;
+    if (this.chosen.model.examples) void this.nextExample();
+  }
+
+  /** Fill the form with the next of the model's own examples. */
+  async nextExample() {
+    const { chosen } = this;
+    const examples = await examplesOf(chosen.model);
+    if (chosen !== this.chosen || !examples.length) return;
+    this.shownExample = (this.shownExample + 1) % examples.length;
+    const { cells } = examples[this.shownExample];
+    for (const area of this.fieldsBox.querySelectorAll("textarea")) {
+      const cell = cells[area.name.replace("*", "")];
+      if (cell !== undefined && cell !== null) area.value = Array.isArray(cell) ? cell.join("\n") : String(cell);
+    }
+    this.answer.replaceChildren();
     this.showCode();
   }
 

@@ -87,6 +87,7 @@ class ModelInfo(msgspec.Struct):
     layers: int | None
     width: int | None
     weights: int | None
+    examples: int
 
 
 class ChainInfo(msgspec.Struct):
@@ -100,10 +101,11 @@ class ChainInfo(msgspec.Struct):
 
 
 class Models(msgspec.Struct):
-    """The served models, and chains of them."""
+    """The served models, chains of them, and what the server says about them."""
 
     models: list[ModelInfo]
     chains: list[ChainInfo]
+    notice: str = ""
 
 
 class Failure(msgspec.Struct):
@@ -122,7 +124,8 @@ def routes(service: Service) -> list[Route]:
 
     async def list_models(call: Call) -> Reply:
         models = [_info(model) for model in service.models.values()]
-        return Reply(encode(Models(models, [_chain(name, service.streams(name)) for name in service.chains])))
+        chains = [_chain(name, service.streams(name)) for name in service.chains]
+        return Reply(encode(Models(models, chains, service.notice)))
 
     async def ask(call: Call) -> Reply:
         model = service.model(call.path["model"])
@@ -163,6 +166,7 @@ def _info(model: ServedModel) -> ModelInfo:
         facts.layers,
         facts.width,
         facts.weights,
+        len(model.examples),
     )
 
 

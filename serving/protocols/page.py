@@ -9,9 +9,12 @@ import asyncio
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ernie.train.run_folder import CARD, MODEL
-from serving.http import Call, Problem, Reply
+from serving.http import Call, Problem, Reply, encode
 from serving.models import ServedModel
 from serving.protocols import native
 from serving.protocols.registry import Protocol, Route
@@ -37,6 +40,19 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
 )
+
+
+class ExampleInfo(msgspec.Struct):
+    """A row to try a model with; one with a sound has it under its number, counted from 0."""
+
+    cells: dict[str, Any]
+    sound: bool
+
+
+class Examples(msgspec.Struct):
+    """Rows to try a model with."""
+
+    examples: list[ExampleInfo]
 
 
 @cache
@@ -76,11 +92,24 @@ def routes(service: Service) -> list[Route]:
         policy = (b"content-security-policy", b"sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:")
         return Reply(text, content_type=_TYPES[".html"], headers=(policy,))
 
+    async def list_examples(call: Call) -> Reply:
+        found = service.model(call.path["model"]).examples
+        return Reply(encode(Examples([ExampleInfo(each.cells, each.sound is not None) for each in found])))
+
+    async def play_example(call: Call) -> Reply:
+        model, number = service.model(call.path["model"]), call.path["number"]
+        for n, example in enumerate(model.examples):
+            if str(n) == number and example.sound is not None:
+                return Reply(example.sound, content_type=b"audio/wav")
+        raise Problem(404, "not_found", f"'{model.name}' has no example '{number:.20}' with a sound")
+
     return [
         Route("GET", "/", show_page, "The page of this server.", access="open"),
         Route("GET", "/page/{file}", show_asset, "A file of the page.", access="open"),
         Route("GET", "/models/{model}/card", show_card, "What a model is, in Markdown, as its folder says."),
         Route("GET", "/models/{model}/report", show_report, "The report of the run that made a model, in HTML."),
+        Route("GET", "/models/{model}/examples", list_examples, "Rows to try a model with.", reply=Examples),
+        Route("GET", "/models/{model}/examples/{number}", play_example, "The sound of an example, as a WAV file."),
     ]
 
 

@@ -45,8 +45,16 @@ def test_sigterm_loses_no_request_and_ends_with_status_0(model: str, tmp_path: P
         assert server.says("the server ends")
 
 
-def test_what_is_not_answered_in_time_gets_a_status_and_the_server_ends(model: str, tmp_path: Path) -> None:
-    with serving(tmp_path, model, "--port", "0", "--set", "drain_seconds=0.3") as server, server.client() as client:
+def test_a_browser_opens_and_what_is_not_answered_in_time_gets_a_status(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = tmp_path / "opened"
+    (browser := tmp_path / "browser").write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s &")
+    words = ["--open", "--port", "0", "--set", "drain_seconds=0.3"]
+    with serving(tmp_path, model, *words) as server, server.client() as client:
+        until(lambda: opened.is_file() and opened.read_text() == f"{server.url}/\n")
         waiting = half_a_request(server, BODY)
         until(lambda: "ernie_open_calls 2.0" in client.get("/metrics").text)
         server.send(signal.SIGINT)  # after which there is no grace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import wave
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from support.sessions import sound
 from support.trained import trained
 
 from inference.recognizer import SpeechRecognizer
+from serving.examples import Example
 from serving.service import Service
 from serving.sessions import SessionLimits
 
@@ -32,8 +34,12 @@ def make_service(limits: SessionLimits | None = None) -> Service:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[Service, str]]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, str]]:
     service = make_service()
+    service.notice = "These are toys."
+    said = microphone_file(tmp_path_factory.mktemp("example"), sound(COLORS), RATE).read_bytes()
+    for name, example in {"listen": Example({"text": "colors"}, said), "films": Example({"text": "Its own."})}.items():
+        service.put(replace(service.models[name], examples=[example]))
     with served(service) as address:
         yield service, address
 
@@ -218,7 +224,10 @@ def test_models_of_text_can_be_tried(server: tuple[Service, str]) -> None:
     with browsing() as page:
         page.goto(f"{server[1]}/#/try")
         page.wait_for_function("document.querySelector('#try-model').options.length > 2")
+        assert page.text_content("#notice") == "These are toys."
         names = page.evaluate("[...document.querySelector('#try-model').options].map((own) => own.text)")
+        page.select_option("#try-model", label="films: Classify")
+        page.wait_for_function("document.querySelector('#try-fields textarea').value === 'Its own.'")
         for name in names:
             page.select_option("#try-model", label=name)
             page.click("#try-ask")
@@ -252,12 +261,13 @@ def test_the_gallery_has_every_model(server: tuple[Service, str]) -> None:
         assert not page.problems
 
 
-def test_the_page_does_all_it_does_under_its_own_policy(server: tuple[Service, str], spoken: Path) -> None:
+def test_the_page_does_all_it_does_under_its_own_policy(server: tuple[Service, str]) -> None:
     with browsing(bypass_csp=False) as page:
         page.goto(server[1])
         page.wait_for_selector("#stream option", state="attached")
         page.select_option("#stream", "interpreter")
-        page.set_input_files("#file", spoken)
+        page.wait_for_function("document.querySelector('#example').selectedOptions[0]?.text === 'colors'")
+        page.click("#use-example")
         page.wait_for_selector("#captions .below", timeout=20_000)
         page.goto(f"{server[1]}/#/server")
         page.click("button[data-join='1']")
