@@ -22,7 +22,7 @@ from inference.task_model import TaskModel
 from inference.translator import TextTranslator
 from serving.app import make_app
 from serving.connection import Bounds, bounded_connection, bounded_socket
-from serving.models import serve_model
+from serving.models import ServedModel, serve_model
 from serving.saved_sessions import SessionFolder
 from serving.service import Limits, Service
 from serving.sessions import SessionLimits, Sessions
@@ -52,36 +52,40 @@ def service_of(faces: Mapping[str, Face], limits: Limits | None = None) -> Servi
     return service
 
 
-def service_of_streams(
-    chains: Mapping[str, tuple[str, ...]],
-    limits: SessionLimits | None = None,
-    folder: SessionFolder | None = None,
-    **others: Face,
-) -> Service:
-    """A service of models that take streams and one that takes none, with chains of them.
-
-    `others` are added to them, or take their places.
-    """
+@cache
+def streams() -> dict[str, ServedModel]:
+    """Models that take streams, and one that takes none; how long their steps take is measured once."""
     faces: dict[str, Face] = {
         "listen": SpeechRecognizer(trained("streaming").model),
         "translate": TextTranslator(trained("translate").model),
         "speak": TextSpeaker(trained("synthesize").model),
         "vectors": encoder(),
     }
-    service = service_of(faces | others)
+    return {name: serve_model(name, name, face, 1 << 14) for name, face in faces.items()}
+
+
+def service_of_streams(
+    chains: Mapping[str, tuple[str, ...]],
+    limits: SessionLimits | None = None,
+    folder: SessionFolder | None = None,
+    **others: Face,
+) -> Service:
+    """A service of these models, with chains of them; `others` are added to them, or take their places."""
+    service = service_of(others)
+    service.models = streams() | service.models
     service.sessions = Sessions(service.engine, limits, folder)
     service.chains = dict(chains)
     return service
 
 
 @contextmanager
-def served(service: Service, body_limit: int = 1_000_000) -> Iterator[str]:
-    """Serve a service on a free port of this machine; gives the server's address."""
+def served(service: Service, body_limit: int = 1_000_000, port: int = 0) -> Iterator[str]:
+    """Serve a service on a port of this machine, 0 for a free one; gives the server's address."""
     app, bounds = make_app(service, body_limit), Bounds(write_seconds=0.5)
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            port=0,
+            port=port,
             log_level="warning",
             http=bounded_connection(bounds),
             ws=bounded_socket(bounds),
