@@ -668,6 +668,7 @@ class Session:
             raise UserError(f"this session is of {', '.join(saved.names)}, not of {', '.join(names)}")
         with self.lock:
             self.received = saved.received
+            self.stages[0].taken = saved.received - len(saved.stages[0].inbox)
             for stage, own in zip(self.stages, saved.stages, strict=True):
                 stage.restore(own, self._sessions.clock())
             self._submit()

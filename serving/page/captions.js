@@ -65,14 +65,24 @@ export class Captions {
     this.typed = "";
   }
 
+  /** Learn that a session goes on, in the lines that it was in. */
+  resume() {
+    this.begun = [...this.current];
+  }
+
   /**
-   * Learn that a session goes on, or that another one has begun.
+   * Learn that another session has begun; return the numbers of the lines that changed.
    *
-   * @param {boolean} isAnew
+   * @param {number} place The place in all input at which it begins: that tells the line of text that is typed.
+   * @returns {Set<number>}
    */
-  resume(isAnew) {
-    this.begun = this.current.map((line) => (isAnew ? this.lines.length : line));
+  restart(place) {
+    const typed = [...this.typed].slice(0, place).filter((letter) => letter === "\n").length;
+    this.begun = this.stages.map(() => (this.isTyped ? typed : this.lines.length));
     this.current = [...this.begun];
+    const changed = [...this.lines.keys()].filter((number) => this.lines[number].tentative);
+    for (const number of changed) this.lines[number].tentative = "";
+    return new Set(changed);
   }
 
   /**

@@ -220,7 +220,7 @@ export class Interpreter {
    * @param {"" | "problem"} [kind]
    */
   tell(message, kind = "") {
-    this.status.textContent = message;
+    if (this.status.textContent !== message) this.status.textContent = message;
     this.status.className = kind;
   }
 
@@ -276,7 +276,9 @@ export class Interpreter {
         sound: (pcm) => this.play(pcm),
         note: (message) => this.tell(message),
         slow: (seconds) =>
-          this.tell(`The network is too slow: ${seconds.toFixed(1)} s of sound wait here to be sent.`, "problem"),
+          seconds
+            ? this.tell(`The network or the server is too slow: what is said arrives ${Math.round(seconds)} s late.`, "problem")
+            : this.tell("The network and the server are fast enough again."),
         state: (state, message) => {
           if (message) this.tell(message, "problem");
           if (state === "done") void this.finish();
@@ -297,15 +299,13 @@ export class Interpreter {
    * @param {"" | "resumed" | "anew"} again
    */
   begin(ready, again) {
-    if (again) {
-      this.talk.captions.resume(again === "anew");
-      this.tell(
-        again === "resumed"
-          ? "The session goes on where it was interrupted."
-          : "The server had forgotten the session, so another one began. What was not final yet may be missing.",
-        again === "anew" ? "problem" : "",
-      );
-      return;
+    if (again === "resumed") {
+      this.talk.captions.resume();
+      return this.tell("The session goes on where it was interrupted.");
+    }
+    if (again === "anew") {
+      this.changed(this.talk.captions.restart(this.session?.base ?? 0));
+      return this.tell(`The server had forgotten the session. ${goesOn(ready)}`, "problem");
     }
     const texts = ready.stages.flatMap(({ gives }, n) => (gives.kind === "text" ? [n] : []));
     this.talk.captions = new Captions(texts, ready.takes.kind === "text");
@@ -528,6 +528,17 @@ export class Interpreter {
     ]);
     save(new Blob([`${lines.join("\n")}\n`], { type: "text/plain" }), "transcript.txt");
   }
+}
+
+/**
+ * Return how another session goes on in the place of one that was forgotten.
+ *
+ * @param {Ready} ready
+ */
+function goesOn({ takes, stages }) {
+  if (takes.kind === "text") return "Send the lines again that have no answer.";
+  const missing = stages.length > 1 ? ", but what was not translated or spoken before is missing" : "";
+  return `Another one goes on after the last final word${missing}.`;
 }
 
 /**

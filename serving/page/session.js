@@ -4,9 +4,12 @@
 import { key, Refusal, ask, sentence, subprotocols } from "./api.js";
 import { Clock } from "./clock.js";
 
-const PING = 2000; // milliseconds between two measurements of the clock
-const RETRIES = [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]; // milliseconds before each try to connect again
-const BACKLOG = 2; // seconds of sound that may wait in the browser before the network counts as too slow
+const [LEAVING, FULL] = [1001, 1013]; // codes with which the server closes a connection
+const PING = 1000; // milliseconds between two measurements of the clock
+const RETRIES = [250, 500, 500, 1000, 1000, 2000, 2000, 4000, 8000, 8000, 8000]; // milliseconds before each try to connect
+const SILENT = 10; // pings without a message from the server, after which the connection counts as lost
+const LATE = 2; // seconds after which sound may come to the server before the network counts as too slow
+const KEPT = 10; // seconds of sound that are kept for a new session when they have no final word
 
 /** @typedef {Int16Array | string} Input Sound, or text. */
 /** @typedef {{kind: "text"} | {kind: "sound", sample_rate: number}} Medium */
@@ -59,11 +62,6 @@ export class InputLog {
       return [typeof piece === "string" ? [...piece].slice(cut).join("") : piece.subarray(cut)];
     });
   }
-
-  /** @returns {number} The place that the log begins at. */
-  get begin() {
-    return this.pieces.length ? this.pieces[0].begin : this.end;
-  }
 }
 
 /**
@@ -90,6 +88,13 @@ export class Session {
     this.log = new InputLog();
     /** The place in all input at which the present session of the server began. */
     this.base = 0;
+    /** The place in all input after which a session that begins anew has to go on. */
+    this.final = 0;
+    this.silent = 0; // pings since the last message
+    /** @type {number[]} When the pings that are not answered yet were sent. */
+    this.pings = [];
+    this.isSlow = false;
+    this.tolerated = Infinity; // seconds after which sound may come to the server
     /** @type {State} */
     this.state = "connecting";
     /** @type {WebSocket | null} */
@@ -110,7 +115,9 @@ export class Session {
   put(piece) {
     if (!sizeOf(piece)) return;
     this.log.push(piece);
-    if (this.state === "live") this.write(piece);
+    if (this.state !== "live") return;
+    this.write(piece);
+    this.watch();
   }
 
   /** No more input comes; the rest of the output does. */
@@ -147,6 +154,7 @@ export class Session {
     /** @type {{code: number, message: string} | null} */
     let failure = null;
     let wasOpen = false;
+    let hasBegun = false;
     socket.onopen = () => {
       wasOpen = true;
       const resume = this.token === null ? {} : { resume: this.token };
@@ -154,6 +162,7 @@ export class Session {
     };
     socket.onmessage = ({ data }) => {
       if (socket !== this.socket || this.isOver) return;
+      this.silent = 0;
       if (data instanceof ArrayBuffer) {
         this.handlers.sound?.(new Int16Array(data));
         return;
@@ -161,14 +170,16 @@ export class Session {
       const message = JSON.parse(data);
       if (message.type === "error") failure = message;
       else this.hear(message);
+      hasBegun ||= message.type === "ready";
     };
     socket.onclose = ({ code }) => {
       if (socket !== this.socket || this.isOver) return;
-      if (failure !== null && code !== 1001) {
-        if (this.token !== null && this.ready !== null) this.token = null; // nobody keeps it any more: begin anew
+      const isFull = code === FULL && this.ready !== null && !hasBegun; // others were faster after an interruption
+      if (failure !== null && code !== LEAVING && !isFull) {
+        if (this.token !== null) this.token = null; // nobody keeps it any more: begin anew
         else return this.become("failed", sentence(failure.message));
       }
-      void this.retry(wasOpen);
+      void this.retry(wasOpen, isFull ? sentence(failure?.message ?? "") : "");
     };
   }
 
@@ -176,10 +187,11 @@ export class Session {
   hear(message) {
     if (message.type === "ready") this.begin(message);
     else if (message.type === "step") {
-      if (message.stage === 0) this.log.forget(this.base + message.taken);
+      if (message.stage === 0) this.settle(message);
       this.handlers.step?.(message);
     } else if (message.type === "pong") {
       this.clock.add(message.time, message.at, performance.now());
+      this.pings = this.pings.filter((sentAt) => sentAt > message.time);
     } else if (message.type === "note") {
       this.handlers.note?.(sentence(message.message));
     } else if (message.type === "state") {
@@ -189,25 +201,49 @@ export class Session {
     }
   }
 
+  /**
+   * Forget the input that nobody needs any more.  Of sound, that after the last final word is kept: a session that
+   * begins anew has not heard it.
+   *
+   * @param {Step} step
+   */
+  settle({ taken, words }) {
+    const place = this.base + taken;
+    const { takes } = /** @type {Ready} */ (this.ready);
+    if (takes.kind === "sound") {
+      const end = words?.at(-1)?.end;
+      if (end !== undefined) this.final = this.base + Math.round(end * takes.sample_rate);
+      this.final = Math.min(place, Math.max(this.final, place - KEPT * takes.sample_rate));
+    } else this.final = place;
+    this.log.forget(this.final);
+  }
+
   /** @param {Ready} ready */
   begin(ready) {
     const isFirst = this.ready === null;
     const again = isFirst ? "" : this.token === null ? "anew" : "resumed";
-    if (again === "anew") this.base = this.log.begin;
+    if (again === "anew") this.base = this.final;
     this.ready = ready;
     this.token = null;
-    this.tries = 0;
+    this.tries = this.silent = 0;
+    this.pings = [];
     this.become("live", "");
     this.measure();
     this.handlers.ready?.(ready, again);
     for (const piece of this.log.after(this.base + ready.received)) this.write(piece);
+    this.tolerated = Infinity; // what was sent just now may take its time
     if (this.isEnding) this.say({ type: "end" });
   }
 
-  /** @param {boolean} wasOpen */
-  async retry(wasOpen) {
-    this.become("interrupted", "The connection is interrupted. The page tries to go on.");
-    if (!wasOpen && this.tries === 0) {
+  /**
+   * Connect again, later each time.
+   *
+   * @param {boolean} wasOpen
+   * @param {string} why
+   */
+  async retry(wasOpen, why = "") {
+    this.become("interrupted", `${why || "The connection is interrupted."} The page tries to go on.`);
+    if (!wasOpen) {
       try {
         await ask("/models");
       } catch (error) {
@@ -219,10 +255,11 @@ export class Session {
     }
     if (this.isOver) return;
     if (this.tries >= RETRIES.length) {
-      this.become("failed", "The server has not answered for half a minute. Start again once it runs.");
+      this.become("failed", why || "The server has not answered for half a minute. Start again once it runs.");
       return;
     }
-    this.timer = setTimeout(() => this.connect(), RETRIES[this.tries]);
+    const delay = RETRIES[this.tries] * (1 - Math.random() / 4); // not all pages at the same time
+    this.timer = setTimeout(() => this.connect(), delay);
     this.tries += 1;
   }
 
@@ -233,14 +270,33 @@ export class Session {
       return;
     }
     this.socket?.send(/** @type {ArrayBufferView<ArrayBuffer>} */ (piece));
-    if (this.ready?.takes.kind === "sound") {
-      const waiting = (this.socket?.bufferedAmount ?? 0) / 2 / this.ready.takes.sample_rate;
-      if (waiting > BACKLOG) this.handlers.slow?.(waiting);
-    }
   }
 
+  /** Tell whether sound comes to the server later and later: it waits in the browser, or in the network. */
+  watch() {
+    if (this.ready?.takes.kind !== "sound") return;
+    const here = (this.socket?.bufferedAmount ?? 0) / 2 / this.ready.takes.sample_rate;
+    const late = Math.max(here, this.pings.length ? (performance.now() - this.pings[0]) / 1000 : 0);
+    this.tolerated = Math.max(LATE, Math.min(this.tolerated, late + LATE));
+    const isSlow = late > (this.isSlow ? LATE / 4 : this.tolerated);
+    if (isSlow || this.isSlow) this.handlers.slow?.(isSlow ? late : 0);
+    this.isSlow = isSlow;
+  }
+
+  /** Ask what time it is; leave a connection on which nothing comes any more. */
   measure() {
-    if (this.state === "live") this.say({ type: "ping", time: performance.now() });
+    if (this.state !== "live") return;
+    if (this.silent < SILENT) {
+      this.silent += 1;
+      const time = performance.now();
+      this.pings.push(time);
+      this.say({ type: "ping", time });
+      return;
+    }
+    const lost = this.socket;
+    this.socket = null;
+    lost?.close();
+    void this.retry(true);
   }
 
   /** @param {Record<string, unknown>} message */

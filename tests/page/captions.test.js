@@ -49,7 +49,7 @@ test("a resumed session goes on in the lines that each stage was in", () => {
   const captions = new Captions([0, 1], false);
   captions.add(step(0, { text: "a\nb", words: [word("a", 0), word("b", 1)] }));
   captions.add(step(1, { text: "x", words: [word("x", 0, { after: 1 })] }));
-  captions.resume(false);
+  captions.resume();
   captions.add(step(0, { text: " c", words: [word("c", 0)] }));
   captions.add(step(1, { text: " y\n", words: [word("y", 0, { after: 1 })] }));
   assert.deepEqual(captions.transcript, ["a", "b c"]);
@@ -58,8 +58,9 @@ test("a resumed session goes on in the lines that each stage was in", () => {
 
 test("a session that begins anew begins new lines", () => {
   const captions = new Captions([0], false);
-  captions.add(step(0, { text: "a", words: [word("a", 0, { start: 0, end: 1 })] }));
-  captions.resume(true);
+  captions.add(step(0, { text: "a", words: [word("a", 0, { start: 0, end: 1 })], tentative: "b" }));
+  assert.deepEqual([...captions.restart(0)], [0]);
+  assert.equal(captions.lines[0].tentative, "");
   captions.add(step(0, { text: "b", words: [word("b", 0, { start: 0.5, end: 1 })] }), 10);
   assert.deepEqual(captions.transcript, ["a", "b"]);
   assert.equal(captions.lines[1].words[0].start, 10.5);
@@ -72,6 +73,16 @@ test("typed lines are the words that translations stand under", () => {
   captions.add(step(0, { words: [word("rot", 0, { after: 1 }), word("grün", 1, { after: 1 })] }));
   assert.deepEqual(captions.transcript, ["red blue", "green"]);
   assert.deepEqual(under(captions.lines[1], 0), ["", "grün"]);
+});
+
+test("of typed lines, those that another session is given get its translations", () => {
+  const captions = new Captions([0], true);
+  captions.type("red\n");
+  captions.add(step(0, { text: "rot\n", words: [word("rot", 0, { after: 1 })] }));
+  captions.type("blue\n");
+  captions.restart(4);
+  captions.add(step(0, { text: "blau\n", words: [word("blau", 0, { after: 1 })] }));
+  assert.deepEqual(captions.lines.map((line) => under(line, 0)), [["", "rot"], ["", "blau"]]);
 });
 
 test("subtitles have a cue for each line, with its translation", () => {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 import wave
 from collections.abc import Iterator
@@ -12,13 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.browser import browsing, microphone_file
+from support.browser import browser, microphone_file, opened
 from support.served import predictor, served, service_of_streams
 from support.sessions import sound
+from support.slow_link import link_to
 from support.trained import trained
 
 from inference.recognizer import SpeechRecognizer
 from serving.examples import Example
+from serving.saved_sessions import SessionFolder
 from serving.service import Service
 from serving.sessions import SessionLimits
 
@@ -26,16 +30,12 @@ RATE = 8000
 COLORS = ("blue", "red", "green")
 
 
-def make_service(limits: SessionLimits | None = None) -> Service:
-    chains = {"interpreter": ("listen", "translate", "speak")}
-    return service_of_streams(
-        chains, limits, films=predictor("classify"), names=predictor("tag"), reading=predictor("extract")
-    )
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, str]]:
-    service = make_service()
+    chains = {"interpreter": ("listen", "translate", "speak")}
+    service = service_of_streams(
+        chains, films=predictor("classify"), names=predictor("tag"), reading=predictor("extract")
+    )
     service.notice = "These are toys."
     said = microphone_file(tmp_path_factory.mktemp("example"), sound(COLORS), RATE).read_bytes()
     for name, example in {"listen": Example({"text": "colors"}, said), "films": Example({"text": "Its own."})}.items():
@@ -44,10 +44,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, 
         yield service, address
 
 
-@pytest.fixture
-def spoken(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file in which somebody says three words."""
-    return microphone_file(tmp_path, sound(COLORS), RATE)
+    return microphone_file(tmp_path_factory.mktemp("spoken"), sound(COLORS), RATE)
+
+
+@pytest.fixture(scope="module")
+def tabs(spoken: Path) -> Iterator[Any]:
+    """A browser that hears this file."""
+    with browser(spoken) as found:
+        yield found
 
 
 def choose(page: Any, name: str) -> None:
@@ -72,6 +79,25 @@ def wait_for_status(page: Any, beginning: str, seconds: float = 30) -> None:
         arg=beginning,
         timeout=1000 * seconds,
     )
+
+
+def watch(page: Any) -> None:
+    """Have the page keep what it shows after each change: the final words in `seen`, its status in `told`."""
+    page.evaluate(
+        """() => {
+          const keep = (kept, selector, now) => new MutationObserver(() => kept.push(now())).observe(
+            document.querySelector(selector), {childList: true, subtree: true, characterData: true});
+          const all = () => [...document.querySelectorAll('#captions .word')];
+          keep(window.seen = [], '#captions', () => all().map((own) => own.firstChild.textContent));
+          keep(window.told = [], '#status', () => document.querySelector('#status').textContent);
+        }"""
+    )
+
+
+def drain(service: Service) -> None:
+    """Have a server give its sessions out, as before its end."""
+    assert service._loop is not None
+    asyncio.run_coroutine_threadsafe(service.lifecycle.leave(0, 5.0), service._loop).result()
 
 
 def wait_until_free(service: Service) -> None:
@@ -101,11 +127,10 @@ def transcribed(file: Path) -> list[str]:
 
 
 def test_what_the_microphone_hears_is_transcribed_as_the_command_does(
-    server: tuple[Service, str], spoken: Path, tmp_path: Path
+    tabs: Any, server: tuple[Service, str], spoken: Path, tmp_path: Path
 ) -> None:
     service, address = server
-    with browsing(spoken) as page:
-        page.goto(address)
+    with opened(tabs, address) as page:
         choose(page, "listen")
         page.click("#speak")
         wait_for_status(page, "Listening")
@@ -117,34 +142,23 @@ def test_what_the_microphone_hears_is_transcribed_as_the_command_does(
         wait_until_free(service)
 
 
-def test_final_words_never_change(server: tuple[Service, str], spoken: Path) -> None:
-    with browsing(spoken) as page:
-        page.goto(server[1])
+def test_final_words_never_change(tabs: Any, server: tuple[Service, str]) -> None:
+    with opened(tabs, server[1]) as page:
         choose(page, "listen")
-        page.evaluate(
-            """() => {
-              window.seen = [];
-              const all = () => [...document.querySelectorAll('#captions .word')];
-              const now = () => all().map((own) => own.firstChild.textContent);
-              new MutationObserver(() => seen.push(now())).observe(
-                document.querySelector('#captions'), {childList: true, subtree: true, characterData: true});
-            }"""
-        )
+        watch(page)
         page.click("#speak")
         page.wait_for_function("document.querySelectorAll('#captions .word').length >= 3", timeout=20_000)
         page.click("#stop")
         wait_for_status(page, "Done")
         shown: list[list[str]] = page.evaluate("seen")
         assert len(shown) > 3
-        for before, after in pairwise(shown):
-            assert after[: len(before)] == before
+        assert all(after[: len(before)] == before for before, after in pairwise(shown))
 
 
 def test_a_file_goes_through_the_chain_to_words_under_words_and_a_voice(
-    server: tuple[Service, str], spoken: Path, tmp_path: Path
+    tabs: Any, server: tuple[Service, str], spoken: Path, tmp_path: Path
 ) -> None:
-    with browsing() as page:
-        page.goto(server[1])
+    with opened(tabs, server[1]) as page:
         choose(page, "interpreter")
         page.set_input_files("#file", spoken)
         wait_for_status(page, "Done")
@@ -160,9 +174,8 @@ def test_a_file_goes_through_the_chain_to_words_under_words_and_a_voice(
         assert not page.problems
 
 
-def test_text_is_typed_and_its_translation_stands_below(server: tuple[Service, str]) -> None:
-    with browsing() as page:
-        page.goto(server[1])
+def test_text_is_typed_and_its_translation_stands_below(tabs: Any, server: tuple[Service, str]) -> None:
+    with opened(tabs, server[1]) as page:
         choose(page, "translate")
         page.fill("#typing", "red blue green")
         page.press("#typing", "Enter")
@@ -171,10 +184,11 @@ def test_text_is_typed_and_its_translation_stands_below(server: tuple[Service, s
         assert not page.problems
 
 
-def test_the_server_is_free_a_second_after_the_tab_was_closed(server: tuple[Service, str], spoken: Path) -> None:
+def test_the_server_is_free_a_second_after_the_tab_was_closed(
+    tabs: Any, server: tuple[Service, str], spoken: Path
+) -> None:
     service, address = server
-    with browsing(spoken) as page:
-        page.goto(address)
+    with opened(tabs, address) as page:
         choose(page, "interpreter")
         page.click("#speak")
         page.wait_for_function("document.querySelectorAll('#captions .word').length > 0", timeout=20_000)
@@ -183,36 +197,33 @@ def test_the_server_is_free_a_second_after_the_tab_was_closed(server: tuple[Serv
         wait_until_free(service)
 
 
-@pytest.mark.parametrize("error", ["NotAllowedError", "NotFoundError", "NotReadableError"])
-def test_without_a_microphone_the_page_says_why_and_what_else_to_do(server: tuple[Service, str], error: str) -> None:
+def test_without_a_microphone_the_page_says_why_and_what_else_to_do(tabs: Any, server: tuple[Service, str]) -> None:
     service, address = server
-    with browsing() as page:
-        page.add_init_script(
-            "navigator.mediaDevices.getUserMedia = () =>"
-            f" Promise.reject(new DOMException('as the browser says it', '{error}'))"
-        )
-        page.goto(address)
+    with opened(tabs, address) as page:
         choose(page, "listen")
-        page.click("#speak")
-        page.wait_for_function("document.querySelector('#status').className === 'problem'")
-        assert "open a file instead" in status(page)
-        assert page.is_enabled("#speak")
-        wait_until_free(service)
+        for error in ("NotAllowedError", "NotFoundError", "NotReadableError"):
+            page.evaluate(
+                "(error) => { navigator.mediaDevices.getUserMedia = () =>"
+                " Promise.reject(new DOMException('as the browser says it', error)) }",
+                error,
+            )
+            page.click("#speak")
+            page.wait_for_function("document.querySelector('#status').className === 'problem'")
+            assert "open a file instead" in status(page), error
+            assert page.is_enabled("#speak")
+            wait_until_free(service)
 
 
-def test_a_refused_microphone_is_told(server: tuple[Service, str]) -> None:
-    with browsing(granted=False) as page:
-        page.goto(server[1])
+def test_a_refused_microphone_is_told(tabs: Any, server: tuple[Service, str]) -> None:
+    with opened(tabs, server[1], granted=False) as page:
         choose(page, "listen")
         page.click("#speak")
         page.wait_for_function("document.querySelector('#status').className === 'problem'", timeout=10_000)
         assert "microphone" in status(page)
 
 
-def test_at_the_limit_of_sessions_the_page_says_so() -> None:
-    service = make_service(SessionLimits(sessions=0))
-    with served(service) as address, browsing() as page:
-        page.goto(address)
+def test_at_the_limit_of_sessions_the_page_says_so(tabs: Any) -> None:
+    with served(service_of_streams({}, SessionLimits(sessions=0))) as address, opened(tabs, address) as page:
         choose(page, "translate")
         page.fill("#typing", "red")
         page.press("#typing", "Enter")
@@ -220,9 +231,56 @@ def test_at_the_limit_of_sessions_the_page_says_so() -> None:
         assert status(page) == "This server has 0 sessions, as many as it takes."
 
 
-def test_models_of_text_can_be_tried(server: tuple[Service, str]) -> None:
-    with browsing() as page:
-        page.goto(f"{server[1]}/#/try")
+@pytest.mark.parametrize(
+    ("keeps", "says"),
+    [
+        (True, "The session goes on where it was interrupted."),
+        (False, "The server had forgotten the session. Another one goes on after the last final word."),
+    ],
+    ids=["kept", "forgotten"],
+)
+def test_the_transcript_goes_on_after_the_server_was_started_again(
+    tabs: Any, keeps: bool, says: str, tmp_path: Path
+) -> None:
+    folder = SessionFolder(tmp_path / "sessions") if keeps else None
+    service = service_of_streams({}, folder=folder)
+    with contextlib.ExitStack() as stack:
+        with served(service) as address:
+            page = stack.enter_context(opened(tabs, address))
+            choose(page, "listen")
+            watch(page)
+            page.set_input_files("#file", microphone_file(tmp_path, sound(8 * COLORS), RATE, silence=0.1))
+            page.wait_for_selector("#captions .word")
+            if keeps:
+                drain(service)
+        wait_for_status(page, "The connection is interrupted.")
+        assert len(words(page)) < len(8 * COLORS)
+        with served(service_of_streams({}, folder=folder), port=int(address.rpartition(":")[2])):
+            wait_for_status(page, "Done")
+            assert says in page.evaluate("told")
+            assert words(page) == transcribed(saved(page, "#save-sent", tmp_path))
+            assert all(after[: len(before)] == before for before, after in pairwise(page.evaluate("seen")))
+
+
+def test_a_slow_network_is_told_and_nothing_is_lost_by_it(
+    tabs: Any, server: tuple[Service, str], tmp_path: Path
+) -> None:
+    with link_to(server[1]) as link, opened(tabs, link.address) as page:
+        choose(page, "listen")
+        watch(page)
+        page.set_input_files("#file", microphone_file(tmp_path, sound(COLORS), RATE, silence=4))
+        wait_for_status(page, "Listening")
+        link.flows.clear()
+        wait_for_status(page, "The network or the server is too slow: what is said arrives ")
+        link.flows.set()
+        wait_for_status(page, "The network and the server are fast enough again.")
+        page.click("#stop")
+        wait_for_status(page, "Done")
+        assert words(page) == transcribed(saved(page, "#save-sent", tmp_path))
+
+
+def test_models_of_text_can_be_tried(tabs: Any, server: tuple[Service, str]) -> None:
+    with opened(tabs, f"{server[1]}/#/try") as page:
         page.wait_for_function("document.querySelector('#try-model').options.length > 2")
         assert page.text_content("#notice") == "These are toys."
         names = page.evaluate("[...document.querySelector('#try-model').options].map((own) => own.text)")
@@ -237,10 +295,9 @@ def test_models_of_text_can_be_tried(server: tuple[Service, str]) -> None:
         assert not page.problems
 
 
-def test_the_operator_sees_synthetic_sessions_computed_together(server: tuple[Service, str]) -> None:
+def test_the_operator_sees_synthetic_sessions_computed_together(tabs: Any, server: tuple[Service, str]) -> None:
     service, address = server
-    with browsing() as page:
-        page.goto(f"{address}/#/server")
+    with opened(tabs, f"{address}/#/server") as page:
         page.select_option("#crowd-stream", "translate")
         page.click("button[data-join='8']")
         page.wait_for_function("document.querySelector('#crowd-status').textContent.startsWith('8 of 8')")
@@ -251,19 +308,17 @@ def test_the_operator_sees_synthetic_sessions_computed_together(server: tuple[Se
         assert not page.problems
 
 
-def test_the_gallery_has_every_model(server: tuple[Service, str]) -> None:
+def test_the_gallery_has_every_model(tabs: Any, server: tuple[Service, str]) -> None:
     service, address = server
-    with browsing() as page:
-        page.goto(f"{address}/#/models")
+    with opened(tabs, f"{address}/#/models") as page:
         page.wait_for_selector("#gallery article")
         titles = page.evaluate("[...document.querySelectorAll('#gallery h3')].map((own) => own.textContent)")
         assert sorted(titles) == sorted([*service.models, *service.chains])
         assert not page.problems
 
 
-def test_the_page_does_all_it_does_under_its_own_policy(server: tuple[Service, str]) -> None:
-    with browsing(bypass_csp=False) as page:
-        page.goto(server[1])
+def test_the_page_does_all_it_does_under_its_own_policy(tabs: Any, server: tuple[Service, str]) -> None:
+    with opened(tabs, server[1], bypass_csp=False) as page:
         page.wait_for_selector("#stream option", state="attached")
         page.select_option("#stream", "interpreter")
         page.wait_for_function("document.querySelector('#example').selectedOptions[0]?.text === 'colors'")

@@ -25,34 +25,45 @@ def program() -> str:
 
 
 @contextmanager
-def browsing(microphone: Path | None = None, *, granted: bool = True, **context: Any) -> Iterator[Any]:
-    """A page of the browser; `microphone` is a WAV file, which it hears again and again."""
+def browser(microphone: Path) -> Iterator[Any]:
+    """A browser that hears a WAV file as its microphone, again and again."""
     playwright = pytest.importorskip("playwright.sync_api")
     arguments = [
+        "--headless=new",  # the old headless mode has no microphone
         "--no-sandbox",
         "--autoplay-policy=no-user-gesture-required",
-        *(["--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={microphone}"] * bool(microphone)),
-        *(["--use-fake-ui-for-media-stream"] * granted),
+        "--use-fake-device-for-media-stream",
+        f"--use-file-for-fake-audio-capture={microphone}",
     ]
-    # The new headless mode: the old one has no microphone.
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(
-            executable_path=program(), headless=False, args=["--headless=new", *arguments]
-        )
+        found = started.chromium.launch(executable_path=program(), headless=False, args=arguments)
         try:
-            # To wait for something, playwright evaluates code, which the page's policy forbids.
-            page = browser.new_context(**{"accept_downloads": True, "bypass_csp": True} | context).new_page()
-            problems: list[str] = []
-            page.on("pageerror", lambda error: problems.append(str(error)))
-            page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
-            page.problems = problems
-            yield page
+            yield found
         finally:
-            browser.close()
+            found.close()
+
+
+@contextmanager
+def opened(browser: Any, address: str, *, granted: bool = True, **context: Any) -> Iterator[Any]:
+    """A tab at an address; `granted` lets its page use the microphone."""
+    # To wait for something, playwright evaluates code, which the page's policy forbids.
+    own = browser.new_context(**{"accept_downloads": True, "bypass_csp": True} | context)
+    try:
+        if granted:
+            own.grant_permissions(["microphone"])
+        page = own.new_page()
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+        page.problems = problems
+        page.goto(address)
+        yield page
+    finally:
+        own.close()
 
 
 def microphone_file(folder: Path, samples: np.ndarray, rate: int, silence: float = 3.0) -> Path:
-    """Write a sound that ends with silence, as a file for `browsing`."""
+    """Write a sound that ends with silence, as a file for `browser`."""
     import wave
 
     file = folder / "microphone.wav"
