@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -158,17 +158,18 @@ class SpeechRecognizer(Predictor, StreamDecoder[SpeechRecognizerState, np.ndarra
 
 
 class TimedTranscript:
-    """What is said in one stream, with the times of its words: it is shown each state of the stream's recognizer."""
+    """What is said in one stream, with the times of its words.  It follows the stream and tells nothing by itself."""
 
     def __init__(self, recognizer: SpeechRecognizer):
         self._task, self._decode = transcribe_task(recognizer.model), recognizer.tokenizer.decode
         self._spikes, self._end = list[Spike](), 0
 
-    def add(self, state: SpeechRecognizerState, stream: int = 0) -> None:
-        """Learn what is new in a state, of which this is one of the streams."""
+    def add(self, state: SpeechRecognizerState, stream: int = 0) -> dict[str, Any]:
+        """Learn what is new in a state, of which this is one of the streams; return nothing to tell."""
         own = state.tokens.stream_states[stream]
         self._spikes += own.since(len(self._spikes))
         self._end = own.edges.end
+        return {}
 
     def answer(self) -> Answer:
         """Return the answer for the whole sound, as `Predictor.predict` does, but without alternatives."""

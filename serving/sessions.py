@@ -304,7 +304,6 @@ class Stage:
         self.told: Mapping[str, Any] = {}  # by the follower, of the last step
         self.taken, self.arrived = 0, 0.0  # characters or samples, and when the last of them arrived
         self._needs = stream.steps.first_needs
-        self.watcher: Callable[[Any, int], None] | None = None  # shown each new state, and the stream's number there
         self._inbox: deque[Piece] = deque()
         self._size = 0  # characters or samples that wait there
         self._played = 0.0  # when what it has given will have been played
@@ -356,14 +355,12 @@ class Stage:
         with self.session.lock:
             if self.place is None:  # closed meanwhile
                 return
-            if self.session.is_followed:
-                self._follow(self.place, place, given)
+            self._follow(self.place, place)
             self.place, self._needs = place, needs
+            self.taken, self.arrived = self.taken + given.size, given.arrived or self.arrived
             self.ended = self.ended or given.ends
             self._size -= given.size
             self.changes = dict(self.changes.items() - given.changes.items())  # those that came during the step
-            if self.watcher is not None:
-                self.watcher(place.state, place.stream)
             left = given.size
             while left:
                 content, arrived = self._inbox.popleft()
@@ -371,13 +368,13 @@ class Stage:
                     self._inbox.appendleft(Piece(content[left:], arrived))
                 left -= min(left, len(content))
 
-    def _follow(self, before: Place, after: Place, given: StageInput) -> None:
-        """Learn what the follower tells of a step."""
+    def _follow(self, before: Place, after: Place) -> None:
+        """Learn what the follower tells of a step; a followed session has that of the model, if there is one."""
         follow = self.stream.steps.streaming.follow
-        if self.follower is None and follow is not None:
+        if self.follower is None and self.session.is_followed and follow is not None:
             self.follower = follow(before.state, before.stream)
-        self.told = {} if self.follower is None else self.follower.add(after.state, after.stream)
-        self.taken, self.arrived = self.taken + given.size, given.arrived or self.arrived
+        if self.follower is not None:
+            self.told = self.follower.add(after.state, after.stream)
 
     def gave(self, output: Any, now: float) -> None:
         """Learn that it has given output: of sound, the next must be there before this is played."""

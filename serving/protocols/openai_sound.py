@@ -184,7 +184,7 @@ def routes(service: Service) -> list[Route]:
         exchange = Exchange(service.sessions, [model.stream], call.client, asked.bulk)
         try:
             transcript, sound = TimedTranscript(recognizer), _Sound(file, recognizer)
-            exchange.session.stages[0].watcher = transcript.add
+            exchange.session.stages[0].follower = transcript
             exchange.session.stages[0].hasten()
             exchange.feed(sound.next)
             if request.stream:
