@@ -37,6 +37,7 @@ from tasks.downstream.synthesis.text_rows import check_sayable, token_count
 from tasks.downstream.synthesize import Synthesize
 
 _TRIAL = 8  # tokens of a text that exercises a voice
+_MOST_PER_TOKEN = 16  # characters of an utterance, on average: a word without an end is one token, or none
 _MOST_QUEUED = 4096  # characters that wait to be spoken, above which a server holds back more
 
 
@@ -269,7 +270,9 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
         return sample.ids, [Note(f"'{text:.60}' has {remark}", topic=remark) for remark in remarks]
 
     def _fits(self, text: str) -> bool:
-        """Whether a text has no more tokens than the voice was trained on."""
+        """Whether a text has no more tokens than the voice was trained on, and no more characters than those have."""
+        if len(text) > _MOST_PER_TOKEN * self._task.max_len:
+            return False
         try:
             return not self._task.text_example(Row({self._task.text: text}), self.model.tokenizer).cut
         except UserError:  # its characters cannot be spoken, whatever its length

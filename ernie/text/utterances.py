@@ -30,7 +30,8 @@ def complete_utterances(before: str, piece: str, fits: Fits) -> tuple[list[str],
     """Return the utterances that are complete once `piece` follows the text `before`, and the rest of the text.
 
     A sentence is complete when the next one has begun or its line is over; of one that grows too long the beginning is.
-    This works character by character, so that the result does not depend on how the text is cut into pieces.
+    Text without visible characters is no utterance, and is forgotten where it comes before one.  This works character
+    by character, so that the result does not depend on how the text is cut into pieces.
     """
     complete, text = [], before
     for letter in piece:
@@ -41,7 +42,11 @@ def complete_utterances(before: str, piece: str, fits: Fits) -> tuple[list[str],
         while (cut := _first_complete(text)) is not None:
             sentence, text = cut
             complete += _parts(sentence, fits)
-        if text and len(text) % _CHECKED == 0 and not fits(text):
+        if len(text) % _CHECKED:
+            continue
+        if is_blank(text):
+            text = ""
+        elif not fits(text):
             *parts, text = _parts(text, fits)
             complete += parts
     return complete, text
@@ -72,13 +77,17 @@ def _first_complete(text: str) -> tuple[str, str] | None:
 
     Whether a full stop ends a sentence depends on what follows: one whole word, or some Chinese characters.
     """
-    if not _MARK.search(text):
+    mark = _MARK.search(text)
+    if mark is None or not _decides(text[mark.end() :].lstrip()):  # to split it into sentences takes long
         return None
     sentence = next(iter(_sentences(text)), "")
     rest = text[text.index(sentence) + len(sentence) :].lstrip()
-    if len(rest) < _LOOK_AHEAD and len(rest.split(maxsplit=1)) < 2 and not rest[-1:].isspace():
-        return None
-    return sentence, rest
+    return (sentence, rest) if _decides(rest) else None
+
+
+def _decides(rest: str) -> bool:
+    """Whether what follows a mark is enough to tell that a sentence ends there, if it does."""
+    return len(rest) >= _LOOK_AHEAD or len(rest.split(maxsplit=1)) == 2 or rest[-1:].isspace()
 
 
 def _parts(text: str, fits: Fits) -> list[str]:

@@ -217,6 +217,13 @@ def test_text_without_capitals_or_marks_is_spoken_in_parts_that_the_voice_can_sp
     np.testing.assert_array_equal(np.concatenate(list(speaker.speak(" ".join(colors)))), wanted)
 
 
+def test_a_word_without_an_end_does_not_grow() -> None:
+    speaker = TextSpeaker(trained_voice())
+    state, _ = speaker.accept(speaker.begin(), ["red" * 500])
+    assert sum(map(len, (*state.texts, *state.queues[0]))) == 1500
+    assert len(state.texts[0]) < 300
+
+
 @needs_kernels
 def test_states_are_split_merged_and_saved(tmp_path: Path) -> None:
     speaker = TextSpeaker(Dotted(trained_voice()))

@@ -61,6 +61,13 @@ def test_text_that_no_sentence_ends_in_does_not_wait_for_one() -> None:
     assert len(rest) <= 20 + 16  # measured every 16 characters
 
 
+@pytest.mark.parametrize("nothing", [" ", "\u200b", "\N{SOFT HYPHEN}\t"])
+def test_text_without_visible_characters_does_not_grow(nothing: str) -> None:
+    found, rest = complete_utterances("", nothing * 100, any_length)
+    assert (found, len(rest) < 16) == ([], True)
+    assert complete_utterances(rest, "Red. Green red", any_length)[0][0].endswith("Red.")
+
+
 def test_what_fits_nowhere_is_left_whole() -> None:
     assert utterances("some words", lambda text: False) == ["some words"]
 
