@@ -34,6 +34,7 @@ _ROOM_MEMORY = 0.25  # of the time of a job that was refused: for so long, room 
 _MOST_ROOM = 0.18  # of a job's time, that is left for larger ones: whoever asks for too much crowds nobody out
 _RARELY = 0.01  # the share of the engine's time below which interactive jobs do not come
 _LEAST_RATE = 0.05  # the share of the engine that is left for a class, however busy the sessions are
+_SOON = 1.0  # seconds: steps that are due later, of sound that is to be played later, let most requests go first
 _SHARE_MEMORY = 2.0  # seconds over which the shares of the engine's time are averaged
 _FAIR_FROM = 0.5  # of a request's time: when waiting takes more, clients with more than their share are refused
 
@@ -210,9 +211,10 @@ class Dispatcher:
             batch.lane.cost.observe(batch.tokens, seconds)
         self._busy_until = now
         steps = sum(job.items[i].tokens for job, i in batch.items if job.step)
+        later = sum(job.items[i].tokens for job, i in batch.items if job.step and job.deadline > batch.started + _SOON)
         bulk = sum(job.items[i].tokens for job, i in batch.items if job.bulk)
         per_token = seconds / max(1, batch.tokens)
-        self._shares.add(now, per_token * steps, per_token * (batch.tokens - steps - bulk))
+        self._shares.add(now, per_token * (steps - later), per_token * later, per_token * (batch.tokens - steps - bulk))
         if any(lane.queues[True] for lane in self._lanes):
             self._credit += self._bulk_share * seconds
         self._credit = max(0.0, self._credit - per_token * bulk)
@@ -249,7 +251,7 @@ class Dispatcher:
         work = self._all_seconds(job.bulk, job.lane)
         for later in self._later(job):
             needed, given = max(0.0, self._busy_until - now) + work / rate, later.deadline - now
-            if needed <= given < needed + added / rate:
+            if not later.step and needed <= given < needed + added / rate:
                 raise Refused("an answer would make another one late that was promised before", added, "promised")
             work -= later.lane.least_seconds(later.tokens_left)
 
@@ -259,11 +261,12 @@ class Dispatcher:
 
     def _rate(self, job: Job, now: float) -> float:
         """Return the share of the engine's time that works for the jobs before this one, and for it."""
-        steps, interactive = self._shares.at(now)
+        soon, later, interactive = self._shares.at(now)
         if job.bulk:
-            return max(self._bulk_share, _LEAST_RATE, 1 - steps - interactive)
+            return max(self._bulk_share, _LEAST_RATE, 1 - soon - later - interactive)
         promised = self._bulk_share if any(lane.tokens[True] for lane in self._lanes) else 0.0
-        return max(_LEAST_RATE, 1 - steps - promised)
+        before = soon if job.deadline <= now + _SOON else soon + later
+        return max(_LEAST_RATE, 1 - before - promised)
 
     def _seconds_before(self, job: Job) -> float:
         """Return the time of all work up to a job, itself included."""
@@ -293,8 +296,7 @@ class Dispatcher:
             for other in reversed(lane.queues[job.bulk]):
                 if other.deadline <= job.deadline:
                     break
-                if not other.step:
-                    yield other
+                yield other
 
     def _waiting(self) -> Iterator[Job]:
         for lane in self._lanes:
@@ -320,7 +322,7 @@ class Dispatcher:
         """Take the head's items, and as many of other jobs in its lane as no deadline forbids."""
         lane, items = head.lane, list[tuple[Job, int]]()
         room = self._budget(head, now)
-        bulk_room = room if self._shares.at(now)[1] < _RARELY else min(room, self._most_tokens(lane, _BULK_EFFICIENCY))
+        bulk_room = room if self._shares.at(now)[2] < _RARELY else min(room, self._most_tokens(lane, _BULK_EFFICIENCY))
         self._take_from(head, bulk_room if head.bulk else room, items)
         for is_bulk, queue in enumerate(lane.queues):
             used = sum(job.items[i].tokens for job, i in items)
@@ -421,23 +423,25 @@ class _TightestTimeout:
 
 
 class _Shares:
-    """The shares of the engine's recent time that went into steps of sessions and into interactive jobs."""
+    """The shares of the engine's recent time that went into steps due soon, into steps due later, and into requests.
+
+    Requests are interactive ones.
+    """
 
     def __init__(self) -> None:
-        self._steps = self._interactive = self._since = 0.0
+        self._shares: tuple[float, ...] = (0.0, 0.0, 0.0)
+        self._since = 0.0
 
-    def add(self, now: float, steps: float, interactive: float) -> None:
-        """Count seconds that ended now, of steps and of interactive jobs."""
-        before = self.at(now)
-        self._steps, self._interactive = (
-            share + used / _SHARE_MEMORY for share, used in zip(before, (steps, interactive), strict=True)
-        )
+    def add(self, now: float, soon: float, later: float, interactive: float) -> None:
+        """Count seconds that ended now, of both kinds of steps and of interactive jobs."""
+        before, used = self.at(now), (soon, later, interactive)
+        self._shares = tuple(share + own / _SHARE_MEMORY for share, own in zip(before, used, strict=True))
         self._since = now
 
-    def at(self, now: float) -> tuple[float, float]:
-        """Return both shares, which fade while nothing is computed."""
+    def at(self, now: float) -> tuple[float, ...]:
+        """Return the three shares, which fade while nothing is computed."""
         faded = math.exp(-max(0.0, now - self._since) / _SHARE_MEMORY)
-        return self._steps * faded, self._interactive * faded
+        return tuple(share * faded for share in self._shares)
 
 
 def _deadline(job: Job) -> float:

@@ -139,6 +139,15 @@ def test_steps_of_sessions_are_in_time_beside_requests_that_have_more() -> None:
     assert len({*found.in_time} & {*jobs}) >= 0.95 * len(jobs)
 
 
+def test_sound_that_is_made_long_before_it_is_played_has_no_request_refused() -> None:
+    requests, steps = lane("requests"), lane("steps", 0.1, 0.01)
+    ahead = [job(steps, [1], n * 0.11, 30, step=True) for n in range(60)]  # of a long text: the engine never rests
+    jobs = [job(requests, [20], n / 20, 0.9) for n in range(120)]
+    found = simulate([*ahead, *jobs])
+    assert {*found.in_time} == {*ahead, *jobs}
+    assert max(found.answered[each] - each.arrived for each in jobs) < 0.2
+
+
 def test_a_step_that_is_due_at_once_does_not_make_later_batches_smaller() -> None:
     steps, dispatcher = lane("steps", 0.005, 0.01), Dispatcher()
     for due in (0.001, *[5.0] * 20):
