@@ -10,6 +10,8 @@ from time import monotonic
 
 _log = logging.getLogger("ernie.serving")
 _POLL = 0.02  # seconds
+# Seconds in which a second signal is the same as the first: timeout(1) and others signal a process and its group.
+SAME_SIGNAL = 0.3
 Hook = Callable[[float], Awaitable[None]]
 
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from ernie.errors import UserError
 from ernie.runtime import SIGHUP, cores, threads
 from serving.config import ServeConfig
+from serving.lifecycle import SAME_SIGNAL
 from serving.logs import write_logs
 from serving.replica import BEAT, VARIABLE
 from serving.terminal import Terminal
@@ -105,7 +106,7 @@ class _Supervisor:
         self._replicas: list[_Process | None] = [None] * config.replicas
         self._replacing: set[int] = set()  # the numbers of those that a rolling restart has ended
         self._rolling: asyncio.Task[None] | None = None
-        self._is_ending = False
+        self._is_ending, self._ending_at = False, 0.0
         self._terminal = Terminal()
 
     async def run(self) -> int:
@@ -171,9 +172,12 @@ class _Supervisor:
 
     def _end(self, number: int) -> None:
         """End all replicas; at the second signal at once."""
+        now = asyncio.get_running_loop().time()
         if not self._is_ending:
             _log.info("leaving: every replica answers what waits")
-        self._is_ending = True
+            self._is_ending, self._ending_at = True, now
+        elif now - self._ending_at < SAME_SIGNAL:
+            return
         for replica in self._replicas:
             if replica is not None:
                 replica.send(number)
