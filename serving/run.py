@@ -45,7 +45,9 @@ _SPARE_FILES = 200  # besides those of connections
 
 def make_service(config: ServeConfig) -> Service:
     """Return a service with the models of a configuration.  Raises UserError for a model that cannot be loaded."""
-    limits = config.limits
+    limits, folder = config.limits, SessionFolder(config.sessions_folder) if config.sessions_folder else None
+    if folder is not None:
+        folder.check()
     service = Service(
         Limits(
             limits.inputs,
@@ -67,7 +69,7 @@ def make_service(config: ServeConfig) -> Service:
             limits.session_idle,
             limits.session_step,
         ),
-        None if config.sessions_folder is None else SessionFolder(config.sessions_folder),
+        folder,
     )
     service.chains, service.notice = dict(config.chains), config.notice
     for name in service.chains:

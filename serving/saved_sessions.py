@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -77,9 +78,18 @@ class SessionFolder:
     def __init__(self, folder: Path, seconds: float = 3600.0):
         self._folder, self._seconds = folder, seconds
 
+    def check(self) -> None:
+        """Make the folder, and raise UserError if nothing can be written there."""
+        try:
+            self._make()
+            with TemporaryFile(dir=self._folder):
+                pass
+        except OSError as error:
+            raise UserError(f"sessions_folder: {self._folder}: cannot be written to: {error.strerror}") from None
+
     def save(self, session: SavedSession) -> str:
         """Write a session; return its token."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make()
         self._forget_old()
         token = secrets.token_urlsafe(24)
         save_state(session, self._path(token))
@@ -101,6 +111,9 @@ class SessionFolder:
         finally:
             taken.unlink(missing_ok=True)
         return found
+
+    def _make(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _path(self, token: str) -> Path:
         return self._folder / f"{token}.npz"

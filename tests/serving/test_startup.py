@@ -15,7 +15,7 @@ from support.trained import trained
 from ernie.cli import main
 from ernie.errors import UserError
 from serving.config import LimitsConfig, ModelConfig, ServeConfig
-from serving.run import bind
+from serving.run import bind, make_service
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,28 @@ def test_what_keeps_a_server_from_starting_is_one_sentence(
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("ernie: error: ")
     assert expected.replace("{taken}", str(taken)) in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["=model"], "=model: expected a name before the =, such as films=model"),
+        (["model", "a.yaml"], "a.yaml: give one YAML file, which has all models, or else folders of models"),
+        (["a.yaml", "--precision", "fp32"], "--precision: is for folders of models; each model in a.yaml has a key"),
+        (["a.yaml", "--plugin", "math"], "--plugin: is for folders of models; each model in a.yaml has a key trust"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"ernie: error: {expected}")
+
+
+def test_a_folder_of_sessions_that_cannot_be_written_to_is_refused_before_there_are_sessions(folder: Path) -> None:
+    for path in (folder / "keys", folder / "keys" / "below"):
+        with pytest.raises(UserError, match=f"sessions_folder: {path}: cannot be written to: "):
+            make_service(ServeConfig(models={"a": ModelConfig("nowhere")}, sessions_folder=path))
 
 
 def test_a_missing_package_is_named_with_the_way_to_install_it(
