@@ -15,8 +15,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus, WebSocketException
 
 from ernie.audio.wave import pieces, read_wave, to_pcm16
+from ernie.errors import UserError
 
 _SECONDS = 0.1  # of sound in a message
 
@@ -40,8 +42,12 @@ async def main(url: str, file: str | None = None) -> int:
         ready = json.loads(await server.recv())
 
         async def send() -> None:
-            async for message in messages(ready["takes"], file):
-                await server.send(message)
+            try:
+                async for message in messages(ready["takes"], file):
+                    await server.send(message)
+            except UserError:  # a file that cannot be read
+                await server.close()
+                raise
 
         if ready["type"] != "ready":
             sys.exit(ready["message"])
@@ -64,4 +70,11 @@ async def main(url: str, file: str | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(*sys.argv[1:])))
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    try:
+        sys.exit(asyncio.run(main(*sys.argv[1:])))
+    except InvalidStatus as error:
+        sys.exit(f"error: {error.response.body.decode() or error}")
+    except (OSError, UserError, WebSocketException) as error:
+        sys.exit(f"error: {error}")

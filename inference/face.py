@@ -102,7 +102,9 @@ class Face:
     @property
     def streaming(self) -> Streaming:
         """How the model is streamed.  Raises UserError for a model that takes no streams."""
-        raise UserError(f"a model with the face {self.name} takes no streams; those that translate or speak do")
+        raise UserError(
+            f"a model with the face {self.name} takes no streams; those that transcribe, translate or speak do"
+        )
 
 
 def weight_count(layer: nn.Layer) -> int:

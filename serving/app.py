@@ -11,8 +11,10 @@ from threading import Barrier
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import PlainTextResponse
 from starlette.routing import WebSocketRoute, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from serving.access import Access
 from serving.gate import Gate
@@ -110,7 +112,8 @@ def make_app(
     metrics.add_route(PATH, SOCKET)
     sessions = Gate(StreamSocket(service), PATH, {}, known, service.lifecycle, metrics)
     gates = {path: answering(path, by_method, problems[path]) for path, by_method in by_path.items()}
-    app: ASGIApp = _Paths(gates, Starlette(routes=[WebSocketRoute(PATH, sessions)], lifespan=lifespan))
+    sockets = [WebSocketRoute(PATH, sessions), WebSocketRoute("/{path:path}", _no_session)]
+    app: ASGIApp = _Paths(gates, Starlette(routes=sockets, lifespan=lifespan))
     app = InTurns(app, _BEGUN_AT_ONCE)
     if not known.origins:
         return app
@@ -121,6 +124,12 @@ def make_app(
         allow_headers=["authorization", "content-type", "x-api-key", "x-priority", "x-request-id", "x-timeout"],
         expose_headers=["retry-after", "x-request-id"],
     )
+
+
+async def _no_session(socket: WebSocket) -> None:
+    """Refuse a connection at a path where there are no sessions."""
+    sentence = f"there are no sessions at {socket.url.path:.200}; expected /models/MODEL/stream"
+    await socket.send_denial_response(PlainTextResponse(sentence, 404))
 
 
 def _running_threads() -> ThreadPoolExecutor:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError, about, nearest
 from ernie.outcome import Outcome
 from inference.operation import Operation, Prepared
 from serving.dispatcher import Dispatcher, Job, Refused, TooLarge
@@ -241,7 +241,8 @@ class Service:
         models = [self.model(each) for each in self.chains.get(name, (name,))]
         for model in models:
             if model.stream is None:
-                _ = model.face.streaming  # raises why
+                with about(f"chains.{name}: {model.name}" if name in self.chains else name):
+                    _ = model.face.streaming  # raises why
         streams = [model.stream for model in models if model.stream is not None]
         check_chain(name, streams)
         return streams

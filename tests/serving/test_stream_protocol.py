@@ -166,7 +166,7 @@ MUCH = json.dumps({"type": "text", "text": "red blue green\n" * 200})
     ("model", "start", "sent", "code", "reason"),
     [
         ("nobody", {}, [], 1008, "there is no model 'nobody' here"),
-        ("vectors", {}, [], 1008, "takes no streams"),
+        ("vectors", {}, [], 1008, "vectors: a model with the face encode takes no streams; those that transcribe"),
         ("translate", {"sample_rate": 8000}, [], 1008, "sample_rate: this session takes text"),
         ("listen", {"sample_rate": 3}, [], 1008, "sample_rate: expected .* samples a second, found 3"),
         ("listen", {"sample_rate": "x"}, [], 1008, "Expected `int"),
@@ -442,6 +442,12 @@ def test_the_example_client_sends_a_sound_and_writes_what_is_said(shared: tuple[
     url = f"{shared[1]}/models/translate/stream"
     text = subprocess.run([*command, url], input="red\nblue green\n", capture_output=True, text=True)
     assert (text.stdout, text.returncode) == ("rot\nblau gruen\n", 0), text.stderr
-    wrong = subprocess.run([*command, f"{shared[1]}/models/nobody/stream"], capture_output=True, text=True)
-    assert wrong.returncode == 1
-    assert "there is no model 'nobody' here" in wrong.stderr
+    wrong = [
+        (f"{shared[1]}/models/nobody/stream", "", "there is no model 'nobody' here"),
+        (f"{shared[1]}/models/listen", "", "there are no sessions at /models/listen; expected /models/MODEL/stream"),
+        (f"{shared[1]}/models/listen/stream", "none.wav", "error: none.wav: there is no such file"),
+    ]
+    for address, file, sentence in wrong:
+        found = subprocess.run([*command, address, file], capture_output=True, text=True)
+        assert (found.returncode, sentence in found.stderr) == (1, True), found.stderr
+        assert "Traceback" not in found.stderr
