@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+from configparser import ConfigParser
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -279,6 +280,15 @@ def test_the_documented_layout_is_the_default() -> None:
     shown = yaml.safe_load(block)["parallel"]
     assert list(shown) == [item.name for item in fields(ParallelConfig)]
     assert build(ParallelConfig, from_dict(shown)) == ParallelConfig()
+
+
+def test_every_extra_is_documented() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    page = (HOWTO / "install.md").read_text(encoding="utf-8")
+    for extra in setup["options.extras_require"]:
+        if extra not in ("cpu", "gpu", "dev"):
+            assert f"`{extra}`" in page
 
 
 def _is_number(value: object) -> bool:
