@@ -87,6 +87,8 @@ class Call:
         JSON, 422 for another message.
         """
         body = self.body if body is None else body
+        if not body.strip():
+            raise Problem(400, "malformed", "the body is empty; expected JSON")
         if len(body) > _MOST_VALUES and body.count(b",") + _OBJECT * body.count(b"{") > _MOST_VALUES:
             raise Problem(413, "too_large", f"the body: expected at most {_MOST_VALUES:,} values; ask for less at once")
         try:
@@ -109,15 +111,15 @@ class Call:
         request that says neither may wait if it is long.
         """
         is_stated = bulk is not None or b"x-priority" in self.headers
-        stated: Any = timeout
+        name, stated = "timeout", str(timeout)
         if timeout is None and (given := self.headers.get(b"x-timeout")):
-            stated = given.decode("latin-1")
+            name, stated = "x-timeout", given.decode("latin-1")
             try:
                 timeout = float(given)
             except ValueError:
                 timeout = math.nan
         if timeout is not None and not 0 < timeout < math.inf:
-            raise Problem(422, "invalid", f"timeout: expected seconds above 0, found {stated!s:.40}")
+            raise Problem(422, "invalid", f"{name}: expected seconds above 0, found {stated:.40}")
         if bulk is None:
             priority = self.headers.get(b"x-priority", b"interactive").decode("latin-1")
             if priority not in ("interactive", "bulk"):
@@ -251,7 +253,7 @@ class Endpoint:
     def _handler(self, method: str, path: str) -> Handler:
         """Return what answers a method.  Raises Problem: 404, 405."""
         if not self._handlers:
-            raise Problem(404, "not_found", f"there is nothing at {path:.200}; /docs shows what there is")
+            raise Problem(404, "unknown_path", f"there is nothing at {path:.200}; /docs shows what there is")
         if method not in self._handlers:
             allowed = ", ".join(self._handlers)
             found = f"{path:.200}: expected the method {allowed.replace(', HEAD', '')}, found {method:.40}"

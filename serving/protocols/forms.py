@@ -78,7 +78,8 @@ def _parts(call: Call) -> list[_Part]:
     boundary = options.get(b"boundary")
     if kind.lower() != b"multipart/form-data" or not boundary:
         found = f", found {said.decode('latin-1'):.60}" if said else ""
-        raise Problem(400, "malformed", f"the body: expected a form of the type multipart/form-data{found}")
+        wanted = "a form of the type multipart/form-data, with its boundary"
+        raise Problem(400, "malformed", f"the body: expected {wanted}{found}")
     parts, is_whole = list[_Part](), False
 
     def begin() -> None:

@@ -251,7 +251,8 @@ def _parts(call: Call) -> tuple[bytes, bytes]:
     if (stated := call.headers.get(_HEADER)) is None:
         return call.body, b""
     if not stated.isdigit() or len(stated) > 20 or int(stated) > len(call.body):
-        raise UserError(f"inference-header-content-length: expected at most {len(call.body)}, found {stated[:40]!r}")
+        found = stated.decode("latin-1")
+        raise UserError(f"inference-header-content-length: expected from 0 to {len(call.body)}, found {found:.40}")
     length = int(stated)
     return call.body[:length], call.body[length:]
 

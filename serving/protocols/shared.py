@@ -50,7 +50,7 @@ def choose(
     if not found:
         raise Unsuitable(f"no model here can {wanted}")
     if len(found) > 1:
-        raise UnknownModel(f"which model?  Several {wanted}: {', '.join(model.name for model in found)}")
+        raise UnknownModel(f"which model? Several {wanted}: {', '.join(model.name for model in found)}")
     return found[0]
 
 

@@ -285,9 +285,11 @@ def routes(service: Service) -> list[Route]:
 
     async def rerank_documents(call: Call) -> Reply:
         request = call.read(DocumentsRequest)
+        if request.top_n is not None and request.top_n < 0:
+            raise UserError(f"top_n: expected at least 0, found {request.top_n}")
         texts = [document if isinstance(document, str) else document.text for document in request.documents]
         model, answers, found = await scores(call, request.model, request.query, texts, Parameters())
-        best = _best(found)[: request.top_n] if request.top_n is None or request.top_n > 0 else []
+        best = _best(found)[: request.top_n]
         results = [
             Relevance(row, found[row], Document(texts[row]) if request.return_documents else msgspec.UNSET)
             for row in best

@@ -115,7 +115,7 @@ GOOD = json.dumps({"inputs": ["blue"]}).encode()
 @pytest.mark.parametrize(
     ("body", "headers", "status", "kind", "sentence"),
     [
-        (b"", {}, 400, "malformed", "the body is no JSON"),
+        (b"", {}, 400, "malformed", "the body is empty; expected JSON"),
         (b'{"inputs": ["a"', {}, 400, "malformed", "the body is no JSON"),
         (b'{"inputs": [NaN]}', {}, 400, "malformed", "the body is no JSON"),
         (b'{"inputs": [1e400]}', {}, 422, "invalid", "the request: Number out of range"),
@@ -127,7 +127,7 @@ GOOD = json.dumps({"inputs": ["blue"]}).encode()
         (b'["blue"]', {}, 422, "invalid", "the request: Expected `object`, got `array`"),
         (b'{"inputs": ["a"], "timeout": -1}', {}, 422, "invalid", "timeout: expected seconds above 0, found -1"),
         (b'{"inputs": ["a"], "settings": {"odd": 1}}', {}, 422, "invalid", "settings: odd is unknown here"),
-        (GOOD, {"x-timeout": "soon"}, 422, "invalid", "timeout: expected seconds above 0, found soon"),
+        (GOOD, {"x-timeout": "soon"}, 422, "invalid", "x-timeout: expected seconds above 0, found soon"),
         (GOOD, {"x-priority": "first"}, 422, "invalid", "x-priority: expected interactive or bulk, found 'first'"),
         (b"--x", {"content-type": "multipart/form-data"}, 415, "malformed", "the body: expected JSON, with the cont"),
         (GOOD, {"content-encoding": "br"}, 415, "malformed", "the body: expected the content encoding gzip or defl"),

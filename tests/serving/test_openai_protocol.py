@@ -85,6 +85,12 @@ def test_models_are_listed_and_shown(client: openai.OpenAI) -> None:
         client.models.retrieve("none")
 
 
+def test_a_route_that_is_not_offered_is_not_a_missing_model(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="there is nothing at /v1/chat/completions") as caught:
+        client.chat.completions.create(model="vectors", messages=[])
+    assert (caught.value.param, caught.value.code) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("given", "kind", "parameter", "code", "sentence"),
     [

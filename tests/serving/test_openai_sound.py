@@ -302,7 +302,7 @@ def test_what_is_wrong_with_a_request_for_speech_is_told_in_a_sentence(
             "application/json",
             b"{}",
             400,
-            "the body: expected a form of the type multipart/form-data, found application",
+            "the body: expected a form of the type multipart/form-data, with its boundary, found application",
         ),
         ("multipart/form-data", b"", 400, "the body: expected a form"),
         ("multipart/form-data; boundary=x", b"", 400, "the body is no form"),

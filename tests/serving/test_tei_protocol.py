@@ -126,7 +126,7 @@ def test_the_only_model_that_suits_needs_no_name(http: httpx.Client) -> None:
     assert ranks == post(http, "/tei/rank", query="q0", texts=TEXTS)
     reply = http.post("/predict", json={"inputs": "blue"})
     assert reply.status_code == 404
-    assert reply.json()["error"] == "which model?  Several predict labels: classify, rank, regress"
+    assert reply.json()["error"] == "which model? Several predict labels: classify, rank, regress"
 
 
 def test_every_label_of_a_text_has_a_score_the_best_first(http: httpx.Client) -> None:
@@ -167,7 +167,7 @@ def test_texts_are_ranked_by_their_scores(http: httpx.Client) -> None:
     assert pair == [{"label": "score", "score": next(rank["score"] for rank in raw if rank["index"] == 0)}]
 
 
-def test_documents_are_ranked_for_clients_of_cohere(address: str) -> None:
+def test_documents_are_ranked_for_clients_of_cohere(address: str, http: httpx.Client) -> None:
     scores = [answer["score"] for answer in predictor("rank").predict([{"query": "q0", "text": t} for t in TEXTS])]
     best = int(np.argmax(scores))
     new = cohere.ClientV2(api_key="none", base_url=address).rerank(model="rank", query="q0", documents=TEXTS, top_n=1)
@@ -177,6 +177,8 @@ def test_documents_are_ranked_for_clients_of_cohere(address: str) -> None:
         query="q0", documents=[{"text": text} for text in TEXTS], return_documents=True
     )
     assert len(old.results) == 3
+    less = http.post("/v2/rerank", json={"query": "q0", "documents": TEXTS, "top_n": -1})
+    assert (less.status_code, less.json()["error"]) == (422, "top_n: expected at least 0, found -1")
     assert old.results[0].document is not None and old.results[0].document.text == TEXTS[best]
 
 
