@@ -43,6 +43,7 @@ class App {
 
   /** @param {boolean} isFirst */
   show(isFirst = false) {
+    if (location.hash && !location.hash.startsWith("#/")) return; // a place within a view
     const view = VIEWS.includes(location.hash.slice(2)) ? location.hash.slice(2) : VIEWS[0];
     for (const name of VIEWS) {
       const section = find(name, HTMLElement);

@@ -1,7 +1,7 @@
 // @ts-check
 /** The interpreter: one speaks or types, and reads and hears what comes of it. */
 
-import { Captions, under } from "./captions.js";
+import { Captions, joined, under } from "./captions.js";
 import { duration, find, make, plural, save } from "./dom.js";
 import { examplesOf, soundOf, titleOf } from "./examples.js";
 import { CaptureClock, Latency, PARTS } from "./latency.js";
@@ -13,6 +13,7 @@ import { waveFile } from "./wave.js";
 const WHOLE = 1000; // a wait_k that no line is as long as
 const LAST = 10; // the position of the slider that stands for WHOLE
 const STRIP = 250; // milliseconds between two updates of the latencies
+const AT_ONCE = 6; // words that screen readers are given together
 const RATE = 16_000; // of a microphone for a chain whose models' rates are not known yet
 
 /** @typedef {import("./session.js").Ready} Ready */
@@ -36,7 +37,8 @@ class Talk {
     this.isStopping = false;
     /** @type {HTMLElement[]} */
     this.rows = [];
-    this.logged = 0; // lines that screen readers have
+    /** @type {number[][]} How many words screen readers have of each line, and of its translations. */
+    this.logged = [];
   }
 }
 
@@ -398,6 +400,7 @@ export class Interpreter {
     this.session = null;
     await this.player?.end();
     this.setRunning(false);
+    this.log(this.talk.captions.lines.length - 1);
     const words = this.talk.captions.lines.reduce((sum, line) => sum + line.words.length, 0);
     this.tell(`Done: ${plural(words, "word")}.`);
   }
@@ -440,7 +443,7 @@ export class Interpreter {
       this.fill(this.talk.rows[number], this.talk.captions.lines[number]);
     }
     if (isAtEnd) this.captionsBox.scrollTop = this.captionsBox.scrollHeight;
-    this.log();
+    for (const number of numbers) this.log(number);
   }
 
   /**
@@ -467,15 +470,25 @@ export class Interpreter {
     row.replaceChildren(...pairs, ...tentative, ...lagging);
   }
 
-  /** Let screen readers have the lines that are over: an ended line is one that another one follows. */
-  log() {
-    const over = this.talk.captions.lines.length - (this.session === null ? 0 : 1);
-    for (let n = this.talk.logged; n < over; n += 1) {
-      this.logs[0].append(make("p", {}, this.talk.captions.transcript[n]));
-      const translated = this.talk.captions.lines[n].translations.map((words) => words.map(({ text }) => text).join(" "));
-      if (translated.length) this.logs[1].append(make("p", {}, translated.join(" ")));
+  /**
+   * Let screen readers have what is final of a line and of the one before: several words at a time, or the rest of a
+   * line that is over.  Who types a line knows it.
+   *
+   * @param {number} last
+   */
+  log(last) {
+    const { captions, logged } = this.talk;
+    for (const number of [last - 1, last].filter((own) => own in captions.lines)) {
+      const { words, translations } = captions.lines[number];
+      const isOver = this.session === null || number < captions.lines.length - 1;
+      const had = (logged[number] ??= []);
+      [captions.isTyped ? [] : words, ...translations].forEach((row, n) => {
+        const told = had[n] ?? 0;
+        if (row.length - told < (isOver ? 1 : AT_ONCE)) return;
+        this.logs[Math.min(n, 1)].append(make("p", {}, joined(row.slice(told).map(({ text }) => text))));
+        had[n] = row.length;
+      });
     }
-    this.talk.logged = Math.max(this.talk.logged, over);
   }
 
   showLatency() {
@@ -488,6 +501,8 @@ export class Interpreter {
       const high = cell.nextElementSibling;
       if (high) high.textContent = found === null || part === "buffer" ? "" : `95 %: ${duration(found.high)}`;
     }
+    const has = { text: this.talk.captions.lines, subtitles: this.talk.sent, sent: this.talk.sent, voice: this.talk.voice };
+    for (const [what, pieces] of Object.entries(has)) find(`save-${what}`, HTMLButtonElement).disabled = !pieces.length;
     const best = this.session?.clock.best;
     find("clock", HTMLElement).textContent = best
       ? `The clocks of page and server are compared to within ${duration(best.roundTrip / 2)}.`

@@ -54,7 +54,7 @@ export function render(text) {
       fragment.append(
         make(
           "div",
-          { class: "scroll" },
+          { class: "scroll", tabindex: 0 },
           make(
             "table",
             {},

@@ -35,7 +35,7 @@ export class Gallery {
       Size:
         model.weights === null
           ? null
-          : `${plural(model.layers ?? 0, "layer")} of ${model.width}, ${(model.weights / 1e6).toFixed(1)} million weights`,
+          : `${plural(model.layers ?? 0, "layer")} of ${model.width}, ${many(model.weights)} weights`,
       Precision: model.precision,
       Operations: Object.keys(model.operations).join(", ") || "none",
       Stream: model.stream === null ? "none" : `${medium(model.stream.takes)} to ${medium(model.stream.gives)}`,
@@ -47,7 +47,7 @@ export class Gallery {
     details.addEventListener("toggle", () => void this.load(model.name, card), { once: true });
     return make(
       "article",
-      {},
+      { class: "card" },
       make("h3", {}, model.name),
       make(
         "dl",
@@ -55,7 +55,11 @@ export class Gallery {
         ...Object.entries(facts).flatMap(([name, fact]) => (fact === null ? [] : [make("dt", {}, name), make("dd", {}, fact)])),
       ),
       details,
-      make("p", {}, make("button", { type: "button", onclick: () => void this.report(model.name, card) }, "Open its report")),
+      make(
+        "div",
+        { class: "buttons small" },
+        make("button", { type: "button", onclick: () => void this.report(model.name, card) }, "Open its report"),
+      ),
     );
   }
 
@@ -63,7 +67,7 @@ export class Gallery {
   chain(chain) {
     return make(
       "article",
-      {},
+      { class: "card" },
       make("h3", {}, chain.name),
       make("p", {}, `A chain: ${chain.models.join(" → ")}, from ${medium(chain.takes)} to ${medium(chain.gives)}.`),
     );
@@ -102,6 +106,11 @@ export class Gallery {
     document.body.append(dialog);
     dialog.showModal();
   }
+}
+
+/** @param {number} count */
+function many(count) {
+  return count < 1e6 ? `${(count / 1e3).toFixed(1)} thousand` : `${(count / 1e6).toFixed(1)} million`;
 }
 
 /** @param {import("./session.js").Medium} own */

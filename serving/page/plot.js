@@ -65,8 +65,8 @@ export function draw(parent, plot) {
     svg.append(element("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y, y2: y, class: "grid" }));
     svg.append(element("text", { x: LEFT - 5, y: y + 4, "text-anchor": "end" }, short(share * top)));
   }
-  svg.append(element("text", { x: LEFT, y: HEIGHT - 5 }, short(from)));
-  svg.append(element("text", { x: WIDTH - RIGHT, y: HEIGHT - 5, "text-anchor": "end" }, `${short(to)} ${plot.x}`));
+  svg.append(element("text", { x: LEFT, y: HEIGHT - 5 }, to ? short(from) : `${short(from)} ${plot.x}`));
+  svg.append(element("text", { x: WIDTH - RIGHT, y: HEIGHT - 5, "text-anchor": "end" }, to ? `${short(to)} ${plot.x}` : "now"));
   if (plot.mark !== undefined) {
     svg.append(element("line", { x1: px(plot.mark), x2: px(plot.mark), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" }));
   }

@@ -8,6 +8,7 @@ import { Change, Reading } from "./prometheus.js";
 
 const EVERY = 1000; // milliseconds between two readings
 const KEPT = 120; // readings
+const SOON = 30; // readings that the plots have room for at first
 const LINES = [
   "The quick brown fox jumps over the lazy dog.",
   "We had the best seats in the house tonight.",
@@ -24,19 +25,19 @@ const LINES = [
  * @type {Record<string, [string, Record<string, (change: Change) => number | null>]>}
  */
 const PLOTS = {
-  sessions: ["sessions", { "live sessions": (change) => change.after.sum("ernie_sessions") }],
-  batches: ["inputs in a batch", { mean: (change) => change.mean("ernie_batch_inputs") }],
-  tokens: ["tokens a second", { tokens: (change) => change.rate("ernie_batch_tokens_sum") }],
-  queue: ["requests and steps that wait", { waiting: (change) => change.after.sum("ernie_waiting_requests") }],
+  sessions: ["Sessions", { "live sessions": (change) => change.after.sum("ernie_sessions") }],
+  batches: ["Inputs in a batch", { mean: (change) => change.mean("ernie_batch_inputs") }],
+  tokens: ["Tokens a second", { tokens: (change) => change.rate("ernie_batch_tokens_sum") }],
+  queue: ["Requests and steps that wait", { waiting: (change) => change.after.sum("ernie_waiting_requests") }],
   waits: [
-    "milliseconds until a batch",
+    "Milliseconds until a batch",
     {
       median: (change) => inMilliseconds(change.quantile("ernie_wait_seconds", 0.5)),
       "99 %": (change) => inMilliseconds(change.quantile("ernie_wait_seconds", 0.99)),
     },
   ],
   refused: [
-    "refusals and errors a second",
+    "Refusals and errors a second",
     {
       refused: (change) => change.rate("ernie_refused_total"),
       expired: (change) => change.rate("ernie_expired_total"),
@@ -65,9 +66,10 @@ export class Server {
     this.spoken = () => null;
     this.boxes = Object.fromEntries(
       Object.keys(PLOTS).map((name) => {
-        const box = make("div", { class: "plot-box" });
-        find("plots", HTMLElement).append(make("figure", {}, make("figcaption", {}, PLOTS[name][0]), box));
-        return [name, box];
+        const [box, value] = [make("div", { class: "plot-box" }), make("strong")];
+        const caption = make("figcaption", {}, make("span", {}, PLOTS[name][0]), value);
+        find("plots", HTMLElement).append(make("figure", { class: "card" }, caption, box));
+        return [name, { box, value }];
       }),
     );
     for (const button of document.querySelectorAll("button[data-join]")) {
@@ -124,7 +126,9 @@ export class Server {
           return value === null ? [] : [{ x: (at - now) / 1000, y: value }];
         }),
       }));
-      draw(this.boxes[plot], { x: "s", y: unit, from: (-KEPT * EVERY) / 1000, to: 0, series });
+      const { box, value } = this.boxes[plot];
+      value.textContent = series.map(({ points }) => (points.length ? short(points[points.length - 1].y) : "–")).join(" / ");
+      draw(box, { x: "s", y: unit, from: -(this.moments.length > SOON ? KEPT : SOON) * (EVERY / 1000), to: 0, series });
     }
   }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ def browser(microphone: Path) -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
     arguments = [
         "--headless=new",  # the old headless mode has no microphone
+        "--hide-scrollbars",
         "--no-sandbox",
         "--autoplay-policy=no-user-gesture-required",
         "--use-fake-device-for-media-stream",
@@ -41,6 +43,27 @@ def browser(microphone: Path) -> Iterator[Any]:
             yield found
         finally:
             found.close()
+
+
+def look_at(page: Any, view: str, folder: Path) -> None:
+    """Keep pictures of a view: light and dark, wide and narrow; and have it checked for people with disabilities.
+
+    The pictures are in `folder`, or in the one that the environment's ERNIE_SCREENSHOTS names.
+    """
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    pictures = Path(os.environ.get("ERNIE_SCREENSHOTS", folder))
+    size = page.viewport_size
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for name, width in {"narrow": 390, "wide": 1280}.items():
+            page.set_viewport_size({"width": width, "height": 900})
+            page.screenshot(path=pictures / f"{view}-{scheme}-{name}.png", full_page=True)
+            assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), f"{view} is wider than {width}"
+        found = axe.run(page).response["violations"]
+        grave = [(own["id"], own["nodes"]) for own in found if own["impact"] in ("serious", "critical")]
+        assert not grave, f"{view}, {scheme}"
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(size)
 
 
 @contextmanager
