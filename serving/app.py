@@ -112,6 +112,9 @@ def make_app(
     metrics.add_route(PATH, SOCKET)
     sessions = Gate(StreamSocket(service), PATH, {}, known, service.lifecycle, metrics)
     gates = {path: answering(path, by_method, problems[path]) for path, by_method in by_path.items()}
+    gates[PATH] = Gate(
+        Endpoint({"GET": _needs_socket}, native.problem, body_limit), PATH, {}, known, service.lifecycle, metrics
+    )
     sockets = [WebSocketRoute(PATH, sessions), WebSocketRoute("/{path:path}", _no_session)]
     app: ASGIApp = _Paths(gates, Starlette(routes=sockets, lifespan=lifespan))
     app = InTurns(app, _BEGUN_AT_ONCE)
@@ -124,6 +127,12 @@ def make_app(
         allow_headers=["authorization", "content-type", "x-api-key", "x-priority", "x-request-id", "x-timeout"],
         expose_headers=["retry-after", "x-request-id"],
     )
+
+
+async def _needs_socket(call: Call) -> Reply:
+    """Refuse a request to the path of a session that is no WebSocket."""
+    found = f"sessions are WebSockets: connect to ws://HOST:PORT/models/{call.path['model']:.60}/stream"
+    raise Problem(426, "upgrade_required", found, {"upgrade": "websocket", "connection": "upgrade"})
 
 
 async def _no_session(socket: WebSocket) -> None:

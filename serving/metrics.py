@@ -28,7 +28,7 @@ _INPUTS = tuple(float(1 << n) for n in range(11))
 # session.  499 is a client that went away before its answer.  CONNECTION are those of answers below all routes.
 PLAIN = (200, 401, 404, 405, 500, 503)
 ASKING = (*PLAIN, 400, 413, 422, 424, 429, 499, 504)
-SOCKET = (101, 401, 403, 503)
+SOCKET = (101, 401, 403, 426, 503)
 CONNECTION = (400, 408, 431, 503)
 
 

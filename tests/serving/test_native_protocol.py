@@ -170,6 +170,7 @@ def test_a_bad_request_is_answered_by_a_status_and_a_sentence(
         ("GET", "/models/films/predict", 405, "/models/films/predict: expected the method POST, found GET"),
         ("DELETE", "/models", 405, "/models: expected the method GET, found DELETE"),
         ("GET", "/nowhere", 404, "there is nothing at /nowhere; /docs shows what there is"),
+        ("GET", "/models/films/stream", 426, "sessions are WebSockets: connect to ws://HOST:PORT/models/films/stream"),
         ("POST", "/models/", 404, "there is nothing at /models/; /docs shows what there is"),
     ],
 )
