@@ -6,6 +6,7 @@ docs/reference/streaming.md describes the messages and the states of a connectio
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -23,6 +24,7 @@ from serving.protocols.shared import Medium
 from serving.service import Service
 from serving.sessions import Event, Overdue, Session, Step
 
+_log = logging.getLogger("ernie.serving")
 PATH = "/models/{model}/stream"
 _START_SECONDS = 10.0  # for the first message
 _CLOSING_SECONDS = 1.0  # for the last ones, to a client that may not read
@@ -254,7 +256,11 @@ class _Connection:
                 return
         if self._cannot_be_kept is not None:
             raise Problem(503, "leaving", f"this server is ending, and the session with it: {self._cannot_be_kept}")
-        token = await asyncio.to_thread(self.session.save)
+        try:
+            token = await asyncio.to_thread(self.session.save)
+        except OSError as error:
+            _log.error("a session could not be kept: %s", error)
+            raise Problem(500, "not_kept", f"the session could not be kept: {error.strerror}") from None
         await self._say("state", token=token, received=self.session.received)
         await self._socket.close(self._code)
 

@@ -431,6 +431,20 @@ def test_many_clients_that_go_away_at_random_leave_nothing_behind(shared: tuple[
     assert service.lifecycle.open == 0
 
 
+def test_a_session_that_cannot_be_written_ends_with_the_reason(
+    shared: tuple[Service, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(shared[0].sessions, "_folder", SessionFolder(tmp_path / "file"))
+    with connect(f"{shared[1]}/models/translate/stream") as client:
+        say(client, "start")
+        say(client, "save")
+        _, messages, code = heard(client)
+    sentence = "the session could not be kept: File exists"
+    assert (messages[-1], code) == ({"type": "error", "kind": "not_kept", "message": sentence}, 1011)
+    assert [record.exc_info for record in caplog.records if "could not be kept" in record.message] == [None]
+
+
 def test_the_example_client_sends_a_sound_and_writes_what_is_said(shared: tuple[Service, str], tmp_path: Path) -> None:
     soundfile = pytest.importorskip("soundfile")
     soundfile.write(tmp_path / "said.wav", sound(("blue", "red", "green")), 8000)
