@@ -19,12 +19,14 @@ from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_asked, import_plugins
 from ernie.renames import formerly
 from ernie.train.adam_config import AdamConfig
+from ernie.train.adversarial_config import AdversarialConfig
 from ernie.train.config import UpdateConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.hooks import EncoderConditions
 from tasks.downstream.saved import completed
 
+FROZEN = ("none", "embeddings", "encoder")  # or a number of layers
 SPLITS = ("train", "dev", "test")
 _MOST_TRIALS = 100_000
 Sources = str | tuple[str, ...]
@@ -104,6 +106,11 @@ class TrainConfig(UpdateConfig):
     per epoch (0: only at the end of training); training stops after `early_stopping_patience` evaluations without a
     better score (0: never).  `task_id` selects the task embedding: any of the pretrained ones will do (ERNIE 2.0,
     section 3.3).
+
+    `freeze` keeps the lowest parts of the encoder as they are: `embeddings`, or these and so many layers (a number), or
+    the whole `encoder` but for its pooler.  With `ema` moving averages of the weights are scored and kept in place of
+    the weights; it is the share of the average that a step leaves (Polyak and Juditsky, 1992).  `adversarial` adds a
+    pass in which the embeddings of words are moved to where the loss is larger.
     """
 
     lr: LRScheduleConfig = field(default_factory=lambda: LRScheduleConfig(peak=5e-5), metadata=formerly("rate"))
@@ -118,6 +125,9 @@ class TrainConfig(UpdateConfig):
     evaluations: int = 1
     early_stopping_patience: int = field(default=0, metadata=formerly("patience"))
     task_id: int = 0
+    freeze: str | int = "none"
+    ema: float = 0.0
+    adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,6 +138,15 @@ class TrainConfig(UpdateConfig):
             raise UserError(f"layer_decay: expected a factor above 0 and at most 1, found {self.layer_decay}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise UserError(f"dropout: expected a probability from 0 to below 1, found {self.dropout}")
+        if not 0 <= self.ema < 1:
+            raise UserError(f"ema: expected a share from 0 (no averages) to below 1, found {self.ema:g}")
+        is_number = isinstance(self.freeze, int) and not isinstance(self.freeze, bool)
+        if not (is_number and int(self.freeze) >= 0) and self.freeze not in FROZEN:
+            raise UserError(f"freeze: expected {', '.join(FROZEN)}, or a number of layers, found {self.freeze!r}")
+        if self.adversarial.epsilon and self.freeze != "none":
+            raise UserError(
+                "adversarial: moves the embeddings of words, which freeze keeps as they are; drop one of them"
+            )
 
 
 @dataclass(frozen=True)
@@ -187,6 +206,12 @@ class FinetuneConfig:
         if isinstance(self.task, EncoderConditions):
             with about("parallel"):
                 self.task.check_layout(self.parallel)
+        degrees = [name for name in ("tensor", "pipeline", "sharding") if getattr(self.parallel, name) > 1]
+        if self.train.adversarial.epsilon and degrees:
+            raise UserError(
+                f"train.adversarial: moves the embeddings of words, which parallel.{degrees[0]} spreads over "
+                "processes; parallel.data can be used"
+            )
         if self.save_minutes < 0:
             raise UserError(f"save_minutes: expected at least 0, found {self.save_minutes:g}")
         if self.seeds < 1:

@@ -21,14 +21,26 @@ class Optimizer:
 
     `state` says which of the parameters this process updates.  `factors` multiply the learning rate of the parameters
     they name.
+
+    With a `decay` above 0 it also keeps moving averages of the weights.  The average after t steps of a parameter is d
+    times the one before plus 1 - d times the weights.  d is the smaller of `decay` and (1 + t) / (10 + t), so that the
+    first weights are soon forgotten.
     """
 
-    def __init__(self, state: ShardedState, config: AdamConfig, factors: Mapping[str, float] | None = None):
+    def __init__(
+        self,
+        state: ShardedState,
+        config: AdamConfig,
+        factors: Mapping[str, float] | None = None,
+        decay: float = 0.0,
+    ):
         self.parameters = state.parameters
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._sharded = state
         self._config = config
         self._factors = factors or {}
+        self._decay = decay
+        self._averages: dict[str, Tensor] = {}
         # Keyed by (parameter name, owner); the owner is "" where there is a single set of moments.
         self._moments: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._steps: dict[tuple[str, str], int] = {}
@@ -64,6 +76,32 @@ class Optimizer:
                 gradient_scale=scales.get(name, 1.0),
             )
             adamw(step, values, values.grad, *self._moments[key])
+            if self._decay:
+                self._average(name, values, taken)
+
+    def _average(self, name: str, values: Tensor, taken: int) -> None:
+        if name not in self._averages:
+            self._averages[name] = values.detach().clone()
+        else:
+            self._averages[name].lerp_(values.detach(), 1 - min(self._decay, (1 + taken) / (10 + taken)))
+
+    @paddle.no_grad()
+    def averages(self) -> dict[str, np.ndarray]:
+        """Return the moving averages of the weights, as full arrays, of all parameters that had a step.
+
+        A collective call: rank 0 gets the arrays, the others get nothing.
+        """
+        if not self._decay:
+            return {}
+        kept = [name in self._averages for name in self.parameters]
+        known = all_reduce(self._sharded.mesh, kept, ["sharding"], ReduceOp.MAX)
+        own: dict[str, tuple[Tensor | None, Tensor]] = {
+            name: (self._averages.get(name), parameter)
+            for (name, parameter), is_known in zip(self.parameters.items(), known, strict=True)
+            if is_known
+        }
+        found = dict(self._sharded.gather(own))
+        return found if self._sharded.mesh.is_first else {}
 
     def clear(self) -> None:
         """Drop the gradients."""
@@ -71,7 +109,7 @@ class Optimizer:
 
     @paddle.no_grad()
     def state(self) -> dict[str, np.ndarray]:
-        """Return the moments and step counts of all parameters that had a step.
+        """Return the moments, step counts and averages of all parameters that had a step.
 
         They are full arrays under the keys `parameter/moment1` or, where moments have an owner,
         `parameter/owner/moment1`.  A collective call: rank 0 gets the arrays, the others get nothing.
@@ -90,11 +128,12 @@ class Optimizer:
             numbers[f"{prefix}/steps"] = np.array([taken])
         numbers = self._sharded.merge_stages(numbers)
         moments = dict(self._sharded.gather(own))
-        return {**moments, **numbers} if self._sharded.mesh.is_first else {}
+        averages = {f"{name}/average": values for name, values in self.averages().items()}
+        return {**moments, **averages, **numbers} if self._sharded.mesh.is_first else {}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore a `state()`.  Parameters that are not in it start without moments."""
-        self._moments, self._steps = {}, {}
+        self._moments, self._steps, self._averages = {}, {}, {}
         for prefix in (key.removesuffix("/steps") for key in state if key.endswith("/steps")):
             name, _, owner = prefix.partition("/")
             parameter = self.parameters.get(name)
@@ -104,3 +143,5 @@ class Optimizer:
             first, second = (self._sharded.local(state[f"{prefix}/moment{k}"], parameter) for k in (1, 2))
             self._moments[name, owner] = paddle.to_tensor(first), paddle.to_tensor(second)
             self._steps[name, owner] = int(state[f"{prefix}/steps"][0])
+            if (average := state.get(f"{name}/average")) is not None:
+                self._averages[name] = paddle.to_tensor(self._sharded.local(average, parameter))

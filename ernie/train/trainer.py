@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 from paddle import nn
 
 from ernie.data import seeded_rng
@@ -17,6 +18,8 @@ from ernie.parallel.layout import REPLICAS
 from ernie.parallel.mesh import Mesh
 from ernie.parallel.micro_batch import MicroBatch
 from ernie.train.adam_config import AdamConfig
+from ernie.train.adversarial_config import AdversarialConfig
+from ernie.train.adversary import Adversary
 from ernie.train.checkpoint import TrainerState
 from ernie.train.loss_scale import LossScale
 from ernie.train.optimizer import Optimizer
@@ -50,9 +53,12 @@ class Trainer:
     have another magnitude.  A step with a non-finite loss or gradient is skipped; after `max_bad_steps` of them in a
     row, `step` raises TrainingStopped.  `lr_factors` multiply the learning rate of the parameters they name.
     `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count as bad.  With
-    `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  The processes of
-    `mesh` train together: the layer is reduced to this process's part of it, in place (see DistributedModel).  All are
-    given the same step, and each computes its own micro-batches.
+    `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  With an `average`
+    above 0 moving averages of the weights are kept with this decay (see Optimizer).  `adversarial` names the table of
+    embeddings that is moved to add to each step's gradients (see Adversary).
+
+    The processes of `mesh` train together: the layer is reduced to this process's part of it, in place (see
+    DistributedModel).  All are given the same step, and each computes its own micro-batches.
     """
 
     def __init__(
@@ -67,12 +73,14 @@ class Trainer:
         separate_clip_groups: Sequence[str] = (),
         loss_scale: LossScale | None = None,
         separate_moments: bool = False,
+        average: float = 0.0,
+        adversarial: tuple[AdversarialConfig, str] | None = None,
         mesh: Mesh | None = None,
     ):
         self.layer = layer
         self._mesh = mesh or Mesh()
         self.distributed = DistributedModel(layer, self._mesh)
-        self.optimizer = Optimizer(self.distributed.state, adam, lr_factors)
+        self.optimizer = Optimizer(self.distributed.state, adam, lr_factors, average)
         self.bad_steps = 0  # consecutive
         self.loss_scale = loss_scale
         self._clip = clip
@@ -81,6 +89,10 @@ class Trainer:
         self._groups = [set(names) - apart, apart] if separate_clip_groups else [set(names)]
         self._max_bad_steps, self._separate_moments = max_bad_steps, separate_moments
         self._seed = seed
+        self._adversary: Adversary | None = None
+        if adversarial is not None:
+            config, table = adversarial
+            self._adversary = Adversary(config, self.optimizer.parameters[table], self.optimizer.parameters)
 
     def step(
         self,
@@ -111,17 +123,27 @@ class Trainer:
         sums = dict.fromkeys(targets, 0.0)
         scale = self.loss_scale.value if self.loss_scale else 1.0
         factors = {task: weights[task] / targets[task] * scale for task in targets}
-        made = {
-            number: MicroBatch(name, batch, factors.get(name, 0.0), self._dropout_key(step, number))
-            for number, (name, batch) in enumerate(batches)
-            if batch is not None
-        }
+
+        def made(*moves: int) -> dict[int, MicroBatch]:
+            return {
+                number: MicroBatch(name, batch, factors.get(name, 0.0), self._dropout_key(step, number, *moves))
+                for number, (name, batch) in enumerate(batches)
+                if batch is not None
+            }
+
+        def once_more(move: int) -> None:
+            for _ in self.distributed.backward(tasks, made(move), loss):
+                pass
+            self.distributed.reduce_gradients()
+
         assert len(sums) <= 1 or not self._separate_moments, f"a step of {len(sums)} tasks with separate moments"
-        for name, total in self.distributed.backward(tasks, made, loss):
+        for name, total in self.distributed.backward(tasks, made(), loss):
             sums[name] += total
         totals = all_reduce(self._mesh, list(sums.values()), [*REPLICAS, "pipeline"])
         report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
         self.distributed.reduce_gradients()
+        if self._adversary is not None and targets:
+            self._adversary.add_gradients(once_more)
         self._mesh.watch.at(doing="the update")
         norms = [self._norm(group) / scale for group in self._groups]
         report.gradient_norm = math.hypot(*norms)
@@ -150,6 +172,10 @@ class Trainer:
         if self.loss_scale is not None and state.loss_scale is not None:
             self.loss_scale = replace(state.loss_scale)
 
+    def averages(self) -> dict[str, np.ndarray]:
+        """Return the moving averages of the weights on rank 0, if they are kept.  A collective call."""
+        return self.optimizer.averages()
+
     def gather_weights(self, full_model: nn.Layer | None) -> None:
         """Copy the weights of all processes into rank 0's `full_model`, where the model is split.
 
@@ -169,8 +195,8 @@ class Trainer:
         named = self.optimizer.parameters.items()
         return self.distributed.gradient_norm([parameter for name, parameter in named if name in group])
 
-    def _dropout_key(self, step: int, number: int) -> int:
-        return seeded_rng.key(self._seed, "dropout", step, number)
+    def _dropout_key(self, step: int, number: int, *moves: int) -> int:
+        return seeded_rng.key(self._seed, "dropout", step, number, *moves)
 
     def _skip(self, step: int, batches: Sequence[tuple[str, Packed | None]], report: StepReport) -> None:
         self.optimizer.clear()

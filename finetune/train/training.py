@@ -6,6 +6,8 @@ import copy
 import math
 import time
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from paddle import nn
 
 from ernie.data import seeded_rng
 from ernie.errors import NotFinite, Remark, TrainingFailed, UserError
+from ernie.formatting import plural
 from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
@@ -44,6 +47,8 @@ from tasks.downstream.base import FinetuneTask
 from tasks.downstream.hooks import OwnBatches, PartialTraining
 from tasks.downstream.saved import read_head
 from tasks.downstream.scoring import score_answers
+
+_WORDS = "ernie.embedding.token.weight"
 
 
 class Training:
@@ -83,6 +88,8 @@ class Training:
             seed=seed,
             lr_factors=layer_factors(self.model, config.layer_decay),
             separate_clip_groups=[f"head.{part}." for part in clipped_apart],
+            average=config.ema,
+            adversarial=(config.adversarial, _WORDS) if config.adversarial.epsilon else None,
             loss_scale=LossScale() if config.precision == "fp16" else None,
             mesh=mesh,
         )
@@ -132,8 +139,12 @@ class Training:
 
         Returns what is wrong if that makes no sense any more; "" otherwise.
         """
-        state = self.state
         self._trainer.gather_weights(self.full_model)
+        with _holding(self.full_model, self._trainer.averages()):
+            return self._evaluate(step)
+
+    def _evaluate(self, step: Step) -> str:
+        state = self.state
         scores = on_rank0(self._mesh, "scoring", self._score_dev)
         if scores is None:
             return f"step {state.step}: the model's outputs or weights are not finite."
@@ -218,6 +229,7 @@ def _build_model(
         set_weights(model.head, read_head(head), str(head))
     if config.dropout is not None:
         set_dropout(model, config.dropout)
+    freeze(model, config.freeze)
     if replicas > 1 and any(isinstance(layer, nn.BatchNorm1D) for layer in model.sublayers()):
         raise UserError(
             "this model normalizes over all vectors of a batch, and processes that split a batch would each see only "
@@ -241,6 +253,31 @@ def layer_factors(model: TaskModel, decay: float) -> dict[str, float]:
             above = layers - int(name.split(".")[3])
         factors[name] = decay**above
     return factors
+
+
+def freeze(model: TaskModel, what: str | int) -> None:
+    """Keep parts of the encoder as they are: see TrainConfig.  Raises UserError if there are not so many layers."""
+    layers = model.ernie.config.layers
+    if isinstance(what, int) and what > layers:
+        raise UserError(f"train.freeze: expected at most the encoder's {plural(layers, 'layer')}, found {what}")
+    depth = {"none": -1, "embeddings": 0, "encoder": layers}[what] if isinstance(what, str) else what
+    for name, parameter in model.named_parameters():
+        is_embedding, is_layer = name.startswith("ernie.embedding."), name.startswith("ernie.encoder.layers.")
+        if (is_embedding and depth >= 0) or (is_layer and int(name.split(".")[3]) < depth):
+            parameter.stop_gradient = True
+
+
+@contextmanager
+def _holding(model: TaskModel, averages: Mapping[str, np.ndarray]) -> Iterator[None]:
+    """Have a model hold other values of some weights meanwhile."""
+    own = arrays(model) if averages else {}
+    if averages:
+        set_weights(model, {**own, **averages}, "the averages")
+    try:
+        yield
+    finally:
+        if averages:
+            set_weights(model, own, "the training")
 
 
 def set_dropout(model: TaskModel, dropout: float) -> None:

@@ -17,6 +17,7 @@ from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.train.adam_config import AdamConfig
+from ernie.train.adversarial_config import AdversarialConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared, prepare
@@ -161,6 +162,46 @@ def test_lower_layers_train_slower_with_layer_decay() -> None:
     assert moved["pooler.dense.weight"] == pytest.approx(1e-3, rel=0.05)
     assert moved["encoder.layers.0.inner.weight"] == pytest.approx(1e-4, rel=0.05)
     assert moved["embedding.position.weight"] == pytest.approx(1e-5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "learning"),
+    [("none", "embedding layer pooler"), ("embeddings", "layer pooler"), (1, "pooler"), ("encoder", "pooler")],
+)
+def test_frozen_parts_stay_as_they_are_and_the_others_learn(frozen: str | int, learning: str) -> None:
+    before = encoder()
+    start = {name: value.numpy().copy() for name, value in before.named_parameters()}
+    settings = TrainConfig(epochs=1, batch=40, lr=LRScheduleConfig(peak=1e-2, warmup=0), freeze=frozen)
+    model, _ = finetune(before, TASK, split("train", 40, 0), split("dev", 10, 1), settings)
+    moved = {name for name, value in model.ernie.named_parameters() if (value.numpy() != start[name]).any()}
+    names = {"embedding": "embedding.token.weight", "layer": "encoder.layers.0.inner.weight"}
+    names["pooler"] = "pooler.dense.weight"
+    assert {part for part, name in names.items() if name in moved} == set(learning.split())
+    if learning == "pooler":
+        assert all(name.startswith("pooler.") for name in moved)
+
+
+def test_parts_to_freeze_that_do_not_exist_are_an_error() -> None:
+    for wrong in (-1, True, "head"):
+        with pytest.raises(UserError, match="freeze: expected none, embeddings, encoder, or a number of layers"):
+            TrainConfig(freeze=wrong)
+    with pytest.raises(UserError, match=r"train\.freeze: expected at most the encoder's 1 layer, found 99"):
+        finetune(encoder(), TASK, split("train", 4, 0), split("dev", 4, 1), TrainConfig(freeze=99))
+    with pytest.raises(UserError, match="adversarial: moves the embeddings of words, which freeze keeps"):
+        TrainConfig(freeze="embeddings", adversarial=AdversarialConfig(epsilon=1.0))
+
+
+def test_the_averages_of_the_weights_are_what_is_scored_and_kept() -> None:
+    def trained(ema: float) -> dict[str, np.ndarray]:
+        settings = replace(SETTINGS, ema=ema, evaluations=0, epochs=2)
+        model, _ = finetune(encoder(), TASK, split("train", 40, 0), split("dev", 10, 1), settings)
+        return {name: value.numpy() for name, value in model.named_parameters()}
+
+    plain, near, far = trained(0.0), trained(1e-9), trained(0.99)
+    start = {f"ernie.{name}": value.numpy() for name, value in encoder().named_parameters()}
+    name = "ernie.encoder.layers.0.inner.weight"
+    np.testing.assert_allclose(near[name], plain[name], rtol=1e-4, atol=1e-6)
+    assert 0 < np.abs(far[name] - start[name]).mean() < np.abs(plain[name] - start[name]).mean()
 
 
 def test_every_row_is_in_exactly_one_step_of_an_epoch() -> None:

@@ -59,14 +59,17 @@ def outcome(run: Path) -> tuple[Any, ...]:
     return trial["scores"], trial["best_step"], trial["steps"], curve, log
 
 
-@pytest.mark.parametrize("saves", [1, 4, 9])
+LEVERS = ["--set", "train.ema=0.9", "--set", "train.adversarial={epsilon: 0.5, moves: 2}"]
+
+
+@pytest.mark.parametrize(("saves", "more"), [(1, []), (4, []), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"])])
 def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
-    work: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    work: Path, saves: int, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert finetune("whole", "--quiet") == 0
-    killed_after(saves, monkeypatch)("cut")
+    assert finetune("whole", "--quiet", *more) == 0
+    killed_after(saves, monkeypatch)("cut", *more)
     capsys.readouterr()
-    assert finetune("cut") == 0
+    assert finetune("cut", *more) == 0
     assert f"seed=0: resumes after step {saves}" in capsys.readouterr().err
     assert outcome(work / "cut") == outcome(work / "whole")
     for file in sorted((work / "whole" / "model").glob("*.safetensors")):
