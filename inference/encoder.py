@@ -47,12 +47,13 @@ class LoadedEncoder:
         return cls(ernie, precision or "auto")
 
 
-_SETTINGS: dict[str, type | tuple[type, ...]] = {
-    "pooling": (str, list, tuple),
-    "max_len": int,
-    "normalize": bool,
-    "prompt_name": str,
-    "prompt": str,
+# The types of settings, and their names.
+_SETTINGS: dict[str, tuple[tuple[type, ...], str]] = {
+    "pooling": ((str, list, tuple), "a text or a list"),
+    "max_len": ((int,), "a whole number"),
+    "normalize": ((bool,), "true or false"),
+    "prompt_name": ((str,), "a text"),
+    "prompt": ((str,), "a text"),
 }
 _ALL = 1 << 62  # tokens: more than any batch has
 _MOST_NUMBERS = 1 << 22  # of the vectors of tokens in one answer, which have 80 MB as JSON
@@ -163,8 +164,9 @@ class FillMask(_OfEncoder):
 
 def _setting(name: str, value: Any) -> Any:
     """Return the value of a setting, as a cache can keep it.  Raises UserError for one of another type."""
-    if value is not None and not isinstance(value, _SETTINGS[name]):
-        raise UserError(f"{name}: found {value!r:.60}, which is of another type than this setting")
+    types, kind = _SETTINGS[name]
+    if value is not None and not isinstance(value, types):
+        raise UserError(f"{name}: expected {kind}, found {value!r:.60}")
     if isinstance(value, list | tuple):
         return tuple(str(item) for item in value)
     return value

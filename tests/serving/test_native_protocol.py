@@ -97,9 +97,9 @@ def test_a_faulty_input_harms_no_other(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pooling": {}}, "pooling: found {}, which is of another type than this setting"),
+        ({"pooling": {}}, "pooling: expected a text or a list, found {}"),
         ({"pooling": ["odd"]}, "pooling: expected one of cls, max"),
-        ({"prompt": 5}, "prompt: found 5, which is of another type than this setting"),
+        ({"prompt": 5}, "prompt: expected a text, found 5"),
         ({"max_len": 10**9}, "max_len: expected at most the model's 64 positions"),
     ],
 )
