@@ -204,7 +204,7 @@ def _build_variant(kind: Any, value: Value, path: str, mistakes: list[str]) -> A
     try:
         chosen, consumed = kind.variant(path.rpartition(".")[2], Value(given, value.where).plain())
     except UserError as error:
-        mistakes.append(f"{value.where}: {path}: {error}")
+        mistakes.append(f"{_place(value, str(error).partition(':')[0])}: {path}: {error}")
         return None
     rest = {key: item for key, item in given.items() if key not in consumed}
     return _build_dataclass(chosen, Value(rest, value.where), path, mistakes)
@@ -214,6 +214,7 @@ def _build_union(args: tuple[Any, ...], value: Value, path: str, mistakes: list[
     if value.data is None and type(None) in args:
         return None
     attempts: list[list[str]] = []
+    inside: list[str] = []  # what is wrong in a mapping where one is expected
     for arg in args:
         if arg is not type(None):
             own: list[str] = []
@@ -221,7 +222,9 @@ def _build_union(args: tuple[Any, ...], value: Value, path: str, mistakes: list[
             if not own:
                 return built
             attempts.append(own)
-    mistakes.extend(attempts[-1] if len(attempts) == 1 else [_expected(args, value, path)])
+            if isinstance(value.data, dict) and typing.get_origin(arg) is dict:
+                inside = own
+    mistakes.extend(inside or (attempts[-1] if len(attempts) == 1 else [_expected(args, value, path)]))
     return None
 
 
@@ -270,9 +273,12 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 
 def _expected(args: tuple[Any, ...], value: Value, path: str) -> str:
-    names = []
+    names: list[str] = []
     for arg in args:
         base = typing.get_origin(arg) or arg
+        if base is typing.Literal:
+            names += map(str, typing.get_args(arg))
+            continue
         names.append(
             {list: "a list", tuple: "a list", dict: "a mapping", type(None): "null"}.get(
                 base, _NAMES.get(arg, str(arg))

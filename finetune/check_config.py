@@ -21,7 +21,7 @@ from ernie.text.tokenizer import Tokenizer
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import FinetuneConfig
 from finetune.label_remarks import label_counts, listed_counts
-from finetune.prepare import Prepared, describe, prepare_all
+from finetune.prepare import Prepared, describe, loss_notes, prepare_all
 from finetune.train.loop import finetune
 from finetune.train.run import check_segments
 from finetune.train.steps import planned_steps
@@ -55,6 +55,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     }
     check_kind(task, few, tokenizer)
     yield from _label_lines(task, splits["train"])
+    yield from (f"ok: {note}" for note in loss_notes(task, splits["train"]))
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
     yield from described_example(splits["train"], tokenizer, spoken=task.answer_fields == ("audio",))
     yield from (f"note: {remark}" for remark in _rate_remarks(config, splits["train"]))
@@ -88,7 +89,8 @@ def described_example(split: Prepared, tokenizer: Tokenizer, spoken: bool) -> It
         if sample.sound is not None and not spoken:
             yield f"  {len(sample.sound()):,} samples of sound, {len(sample)} vectors for the encoder"
         else:
-            described = ", ".join([plural(len(sample), "token"), *_describe_labels(sample)])
+            weight = [f"weight {sample.weight:.4g}"] if sample.weight != 1 else []
+            described = ", ".join([plural(len(sample), "token"), *_describe_labels(sample), *weight])
             yield f"  sample {number + 1} of {len(example.samples)}: {described}"
             yield f"    {_shown(sample.ids, tokenizer)}"
         if sample.decoder_ids is not None:

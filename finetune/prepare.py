@@ -33,6 +33,7 @@ from tasks.downstream.base import (
 from tasks.downstream.calling import calling
 from tasks.downstream.hooks import DerivesFromExamples, DerivesFromRows, EvaluationExamples, SplitRemarks, check_hooks
 from tasks.downstream.labels import UnknownLabel
+from tasks.downstream.loss_settings import WeightedRows
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -219,7 +220,10 @@ def prepare(
                 with calling(task, "target", row.place):
                     task.target(row)
             with calling(task, make.__name__, row.place):
-                examples.append(make(row, tokenizer))
+                example = make(row, tokenizer)
+            if isinstance(task, WeightedRows) and split.name == "train":
+                example = task.weighted(row, example)
+            examples.append(example)
             usable.append(row)
         except UserError as error:
             faults.append(Fault(row.place, str(error)))
@@ -409,6 +413,11 @@ def _label_places(task: FinetuneTask, split: Prepared) -> Mapping[str, list[str]
         for label in dict.fromkeys(labels_of(task, row)):
             found.setdefault(label, []).append(str(row.place))
     return found
+
+
+def loss_notes(task: FinetuneTask, train: Prepared) -> list[str]:
+    """Return what the settings of the loss make of the training rows, a line each, for settings in use."""
+    return list(task.loss_notes(train.rows)) if isinstance(task, WeightedRows) else []
 
 
 def describe(split: Prepared) -> str:

@@ -112,6 +112,7 @@ class Packed:
 
     `ids` and `segments` are (T,).  `samples` (N, 3) identifies each sample: epoch, item, number within the item.
     `decoder_tokens` is set for tasks with a decoder.  For speech, `sounds` are N waveforms and `frames` their features.
+    `weights` (N,) are the factors of the samples' losses, None if all are 1; they do not change the number of targets.
     """
 
     ids: np.ndarray
@@ -122,6 +123,7 @@ class Packed:
     decoder_tokens: DecoderTokens | None = None
     sounds: tuple[np.ndarray, ...] = ()
     frames: Frames | None = None
+    weights: np.ndarray | None = None
 
     @property
     def targets(self) -> int:
@@ -138,6 +140,7 @@ class Packed:
 def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
     """Join samples into one packed batch; `names` (N, 3) are their ids (see Packed)."""
     layout = Layout.of_lengths([len(sample) for sample in samples])
+    weights = np.array([sample.weight for sample in samples])
     return Packed(
         ids=np.concatenate([sample.ids for sample in samples]).astype(np.int64),
         segments=np.concatenate([sample.segments for sample in samples]).astype(np.int64),
@@ -146,6 +149,7 @@ def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
         samples=np.zeros((len(samples), 3), np.int64) if names is None else names,
         decoder_tokens=_decoder_tokens([sample.decoder_ids for sample in samples if sample.decoder_ids is not None]),
         sounds=tuple(sample.sound() for sample in samples if sample.sound is not None),
+        weights=None if (weights == 1).all() else weights,
     )
 
 

@@ -104,6 +104,7 @@ class Sample:
     several, or an array (n,) with one per token; IGNORE excludes a token or a sequence.  `decoder_ids` (m,) is the
     target sequence of a decoder, including the start token.  For speech, `sound` reads the waveform (s,) on every call,
     since hours of audio would not fit into memory.  `ids` are then n zeros, one per input vector of the encoder.
+    `weight` is the factor of the sample's loss.
     """
 
     ids: np.ndarray
@@ -111,6 +112,7 @@ class Sample:
     labels: Mapping[str, int | float | np.ndarray] = field(default_factory=dict)
     decoder_ids: np.ndarray | None = None
     sound: Callable[[], np.ndarray] | None = None
+    weight: float = 1.0
 
     @property
     def size(self) -> int:

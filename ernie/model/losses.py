@@ -63,9 +63,43 @@ def cross_entropy(logits_PC: Tensor, labels_P: np.ndarray) -> Loss:
     return Loss(total, len(labels_P), logits_PC, labels_P)
 
 
-def cross_entropy_at(logits_TC: Tensor, positions_P: np.ndarray, labels_P: np.ndarray) -> Loss:
-    """Summed cross entropy of integer labels at some token positions."""
-    return cross_entropy(paddle.gather(logits_TC, paddle.to_tensor(positions_P)), labels_P)
+def masses(
+    labels: np.ndarray, classes: int, weights_P: np.ndarray | None = None, class_weights_C: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the mass (P, C) that each target puts on each class: its probability times the weights.
+
+    `labels` are integers (P,), or probabilities (P, C).  A target of mixed classes counts as so many parts of targets
+    of a single class each, and each part has the weight of its class.
+    """
+    masses_PC = np.eye(classes)[labels] if labels.ndim == 1 else labels.astype(np.float64)
+    if class_weights_C is not None:
+        masses_PC = masses_PC * class_weights_C
+    return masses_PC if weights_P is None else masses_PC * weights_P[:, None]
+
+
+def smoothed(masses_PC: np.ndarray, smoothing: float, among_PC: np.ndarray | None = None) -> np.ndarray:
+    """Spread the part `smoothing` of each target's mass evenly over its classes: label smoothing.
+
+    `among_PC` tells the classes of each target from padding; by default all are classes.  The mass of a target stays
+    the same.  Szegedy et al., 2016, "Rethinking the Inception Architecture" (arXiv 1512.00567), section 7.
+    """
+    among = np.ones(masses_PC.shape) if among_PC is None else among_PC.astype(np.float64)
+    even = masses_PC.sum(1, keepdims=True) * among / among.sum(1, keepdims=True)
+    return (1 - smoothing) * masses_PC + smoothing * even
+
+
+def focal_cross_entropy(logits_PC: Tensor, masses_PC: np.ndarray, gamma: float = 0.0) -> Tensor:
+    """Return the sum of -mass (1 - p)^gamma log p over all targets and classes, p being the softmax of the logits.
+
+    With gamma 0 it is the cross entropy.  Lin et al., 2017, "Focal Loss for Dense Object Detection" (arXiv 1708.02002),
+    equation 5, where alpha is the mass.
+    """
+    log_p = F.log_softmax(logits_PC, axis=-1)
+    terms = paddle.to_tensor(masses_PC.astype(np.float32)) * log_p
+    if gamma:
+        # A power below 1 has an infinite slope at 0, where p is 1.
+        terms = terms * paddle.clip(-paddle.expm1(log_p), min=1e-12) ** gamma
+    return -terms.sum()
 
 
 def binary_cross_entropy(logits_NC: Tensor, labels_NC: np.ndarray) -> Loss:
@@ -74,18 +108,21 @@ def binary_cross_entropy(logits_NC: Tensor, labels_NC: np.ndarray) -> Loss:
     return Loss(total / labels_NC.shape[1], len(labels_NC), logits_NC, labels_NC)
 
 
-def squared_error(values_N1: Tensor, labels_N: np.ndarray) -> Loss:
-    """Summed squared error of one output per sequence.  Raises UserError if there are several."""
+def squared_error(values_N1: Tensor, labels_N: np.ndarray, weights_N: np.ndarray | None = None) -> Loss:
+    """Summed squared error of one output per sequence, times its weight.  Raises UserError if there are several."""
     if values_N1.shape[-1] != 1:
         raise UserError(f"squared_error takes one output per sequence, and there are {values_N1.shape[-1]}")
     difference_N = values_N1.squeeze(-1) - paddle.to_tensor(labels_N.astype("float32"))
-    return Loss((difference_N * difference_N).sum(), len(labels_N), values_N1, labels_N)
+    squares_N = difference_N * difference_N
+    if weights_N is not None:
+        squares_N = squares_N * paddle.to_tensor(weights_N.astype("float32"))
+    return Loss(squares_N.sum(), len(labels_N), values_N1, labels_N)
 
 
-def grouped_cross_entropy(scores_N1: Tensor, firsts_P: np.ndarray, labels_P: np.ndarray) -> Loss:
-    """Cross entropy of the correct sequence of each group; `firsts_P` holds the first sequence of each group.
+def grouped_logits(scores_N1: Tensor, firsts_P: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """Return the scores of each group of sequences (P, C), and which of them are not padding.
 
-    The result's `logits` are (P, C), where C is the size of the largest group, with -1e9 as padding.
+    `firsts_P` holds the first sequence of each group.  C is the size of the largest group; padding is -1e9.
     """
     N = scores_N1.shape[0]
     sizes = np.diff([*firsts_P, N])
@@ -94,19 +131,19 @@ def grouped_cross_entropy(scores_N1: Tensor, firsts_P: np.ndarray, labels_P: np.
     index_PC = np.where(inside_PC, firsts_P[:, None] + column_C, 0)
     gathered = paddle.gather(scores_N1.squeeze(-1), paddle.to_tensor(index_PC.reshape(-1)))
     logits_PC = gathered.reshape(list(index_PC.shape)) + paddle.to_tensor(np.where(inside_PC, 0.0, -1e9), "float32")
-    return cross_entropy(logits_PC, labels_P)
+    return logits_PC, inside_PC
 
 
-def span_cross_entropy(logits_T2: Tensor, layout: Layout, starts_N: np.ndarray, ends_N: np.ndarray) -> Loss:
-    """Cross entropy of the start and the end of a span in each sequence; counts two targets per sequence.
+def span_logits(logits_T2: Tensor, layout: Layout) -> tuple[Tensor, np.ndarray]:
+    """Return the logits of each token as the start, then as the end, of a span in each sequence: (2 N, L).
 
-    `starts_N` and `ends_N` are token positions within the sequences.
+    L is the length of the longest sequence, and padding is -1e9.  Also returns which logits are not padding.
     """
     L = layout.longest
-    # -1e9 at padding.
-    bias_NL = np.full(layout.sequences * L, -1e9, np.float32)
-    bias_NL[layout.slots] = 0.0
+    inside = np.zeros(layout.sequences * L, bool)
+    inside[layout.slots] = True
+    bias_NL = np.where(inside, 0.0, -1e9).astype(np.float32)
     padded = pad(logits_T2, layout) + paddle.to_tensor(bias_NL).unsqueeze(-1)
     logits_NL2 = padded.reshape([layout.sequences, L, 2])
-    stacked = paddle.concat([logits_NL2[:, :, 0], logits_NL2[:, :, 1]])
-    return cross_entropy(stacked, np.concatenate([starts_N, ends_N]))
+    inside_NL = inside.reshape(layout.sequences, L)
+    return paddle.concat([logits_NL2[:, :, 0], logits_NL2[:, :, 1]]), np.concatenate([inside_NL, inside_NL])

@@ -13,9 +13,9 @@ from ernie.registry import plugins_needed
 from ernie.report.markdown import cell, code, fenced, prose
 from ernie.terminal import shown
 from finetune.config import FinetuneConfig
-from finetune.prepare import Prepared, describe
+from finetune.prepare import Prepared, describe, loss_notes
 from finetune.train.trial import Result
-from tasks.downstream.base import answer_columns
+from tasks.downstream.base import FinetuneTask, answer_columns
 
 CARD_FILE = "README.md"
 _COMMANDS = {  # of kinds with a command of their own, besides `ernie predict`
@@ -47,6 +47,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         *(f"- {prose(describe(split))}; from {_sources(config, split.name)}" for split in splits),
         *(f"- {prose(remark)}" for split in splits for remark in split.remarks),
         "",
+        *_loss_section(result.task, splits[0]),
         "## Use",
         "",
         *(f"{line}\n" for line in plugins_needed(config.plugins)),
@@ -59,6 +60,11 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "All settings are in `config.yaml`, versions and the command in `origin.json`.",
     ]
     put_text(folder / CARD_FILE, shown("\n".join(lines) + "\n"))
+
+
+def _loss_section(task: FinetuneTask, train: Prepared) -> list[str]:
+    notes = loss_notes(task, train)
+    return ["## Loss", "", *(f"- {prose(note)}" for note in notes), ""] if notes else []
 
 
 def score_table(result: Result) -> list[str]:
@@ -95,7 +101,7 @@ def _example_row(config: FinetuneConfig, split: Prepared) -> dict[str, object]:
     task = config.task
     values = {field.name: getattr(task, field.name) for field in fields(task)}
     columns = {name for value in values.values() for name in ((value,) if isinstance(value, str) else _names(value))}
-    columns.difference_update(answer_columns(task))
+    columns.difference_update(answer_columns(task), {getattr(task, "row_weight", "")})
     cells = {column: cell for column, cell in split.rows[0].items() if column in columns}
     return {column: ["...", "..."] if isinstance(cell, list) else "..." for column, cell in cells.items()}
 

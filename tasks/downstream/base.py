@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
 
 MOST_COUNTED = 1 << 18  # characters of a text of which all tokens are counted, although only the first are used
+# Settings of the loss that not all kinds have, and which kinds they are for: see tasks/downstream/loss_settings.py.
+LOSS_SETTINGS = {
+    "class_weights": "kinds with classes that are the same in all rows",
+    "label_smoothing": "kinds that choose among classes",
+    "focal_gamma": "kinds that choose among classes",
+    "row_weight": "kinds that read texts and answer in labels, numbers or spans",
+}
 
 Answer = dict[str, Any]  # the output for a row: plain data, whose first key is the answer itself
 LabelScores = dict[str, float]  # precision, recall, f1, and the number of targets
@@ -73,7 +80,12 @@ class Kind:
         """Return the kind that `task: {kind: ...}` names, and the keys used."""
         if "kind" not in given:
             raise UserError(f"kind: this key is required.{nearest('', finetune_tasks)}")
-        return finetune_tasks[given["kind"]], {"kind"}
+        kind = finetune_tasks[given["kind"]]
+        for key in given:
+            if key in LOSS_SETTINGS and not hasattr(kind, key):
+                those = ", ".join(name for name in finetune_tasks if hasattr(finetune_tasks[name], key))
+                raise UserError(f"{key}: {given['kind']} has no such key: it is for {LOSS_SETTINGS[key]} ({those})")
+        return kind, {"kind"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from tasks.downstream.base import (
 )
 from tasks.downstream.hooks import ExportNotes, SplitRemarks
 from tasks.downstream.labels import is_number, label_in
+from tasks.downstream.loss_settings import ClassLoss
 from tasks.downstream.metrics import accuracy
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _ENOUGH_ROWS = 10  # in which the first choice is right at times
 
 @finetune_task("choose")
 @dataclass(frozen=True, kw_only=True)
-class Choose(LogitsTask, SplitRemarks, ExportNotes):
+class Choose(ClassLoss, LogitsTask, SplitRemarks, ExportNotes):
     """The right one of a row's choices: each is paired with the text, and their scores are compared.
 
     `text` names the column of the text and `question`, if there is one, a column to put before each choice.  `choices`
@@ -148,11 +149,13 @@ class Choose(LogitsTask, SplitRemarks, ExportNotes):
         return head(hidden_TD, layout)
 
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
-        from ernie.model.losses import grouped_cross_entropy
+        from ernie.model.losses import grouped_logits
 
         labels = batch.labels["choice"]
         firsts = np.arange(len(labels.values)) if labels.positions is None else labels.positions
-        return grouped_cross_entropy(logits, firsts, labels.values)
+        scores, among = grouped_logits(logits, firsts)
+        weights = None if batch.weights is None else batch.weights[firsts]
+        return self.class_loss(scores, labels.values, weights, among)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = softmax(np.concatenate(logits))

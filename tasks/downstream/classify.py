@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded, softmax
-from tasks.downstream.hooks import DerivesFromRows, ExportNotes, ScoresByLabel, SplitRemarks
+from tasks.downstream.hooks import ExportNotes, ScoresByLabel, SplitRemarks
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, label_in
+from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import accuracy, f1, label_scores, macro_f1, matthews
+
+if TYPE_CHECKING:
+    from paddle import Tensor
+
+    from ernie.model.losses import Loss
 
 
 @finetune_task("classify")
 @dataclass(frozen=True, kw_only=True)
-class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, ExportNotes):
+class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNotes):
     """One of `labels` for each row; by default those of the training rows.
 
     The metric f1 is that of the second of two labels, macro_f1 the mean over the labels among the targets or answers.
@@ -39,7 +46,17 @@ class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, ExportNot
         if "f1" in self.metrics and len(self.labels) > 2:
             raise UserError(f"metrics: f1 is that of one of two labels; for {len(self.labels)} there is macro_f1")
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.labels
+
+    def occurrences(self, row: Row) -> np.ndarray:
+        return np.eye(len(self.labels))[[self.target(row)]]
+
     def adapted_to(self, rows: Sequence[Row]) -> Classify:
+        return self._labeled_as(rows).weighed_by(rows)
+
+    def _labeled_as(self, rows: Sequence[Row]) -> Classify:
         if self.labels:
             return self
         return replace(self, labels=collected(found_in(rows, lambda row: [label_in(row, self.label)])))
@@ -54,6 +71,9 @@ class Classify(TextTask, DerivesFromRows, SplitRemarks, ScoresByLabel, ExportNot
 
     def outputs(self) -> int:
         return len(self.labels)
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        return self.class_loss(logits, batch.labels["label"].values, batch.weights)
 
     @property
     def reading(self) -> str:

@@ -21,6 +21,7 @@ from tasks.base import pair
 from tasks.downstream.answer_metrics import cmrc_exact, cmrc_f1, squad_exact, squad_f1
 from tasks.downstream.base import Answer, Example, LogitsTask, encode_start, finetune_task, rounded
 from tasks.downstream.hooks import EvaluationExamples, ExportNotes
+from tasks.downstream.loss_settings import ClassLoss
 from tasks.downstream.windows import Window, has_most_context, touched, window_starts
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _CANDIDATES = 20  # start positions tried in a window, each with its best end
 
 @finetune_task("extract")
 @dataclass(frozen=True, kw_only=True)
-class Extract(LogitsTask, EvaluationExamples, ExportNotes):
+class Extract(ClassLoss, LogitsTask, EvaluationExamples, ExportNotes):
     """The answer to `question`, as a span of `context`.
 
     `answers` is a column {text: [...], answer_start: [...]}, or a list of texts or, as in SQuAD's files, of {text: ...,
@@ -201,9 +202,12 @@ class Extract(LogitsTask, EvaluationExamples, ExportNotes):
         return head(hidden_TD, np.arange(layout.tokens))
 
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
-        from ernie.model.losses import span_cross_entropy
+        from ernie.model.losses import span_logits
 
-        return span_cross_entropy(logits, batch.layout, batch.labels["start"].values, batch.labels["end"].values)
+        scores, among = span_logits(logits, batch.layout)
+        targets = np.concatenate([batch.labels["start"].values, batch.labels["end"].values])
+        weights = None if batch.weights is None else np.concatenate([batch.weights, batch.weights])
+        return self.class_loss(scores, targets, weights, among)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         text, windows = example.notes

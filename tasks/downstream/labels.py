@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from ernie.data.labeled.read import raise_faults
@@ -13,6 +14,7 @@ _PLACEHOLDERS = frozenset(
     "- -- — – _ * ? ?? n/a n.a. na <na> #n/a nan nat none <none> null nil unlabeled unlabelled unknown undefined "
     "missing unk <unk> [unk] pad <pad> [pad] 未标注 未知 无标签 缺失".split()
 )
+_LARGEST = 1e15  # its square, as in a squared error, is far from what float32 cannot hold
 _NO_LABEL = "rows without one can be left out by `skip`, with '' for this column"
 
 
@@ -50,6 +52,20 @@ def label_in(row: Row, column: str) -> str:
         found = "there is no label" if isinstance(cell, str) else f"column '{column}': expected text, found nothing"
         raise UserError(f"{found}; {_NO_LABEL}")
     return row.text(column).strip()
+
+
+def number_in(row: Row, column: str) -> float:
+    """Return the number in a column.  Raises UserError if it is none, not finite, or too large to learn from."""
+    text = row.text(column).strip()
+    try:
+        number = math.nan if "_" in text else float(text)  # Python reads 1_000
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"column '{column}': expected a number, found '{text:.60}'")
+    if abs(number) > _LARGEST:
+        raise UserError(f"column '{column}': {text:.60} is too large to learn from, at most {_LARGEST:g}")
+    return number
 
 
 def is_number(label: str) -> bool:

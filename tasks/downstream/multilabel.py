@@ -27,8 +27,9 @@ from tasks.downstream.base import (
     finetune_task,
     rounded,
 )
-from tasks.downstream.hooks import DerivesFromRows, ExportNotes, ScoresByLabel
+from tasks.downstream.hooks import ExportNotes, ScoresByLabel
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
+from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import exact_sets, label_scores, set_macro_f1, set_micro_f1
 from tasks.downstream.multi_hot import (
     are_multi_hot,
@@ -48,7 +49,7 @@ _QUOTED_ITEM = re.compile(r"""[\[({]\s*[uUbB]?['"]""")
 
 @finetune_task("multilabel")
 @dataclass(frozen=True, kw_only=True)
-class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, ExportNotes):
+class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
     """Any number of `labels` for each row: those whose probability is at least `threshold`.
 
     The cell of a row is a list of labels, or text with `separator` between them; empty for none.  With `multi_hot` it
@@ -56,6 +57,9 @@ class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, ExportNotes):
     numbered from 0 unless `labels` names them.  With several columns as `label`, each has the 0 or 1 of one label, by
     default that of its name.  With `all_labels`, answers give the probability of every label, and with `raw_scores` its
     logit.
+
+    Each label is learned as two classes, with it and without.  The weight of a label in `class_weights` is that of the
+    rows with it, beside 1 for those without.  With `balanced` both count alike: the weight is (n - count) / count.
     """
 
     label: str | tuple[str, ...] = "label"  # type: ignore[assignment]  # other kinds have one column
@@ -89,7 +93,27 @@ class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, ExportNotes):
         if len(columns) > 1 and self.multi_hot is False:
             raise UserError("multi_hot: several columns have one 0 or 1 each; leave it out")
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.labels
+
+    def occurrences(self, row: Row) -> np.ndarray:
+        return self.sample_target(row).astype(np.float64)
+
+    def balanced(self, counts_C: np.ndarray, targets: float) -> np.ndarray:
+        for name, count in zip(self.labels, counts_C, strict=True):
+            if count == targets:
+                raise UserError(f"class_weights: balanced has no weight for the label '{name}', which every row has")
+        return (targets - counts_C) / counts_C
+
+    def target_weights(self, row: Row) -> np.ndarray:
+        found, weights = self.occurrences(row), self.loss_weights
+        return self.weight_of(row) * (np.ones(1) if weights is None else (found * weights + 1 - found).mean(1))
+
     def adapted_to(self, rows: Sequence[Row]) -> MultiLabel:
+        return self._labeled_as(rows).weighed_by(rows)
+
+    def _labeled_as(self, rows: Sequence[Row]) -> MultiLabel:
         if len(answer_columns(self)) > 1:
             return replace(self, labels=self.labels or answer_columns(self), multi_hot=True)
         lists = self._lists(rows)
@@ -192,9 +216,21 @@ class MultiLabel(TextTask, DerivesFromRows, ScoresByLabel, ExportNotes):
         )
 
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
-        from ernie.model.losses import binary_cross_entropy
+        """Return the loss of each label as that of two classes, with it and without, averaged over the labels."""
+        import paddle
 
-        return binary_cross_entropy(logits, batch.labels["label"].values)
+        from ernie.model.losses import Loss, binary_cross_entropy, focal_cross_entropy, masses, smoothed
+
+        labels_NC, weights_C = batch.labels["label"].values, self.loss_weights
+        options = (batch.weights, weights_C, self.label_smoothing or None, self.focal_gamma or None)
+        if all(option is None for option in options):
+            return binary_cross_entropy(logits, labels_NC)
+        with_NC = masses(labels_NC, len(self.labels), batch.weights, weights_C)
+        without_NC = masses(1 - labels_NC, len(self.labels), batch.weights)
+        pairs = smoothed(np.stack([without_NC, with_NC], -1).reshape(-1, 2), self.label_smoothing)
+        logits_NC2 = paddle.stack([paddle.zeros_like(logits), logits], -1)
+        total = focal_cross_entropy(logits_NC2.reshape([-1, 2]), pairs, self.focal_gamma)
+        return Loss(total / labels_NC.shape[1], len(labels_NC), logits, labels_NC)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
 from tasks.downstream.hooks import ExportNotes, SplitRemarks
 from tasks.downstream.labels import label_in
+from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
 from tasks.downstream.multi_hot import hot_values
+
+if TYPE_CHECKING:
+    from paddle import Tensor
+
+    from ernie.model.losses import Loss
 
 
 @finetune_task("rank")
 @dataclass(frozen=True, kw_only=True)
-class Rank(TextTask, SplitRemarks, ExportNotes):
+class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
     """The relevance of each row's text to its query, from 0 to 1; pointwise.
 
     `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0 for
-    any other.  Rows with the same `group` (by default, the same query) are ranked against each other.  Groups without a
-    relevant text are left out of MRR and MAP.  With `raw_scores`, answers give the logit of the relevance, too.
+    any other.  These are also the labels of `class_weights`.  Rows with the same `group` (by default, the same query)
+    are ranked against each other.  Groups without a relevant text are left out of MRR and MAP.  With `raw_scores`,
+    answers give the logit of the relevance, too.
     """
 
     text: str = "query"
@@ -63,11 +71,21 @@ class Rank(TextTask, SplitRemarks, ExportNotes):
             raise UserError(f"label '{given}' is not 0 or 1")
         return values[0]
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return "0", "1"
+
+    def occurrences(self, row: Row) -> np.ndarray:
+        return np.eye(2)[[self.sample_target(row)]]
+
     def prediction(self, answer: Answer) -> float:
         return answer["score"]
 
     def outputs(self) -> int:
         return 2
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        return self.class_loss(logits, batch.labels["label"].values, batch.weights)
 
     @property
     def reading(self) -> str:

@@ -15,8 +15,9 @@ from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.formatting import plural
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task
-from tasks.downstream.hooks import DerivesFromRows, ExportNotes, SplitRemarks
-from tasks.downstream.labels import label_in
+from tasks.downstream.hooks import ExportNotes, SplitRemarks
+from tasks.downstream.labels import label_in, number_in
+from tasks.downstream.loss_settings import WeightedRows
 from tasks.downstream.metrics import mean_squared_error, pearson, spearman
 
 if TYPE_CHECKING:
@@ -24,12 +25,10 @@ if TYPE_CHECKING:
 
     from ernie.model.losses import Loss
 
-_LARGEST = 1e15  # its square, as in a squared error, is far from what float32 cannot hold
-
 
 @finetune_task("regress")
 @dataclass(frozen=True, kw_only=True)
-class Regress(TextTask, DerivesFromRows, SplitRemarks, ExportNotes):
+class Regress(WeightedRows, TextTask, SplitRemarks, ExportNotes):
     """A number for each row, trained with squared error.  With `limits`, answers are clipped between two numbers.
 
     The model predicts how many standard deviations a number is from the mean; `scale` is that mean and deviation, by
@@ -52,6 +51,9 @@ class Regress(TextTask, DerivesFromRows, SplitRemarks, ExportNotes):
             raise UserError(f"scale: expected a mean and a deviation above 0, found {list(self.scale)}")
 
     def adapted_to(self, rows: Sequence[Row]) -> Regress:
+        return self._scaled_by(rows).weighed_by(rows)
+
+    def _scaled_by(self, rows: Sequence[Row]) -> Regress:
         if self.scale is not None:
             return self
         numbers = []
@@ -64,16 +66,8 @@ class Regress(TextTask, DerivesFromRows, SplitRemarks, ExportNotes):
         return replace(self, scale=(float(ordered.mean()), float(ordered.std()) or 1.0))
 
     def target(self, row: Row) -> float:
-        text = label_in(row, self.label)
-        try:
-            number = math.nan if "_" in text else float(text)  # Python reads 1_000
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise UserError(f"column '{self.label}': expected a number, found '{text:.60}'")
-        if abs(number) > _LARGEST:
-            raise UserError(f"column '{self.label}': {text:.60} is too large to learn from, at most {_LARGEST:g}")
-        return number
+        label_in(row, self.label)  # raises for an empty cell
+        return number_in(row, self.label)
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
         found = [self.target(row) for row in rows]
@@ -120,7 +114,7 @@ class Regress(TextTask, DerivesFromRows, SplitRemarks, ExportNotes):
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import squared_error
 
-        return squared_error(logits, batch.labels["label"].values)
+        return squared_error(logits, batch.labels["label"].values, batch.weights)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         low, high = self.limits or (-math.inf, math.inf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,8 +27,9 @@ from tasks.downstream.base import (
     rounded,
     softmax,
 )
-from tasks.downstream.hooks import DerivesFromRows, EvaluationExamples, ExportNotes, ScoresByLabel
+from tasks.downstream.hooks import EvaluationExamples, ExportNotes, ScoresByLabel
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, is_number
+from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import (
     entity_f1,
     entity_precision,
@@ -81,7 +82,7 @@ class Words:
 
 @finetune_task("tag")
 @dataclass(frozen=True, kw_only=True)
-class Tag(LogitsTask, DerivesFromRows, EvaluationExamples, ScoresByLabel, ExportNotes):
+class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, ExportNotes):
     """A tag for each word of a row, predicted at the word's first token.
 
     `tokens` names a column with a list of words (or characters), or with text.  Text is split as the training rows
@@ -130,7 +131,7 @@ class Tag(LogitsTask, DerivesFromRows, EvaluationExamples, ScoresByLabel, Export
         return super().scored_by if self.entities or self.metrics else ("accuracy",)
 
     def adapted_to(self, rows: Sequence[Row]) -> Tag:
-        return self._split_as(rows)._labeled_as(rows)
+        return self._split_as(rows)._labeled_as(rows).weighed_by(rows)
 
     def _split_as(self, rows: Sequence[Row]) -> Tag:
         """Return the task with the splitting of the rows, unless it is given or one of them is raw text."""
@@ -160,6 +161,18 @@ class Tag(LogitsTask, DerivesFromRows, EvaluationExamples, ScoresByLabel, Export
     def _as_learned(self, tags: Sequence[str]) -> Sequence[str]:
         """Return tags in the scheme of the labels."""
         return in_scheme(tags, self.labels) if self.entities else tags
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.labels
+
+    def occurrences(self, row: Row) -> np.ndarray:
+        tags = self._as_learned(self.target(row))
+        return np.eye(len(self.labels))[[index_of(tag, self.labels) for tag in tags]]
+
+    def may_lack(self, name: str, absent: Container[str]) -> bool:
+        """With `entities`, a tag such as I-X may be absent if others of the type X are not."""
+        return self.entities and any(tag[2:] == name[2:] and tag not in absent for tag in self.labels if tag != OUTSIDE)
 
     def prediction(self, answer: Answer) -> list[str]:
         return answer["tags"]
@@ -243,11 +256,12 @@ class Tag(LogitsTask, DerivesFromRows, EvaluationExamples, ScoresByLabel, Export
         return head(hidden_TD, np.arange(layout.tokens))
 
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
-        from ernie.model.losses import cross_entropy_at
+        import paddle
 
         labels = batch.labels["tag"]
         assert labels.positions is not None
-        return cross_entropy_at(logits, labels.positions, labels.values)
+        weights = None if batch.weights is None else batch.weights[batch.layout.sequences_of(labels.positions)]
+        return self.class_loss(paddle.gather(logits, paddle.to_tensor(labels.positions)), labels.values, weights)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         given: Words = example.notes

@@ -37,6 +37,7 @@ from tasks.downstream.base import (
 from tasks.downstream.bleu import BleuTokenizer, bleu, chrf, require_tokenizer, signature
 from tasks.downstream.changes import with_decoding
 from tasks.downstream.hooks import DecodingConditions, MetricSettings, OwnBatches, SizedHead, SplitRemarks
+from tasks.downstream.loss_settings import check_smoothing
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -100,8 +101,7 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
         if self.layers is not None:
             check_least(self, layers=1)
             check_most(self, layers=MOST_LAYERS)
-        if not 0 <= self.label_smoothing < 1:
-            raise UserError(f"label_smoothing: expected a number below 1, found {self.label_smoothing:g}")
+        check_smoothing(self.label_smoothing)
 
     def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> Translate:
         task = self

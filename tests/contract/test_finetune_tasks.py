@@ -30,6 +30,7 @@ from ernie.data.labeled.row import Row
 from ernie.errors import NotFinite, UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.ernie import ErnieModel
+from ernie.model.losses import Loss
 from ernie.registry import import_plugins
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import TrainConfig
@@ -47,6 +48,7 @@ from tasks.downstream.base import (
 )
 from tasks.downstream.changes import with_values_of
 from tasks.downstream.hooks import DerivesFromRows, ExportNotes
+from tasks.downstream.loss_settings import WeightedRows
 from tasks.downstream.saved import HEAD_FILE
 from tasks.downstream.scoring import score_answers
 from tasks.downstream.transcribe import Transcribe
@@ -282,12 +284,23 @@ def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(toy: Toy, fre
     fresh.clear_gradients()
 
 
-def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, fresh: TrainingModel) -> None:
-    rows = toy.rows(12)
-    whole = fresh.loss(pack(labeled_samples(toy, rows)))
-    parts = [fresh.loss(pack(labeled_samples(toy, rows[i : i + 5]))) for i in (0, 5, 10)]
-    assert whole.count == sum(part.count for part in parts) >= len(rows)
-    assert whole.count == pack(labeled_samples(toy, rows)).targets  # by whose number the trainer divides
+@pytest.mark.parametrize("with_settings", [False, True], ids=["plain", "with settings"])
+def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, with_settings: bool) -> None:
+    if with_settings and not isinstance(toy.task, WeightedRows):
+        pytest.skip("a kind whose loss has no settings")
+    toy = toy.with_loss_settings() if with_settings else toy
+    model = TrainingModel(tiny_encoder(), toy.task)
+    model.eval()
+    examples = prepare(toy.task, Split("train", toy.rows(12)), TOKENIZER).examples
+
+    def loss(first: int, behind: int) -> Loss:
+        return model.loss(pack([sample for example in examples[first:behind] for sample in example.samples]))
+
+    whole, parts = loss(0, 12), [loss(0, 5), loss(5, 10), loss(10, 12)]
+    assert whole.count == sum(part.count for part in parts) >= len(examples)
+    batch = pack([sample for example in examples for sample in example.samples])
+    assert (batch.weights is None) == (not with_settings)
+    assert whole.count == batch.targets  # by whose number the trainer divides
     assert float(whole.total) == pytest.approx(sum(float(part.total) for part in parts), rel=1e-4)
 
 

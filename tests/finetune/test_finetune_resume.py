@@ -59,10 +59,13 @@ def outcome(run: Path) -> tuple[Any, ...]:
     return trial["scores"], trial["best_step"], trial["steps"], curve, log
 
 
+LOSS = ["--set", "task={class_weights: balanced, label_smoothing: 0.1, focal_gamma: 1}"]
 LEVERS = ["--set", "train.ema=0.9", "--set", "train.adversarial={epsilon: 0.5, moves: 2}"]
 
 
-@pytest.mark.parametrize(("saves", "more"), [(1, []), (4, []), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"])])
+@pytest.mark.parametrize(
+    ("saves", "more"), [(1, []), (4, LOSS), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"])]
+)
 def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
     work: Path, saves: int, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,8 @@ from inference.task_model import TaskModel
 
 COLORS = ["red", "green", "blue"]
 TASKS = {
-    "classify": "{kind: classify, text: text, label: colour, max_len: 32}",
+    "classify": "{kind: classify, text: text, label: colour, max_len: 32, class_weights: balanced, row_weight: weight, "
+    "label_smoothing: 0.1, focal_gamma: 1}",
     "translate": "{kind: translate, text: colour, label: farbe, max_len: 32, wait_k: [2, 1]}",
     "translate by prefixes": "{kind: translate, text: colour, label: farbe, max_len: 32, wait_k: 1, encoder: prefixes}",
 }
@@ -53,10 +54,10 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("spread")
     for name, count in (("train", 40), ("dev", 24)):
         colors = [COLORS[i % 3] for i in range(count)]
-        rows = [f"the film was {'very ' * (i % 5)}{c}\t{c}\t{GERMAN[c]}" for i, c in enumerate(colors)]
+        rows = [f"the film was {'very ' * (i % 5)}{c}\t{c}\t{GERMAN[c]}\t{i % 4}" for i, c in enumerate(colors)]
         audio_rows = (json.dumps(dict(row)) for row in TOYS["transcribe"].rows(count, count))
         (folder / f"{name}.jsonl").write_text("\n".join(audio_rows) + "\n", encoding="utf-8")
-        (folder / f"{name}.tsv").write_text("\n".join(["text\tcolour\tfarbe", *rows]) + "\n", encoding="utf-8")
+        (folder / f"{name}.tsv").write_text("\n".join(["text\tcolour\tfarbe\tweight", *rows]) + "\n", encoding="utf-8")
     for name, task in TASKS.items():
         form = "jsonl" if name in AUDIO_TASKS else "tsv"
         (folder / f"{name}.yaml").write_text(CONFIG.format(task, form=form), encoding="utf-8")

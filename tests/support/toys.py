@@ -72,6 +72,14 @@ class Toy:
         rng = np.random.default_rng(seed)
         return [Row(self.write(rng)) for _ in range(count)]
 
+    def with_loss_settings(self) -> Toy:
+        """Return the toy with all settings of the loss that the task has; the rows have weights."""
+        given = {"row_weight": "weight", "label_smoothing": 0.2, "focal_gamma": 1.5, "class_weights": "balanced"}
+        settings: dict[str, Any] = {name: value for name, value in given.items() if hasattr(self.task, name)}
+        weighted = replace(self, write=lambda rng: self.write(rng) | {"weight": int(rng.integers(9)) / 4})
+        task: Any = replace(self.task, **settings)
+        return replace(weighted, task=task.adapted_to(weighted.rows(60)))
+
 
 def _words(rng: np.random.Generator, *keywords: str, most: int = 6) -> list[str]:
     words = [*rng.choice(FILLERS, rng.integers(1, most + 1)), *keywords]
