@@ -18,6 +18,7 @@ from inference.operation import Operation, Prepared
 from serving.cost import CostModel
 from serving.engine import Engine, Work
 from serving.examples import Example
+from serving.run_files import LatencyCurve, read_curve
 from serving.sessions import ServedStream, serve_stream
 
 _log = logging.getLogger("ernie.serving")
@@ -43,6 +44,7 @@ class ServedModel:
     loaded_at: float  # seconds since 1970
     stream: ServedStream | None = None
     examples: Sequence[Example] = ()
+    curve: LatencyCurve | None = None
 
     @property
     def precision(self) -> InferencePrecisionChoice:
@@ -91,7 +93,8 @@ def serve_model(
             "%s/%s: a batch takes %.1f ms and %.3f ms a token",
             *(name, operation_name, 1000 * cost.fixed, 1000 * cost.per_token),
         )
-    return ServedModel(name, path, face, work, _probe(name, face), time.time(), stream, examples)
+    curve = read_curve(path, face)
+    return ServedModel(name, path, face, work, _probe(name, face), time.time(), stream, examples, curve)
 
 
 def _stream(name: str, face: Face, most_streams: int, engine: Engine | None) -> ServedStream | None:

@@ -12,12 +12,13 @@ const EVERY = 10_000; // milliseconds after which models may have changed
 const VIEWS = ["interpreter", "try", "server", "models"];
 
 /** @typedef {import("./session.js").Medium} Medium */
+/** @typedef {{metric: string, points: {wait_k: number | null, trained: boolean, score: number, lagging: number}[]}} Curve */
 /**
  * @typedef {{takes: Medium, gives: Medium, settings: Record<string, any>}} StreamInfo
  * @typedef {StreamInfo & {name: string, models: string[]}} Stream
  * @typedef {{name: string, face: string, kind: string | null, precision: string, layers: number | null,
  *   width: number | null, weights: number | null, loaded_at: number, labels: string[] | null, columns: Record<string, string[]> | null,
- *   operations: Record<string, {settings: string[]}>, stream: StreamInfo | null, examples: number}} Model
+ *   operations: Record<string, {settings: string[]}>, stream: StreamInfo | null, examples: number, latency: Curve | null}} Model
  */
 
 class App {

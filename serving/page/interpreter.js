@@ -2,6 +2,7 @@
 /** The interpreter: one speaks or types, and reads and hears what comes of it. */
 
 import { Captions, joined, under } from "./captions.js";
+import { pointAt } from "./curve.js";
 import { duration, find, make, plural, save } from "./dom.js";
 import { examplesOf, soundOf, titleOf } from "./examples.js";
 import { CaptureClock, Latency, PARTS } from "./latency.js";
@@ -13,6 +14,8 @@ import { waveFile } from "./wave.js";
 const WHOLE = 1000; // a wait_k that no line is as long as
 const LAST = 10; // the position of the slider that stands for WHOLE
 const STRIP = 250; // milliseconds between two updates of the latencies
+/** @type {Record<string, string>} */
+const METRICS = { bleu: "BLEU", chrf: "chrF" };
 const AT_ONCE = 6; // words that screen readers are given together
 const RATE = 16_000; // of a microphone for a chain whose models' rates are not known yet
 
@@ -67,7 +70,7 @@ export class Interpreter {
     this.source = null;
     /** @type {Player | null} */
     this.player = null;
-    /** @type {{k: number, lagging: number}[]} */
+    /** @type {number[]} Of the lines that ended at the distance of now. */
     this.laggings = [];
     this.talk = new Talk();
     this.listen();
@@ -112,7 +115,9 @@ export class Interpreter {
     };
     this.volume.oninput = () => this.player?.setVolume(Number(this.volume.value) / 100);
     this.slider.oninput = () => {
+      this.laggings = [];
       this.showSlider();
+      this.showCurve();
       this.session?.change({ wait_k: this.waitK });
     };
     find("save-text", HTMLButtonElement).onclick = () => this.saveText();
@@ -166,7 +171,7 @@ export class Interpreter {
     if (waitK !== undefined) this.slider.value = String(waitK === null ? LAST : Math.min(waitK, LAST - 1));
     this.laggings = [];
     this.showSlider();
-    void this.showCurve();
+    this.showCurve();
     void this.showExamples();
   }
 
@@ -366,8 +371,8 @@ export class Interpreter {
       this.talk.latency.add("lag", now - this.talk.capture.at(this.talk.lastWordEnd * this.talk.rate));
     }
     if (step.lagging !== undefined) {
-      this.laggings.push({ k: this.waitK, lagging: step.lagging.tokens });
-      void this.showCurve();
+      this.laggings.push(step.lagging.tokens);
+      this.showCurve();
     }
     this.changed(this.talk.captions.add(step, shift));
   }
@@ -509,30 +514,32 @@ export class Interpreter {
       : "";
   }
 
-  /** Show quality against latency: as the run has measured it, and the lines of this session. */
-  async showCurve() {
+  /** Show the lagging of the lines so far, and quality against latency as the run of the model has measured it. */
+  showCurve() {
+    if (this.chosen?.settings.wait_k === undefined) return;
+    const curve = this.models.find(({ name, latency }) => latency && this.chosen?.models.includes(name))?.latency;
+    const live = this.laggings.length
+      ? this.laggings.reduce((sum, lagging) => sum + lagging, 0) / this.laggings.length
+      : null;
+    const sentences = [
+      "AL, average lagging, is how many tokens a translation is behind.",
+      live === null ? "" : `The lines at this distance so far: ${live.toFixed(1)}.`,
+      curve ? `The curve is the ${METRICS[curve.metric] ?? curve.metric} of the run. Filled dots are distances that it was trained for.` : "",
+    ];
+    find("lagging", HTMLElement).textContent = sentences.filter(Boolean).join(" ");
     const box = find("curve", HTMLElement);
-    const stream = this.chosen;
-    if (stream === undefined || stream.settings.wait_k === undefined) return;
-    const mean = this.laggings.length
-      ? this.laggings.reduce((sum, { lagging }) => sum + lagging, 0) / this.laggings.length
-      : undefined;
-    const said = mean === undefined ? "" : ` The lines so far: ${mean.toFixed(1)}.`;
-    find("lagging", HTMLElement).textContent = `AL, average lagging, is how many tokens a translation is behind.${said}`;
+    box.hidden = !curve;
+    if (!curve) return;
+    const points = curve.points.map(({ lagging, score, trained }) => ({ x: lagging, y: score, isHollow: !trained }));
     draw(box, {
-      x: "wait-k",
-      y: "AL of a line",
+      x: "tokens of AL",
+      y: METRICS[curve.metric] ?? curve.metric,
       from: 0,
-      to: LAST,
-      mark: Math.min(this.waitK, LAST),
+      mark: live === null ? undefined : { x: live, name: "lines so far" },
       series: [
-        {
-          name: "lines",
-          dots: true,
-          points: this.laggings.map(({ k, lagging }) => ({ x: Math.min(k, LAST), y: Math.max(0, lagging) })),
-        },
+        { name: "the run", points, dots: true },
+        { name: "this distance", points: [pointAt(curve, this.waitK === WHOLE ? null : this.waitK)], dots: true },
       ],
-      empty: "a dot for each line that ends",
     });
   }
 

@@ -39,13 +39,13 @@ export function ceiling(value) {
 }
 
 /**
- * @typedef {{x: number, y: number}} Point
+ * @typedef {{x: number, y: number, isHollow?: boolean}} Point
  * @typedef {{name: string, points: Point[], dots?: boolean}} Series
- * @typedef {{x: string, y: string, series: Series[], from?: number, to?: number, mark?: number, empty?: string}} Plot
+ * @typedef {{x: string, y: string, series: Series[], from?: number, to?: number, mark?: {x: number, name: string}}} Plot
  */
 
 /**
- * Draw a plot into an element: lines through points, or dots.  `mark` is an x at which a vertical line stands.
+ * Draw a plot into an element: lines through points, which may be dots, too.  At the `mark` a vertical line stands.
  *
  * @param {Element} parent
  * @param {Plot} plot
@@ -53,7 +53,7 @@ export function ceiling(value) {
 export function draw(parent, plot) {
   const points = plot.series.flatMap((series) => series.points);
   const from = plot.from ?? Math.min(0, ...points.map((point) => point.x));
-  const to = plot.to ?? Math.max(from + 1e-9, ...points.map((point) => point.x), plot.mark ?? -Infinity);
+  const to = plot.to ?? Math.max(from + 1e-9, ...points.map((point) => point.x), plot.mark?.x ?? -Infinity);
   const top = ceiling(Math.max(0, ...points.map((point) => point.y)));
   const px = (/** @type {number} */ x) => LEFT + ((x - from) / (to - from || 1)) * (WIDTH - LEFT - RIGHT);
   const py = (/** @type {number} */ y) => HEIGHT - BOTTOM - (y / top) * (HEIGHT - BOTTOM - TOP);
@@ -68,31 +68,33 @@ export function draw(parent, plot) {
   svg.append(element("text", { x: LEFT, y: HEIGHT - 5 }, to ? short(from) : `${short(from)} ${plot.x}`));
   svg.append(element("text", { x: WIDTH - RIGHT, y: HEIGHT - 5, "text-anchor": "end" }, to ? `${short(to)} ${plot.x}` : "now"));
   if (plot.mark !== undefined) {
-    svg.append(element("line", { x1: px(plot.mark), x2: px(plot.mark), y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" }));
+    const x = px(plot.mark.x);
+    svg.append(element("line", { x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM, class: "mark" }));
   }
   plot.series.forEach((series, n) => {
-    if (series.dots) {
-      for (const { x, y } of series.points) svg.append(element("circle", { cx: px(x), cy: py(y), r: 3.5, class: `series-${n}` }));
-    } else if (series.points.length) {
-      const path = series.points.map(({ x, y }) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`).join(" ");
-      svg.append(element("polyline", { points: path, class: `series-${n}` }));
+    const path = series.points.map(({ x, y }) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`).join(" ");
+    if (path) svg.append(element("polyline", { points: path, class: `series-${n}` }));
+    for (const { x, y, isHollow } of series.dots ? series.points : []) {
+      svg.append(element("circle", { cx: px(x), cy: py(y), r: 4, class: `series-${n}${isHollow ? " hollow" : ""}` }));
     }
   });
   if (!points.length) {
-    svg.append(element("text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle" }, plot.empty ?? "nothing yet"));
+    svg.append(element("text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle" }, "nothing yet"));
   }
-  parent.replaceChildren(svg, ...(plot.series.length > 1 ? [legend(plot.series)] : []));
+  const named = plot.series.map(({ name }, n) => [name, `series-${n}`]);
+  if (plot.mark) named.push([plot.mark.name, "mark"]);
+  parent.replaceChildren(svg, ...(named.length > 1 ? [legend(named)] : []));
 }
 
-/** @param {Series[]} series */
-function legend(series) {
+/** @param {string[][]} named Names, each with the class of what it names. */
+function legend(named) {
   const list = document.createElement("p");
   list.className = "legend";
-  series.forEach(({ name }, n) => {
+  for (const [name, kind] of named) {
     const item = document.createElement("span");
-    item.className = `series-${n}`;
+    item.className = kind;
     item.textContent = name;
     list.append(item);
-  });
+  }
   return list;
 }

@@ -19,6 +19,7 @@ from serving.http import Call, Problem, Reply, as_problem, encode, encoded_rows
 from serving.models import ServedModel
 from serving.protocols.registry import Protocol, Route
 from serving.protocols.shared import Medium, check_settings
+from serving.run_files import LatencyCurve
 from serving.service import Service
 from serving.sessions import ServedStream
 
@@ -88,6 +89,7 @@ class ModelInfo(msgspec.Struct):
     width: int | None
     weights: int | None
     examples: int
+    latency: LatencyCurve | None
 
 
 class ChainInfo(msgspec.Struct):
@@ -167,6 +169,7 @@ def _info(model: ServedModel) -> ModelInfo:
         facts.width,
         facts.weights,
         len(model.examples),
+        model.curve,
     )
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from ernie.train.run_folder import CARD, MODEL
+from ernie.train.run_folder import CARD
 from serving.http import Call, Problem, Reply, encode
 from serving.models import ServedModel
 from serving.protocols import native
 from serving.protocols.registry import Protocol, Route
+from serving.run_files import REPORT, file_beside
 from serving.service import Service
 
-REPORT = "report.html"
 _TYPES = {
     ".html": b"text/html; charset=utf-8",
     ".css": b"text/css; charset=utf-8",
@@ -60,15 +60,6 @@ def assets() -> dict[str, bytes]:
     """Return the files of the page by name."""
     found = files("serving").joinpath("page").iterdir()
     return {file.name: file.read_bytes() for file in found if Path(file.name).suffix in _TYPES}
-
-
-def file_beside(model: ServedModel, name: str) -> Path | None:
-    """Return a file that describes a model: of its folder, or of the run that the folder is in; None without one."""
-    folder = Path(model.path)
-    for own in (folder, folder.parent) if folder.name == MODEL else (folder,):
-        if (own / name).is_file():
-            return own / name
-    return None
 
 
 def routes(service: Service) -> list[Route]:
@@ -119,7 +110,7 @@ def _asset(name: str) -> Reply:
 
 async def _read(model: ServedModel, name: str, what: str) -> bytes:
     """Return the content of a file that describes a model.  Raises Problem if there is none."""
-    file = file_beside(model, name)
+    file = file_beside(model.path, name)
     if file is None:
         raise Problem(404, "not_found", f"the folder of '{model.name}' has no {what}, which would be {name}")
     if file.stat().st_size > _MOST_BYTES:

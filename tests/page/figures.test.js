@@ -3,6 +3,7 @@ import { test } from "node:test";
 
 import { Clock } from "../../serving/page/clock.js";
 import { CaptureClock, Latency } from "../../serving/page/latency.js";
+import { pointAt } from "../../serving/page/curve.js";
 import { ceiling, short } from "../../serving/page/plot.js";
 import { Change, Reading, parse } from "../../serving/page/prometheus.js";
 
@@ -66,4 +67,14 @@ test("a server that was started again counts from 0", () => {
 test("numbers and axes are round", () => {
   assert.deepEqual([0.05, 3, 12.34, 123.4, 56_789].map(short), ["0.05", "3", "12.3", "123", "57k"]);
   assert.deepEqual([0, 0.3, 1, 7, 21, 99].map(ceiling), [1, 0.5, 1, 10, 50, 100]);
+});
+
+test("a distance that was not measured is between its neighbors", () => {
+  const points = [[1, 1, 10], [3, 2, 20], [5, 4, 26], [null, 9, 30]].map(([wait_k, lagging, score]) => ({ wait_k, lagging, score }));
+  const at = (k) => Object.values(pointAt({ metric: "bleu", points }, k));
+  assert.deepEqual(at(1), [1, 10]);
+  assert.deepEqual(at(2), [1.5, 15]);
+  assert.deepEqual(at(4), [3, 23]);
+  assert.deepEqual(at(7), [4, 26]); // how far away whole sentences are, nobody knows
+  assert.deepEqual(at(null), [9, 30]);
 });

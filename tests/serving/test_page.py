@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from support.served import predictor, served, service_of
+from support.served import predictor, served, service_of, streams
 
+from ernie.decode.latency import Latency
+from finetune.report.latency import Point, write_latency
 from serving.models import serve_model
+from serving.run_files import read_curve
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +43,23 @@ def test_a_folder_without_them_is_named(client: httpx.Client, what: str) -> None
     reply = client.get(f"/models/bare/{what}")
     assert reply.status_code == 404
     assert f"the folder of 'bare' has no {what}" in reply.json()["error"]["message"]
+
+
+def test_a_translator_has_the_curve_that_its_run_has_measured(tmp_path: Path, caplog: Any) -> None:
+    write_latency(tmp_path, [Point(k, k == 3, *2 * [Latency(2.5, 0, 0, 0, 0)], 20.0, 5, 0, 0.01) for k in (1, 3, None)])
+    service, translator = service_of({}), streams()["translate"]
+    service.models["german"] = replace(translator, curve=read_curve(str(tmp_path / "model"), translator.face))
+    with served(service) as address:
+        (model,) = httpx.get(f"{address}/models").json()["models"]
+    assert model["latency"]["metric"] == "bleu"
+    assert [tuple(point.values()) for point in model["latency"]["points"]] == [
+        (1, False, 20.0, 2.5),
+        (3, True, 20.0, 2.5),
+        (None, False, 20.0, 2.5),
+    ]
+    (tmp_path / "latency.json").write_text('[{"wait_k": 1}]', encoding="utf-8")
+    assert read_curve(str(tmp_path), translator.face) is None
+    assert "the page shows no curve" in caplog.text
 
 
 def test_nothing_but_the_files_of_the_page_is_given(client: httpx.Client) -> None:

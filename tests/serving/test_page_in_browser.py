@@ -22,6 +22,7 @@ from support.trained import trained
 
 from inference.recognizer import SpeechRecognizer
 from serving.examples import Example
+from serving.run_files import LatencyCurve, LatencyPoint
 from serving.saved_sessions import SessionFolder
 from serving.service import Service
 from serving.sessions import SessionLimits
@@ -201,11 +202,28 @@ def test_a_file_goes_through_the_chain_to_words_under_words_and_a_voice(
         look_at(page, "interpreter", pictures)
 
 
+def test_the_distance_is_shown_on_the_curve_of_the_run_beside_the_lagging_of_the_lines(tabs: Any) -> None:
+    service, points = service_of_streams({}), [(1, 1.2, 70.0), (3, 2.6, 92.0), (5, 4.1, 96.0), (None, 6.0, 97.0)]
+    curve = LatencyCurve("bleu", [LatencyPoint(k, k == 3, score, lagging) for k, lagging, score in points])
+    service.put(replace(service.models["translate"], curve=curve))
+    with served(service) as address, opened(tabs, address) as page:
+        choose(page, "translate")
+        assert page.locator("#curve circle").count() == 5
+        place = page.get_attribute("#curve circle.series-1", "cx")
+        page.fill("#wait-k", "4")
+        assert page.get_attribute("#curve circle.series-1", "cx") != place
+        assert page.locator("#curve .mark").count() == 0
+        page.fill("#typing", "red blue green red")
+        page.press("#typing", "Enter")
+        page.wait_for_selector("#curve line.mark", state="attached")
+
+
 def test_text_is_typed_and_its_translation_stands_below(tabs: Any, server: tuple[Service, str]) -> None:
     with opened(tabs, server[1]) as page:
         choose(page, "translate")
         page.fill("#typing", "red blue green")
         page.press("#typing", "Enter")
+        assert page.is_hidden("#curve")  # its run has measured none
         page.wait_for_function("document.querySelector('#captions .lagging') !== null", timeout=20_000)
         assert words(page) == ["red", "blue", "green"]
         assert not page.problems
