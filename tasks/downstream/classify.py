@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,11 +11,23 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
-from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded, softmax
+from ernie.formatting import plural
+from tasks.downstream.base import (
+    Answer,
+    Example,
+    LabelScores,
+    TextTask,
+    answer_columns,
+    by_label,
+    finetune_task,
+    rounded,
+    softmax,
+)
 from tasks.downstream.hooks import ExportNotes, ScoresByLabel, SplitRemarks
-from tasks.downstream.labels import check_labels, collected, found_in, index_of, label_in
+from tasks.downstream.labels import check_label_columns, check_labels, collected, found_in, index_of, label_in
 from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import accuracy, f1, label_scores, macro_f1, matthews
+from tasks.downstream.soft_labels import any_in, as_distribution, probabilities_in
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -28,11 +40,18 @@ if TYPE_CHECKING:
 class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNotes):
     """One of `labels` for each row; by default those of the training rows.
 
+    The cell of a row is a label, or the probability of each, {label: probability}.  With several columns as `label`,
+    each has the probability of one label, by default that of its name.  With `soft_labels` training learns these
+    distributions, with `soft_labels: false` the most probable label of each row; unless given, the training rows tell.
+    Metrics take the most probable label: of several, the first in `labels`.
+
     The metric f1 is that of the second of two labels, macro_f1 the mean over the labels among the targets or answers.
     With `all_labels`, answers give the probability of every label, and with `raw_scores` its logit.
     """
 
+    label: str | tuple[str, ...] = "label"  # type: ignore[assignment]  # other kinds have one column
     labels: tuple[str, ...] = ()
+    soft_labels: bool | None = None
     all_labels: bool = False
     raw_scores: bool = False
 
@@ -43,6 +62,7 @@ class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNot
     def __post_init__(self) -> None:
         super().__post_init__()
         check_labels(self.labels)
+        check_label_columns(self.label, self.labels, "a probability")
         if "f1" in self.metrics and len(self.labels) > 2:
             raise UserError(f"metrics: f1 is that of one of two labels; for {len(self.labels)} there is macro_f1")
 
@@ -51,20 +71,37 @@ class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNot
         return self.labels
 
     def occurrences(self, row: Row) -> np.ndarray:
-        return np.eye(len(self.labels))[[self.target(row)]]
+        soft = self._distribution(row) if self.soft_labels else None
+        return np.eye(len(self.labels))[[self.target(row)]] if soft is None else soft[None]
 
     def adapted_to(self, rows: Sequence[Row]) -> Classify:
         return self._labeled_as(rows).weighed_by(rows)
 
     def _labeled_as(self, rows: Sequence[Row]) -> Classify:
-        if self.labels:
-            return self
-        return replace(self, labels=collected(found_in(rows, lambda row: [label_in(row, self.label)])))
+        task = self
+        if not task.labels:
+            named = self.label if isinstance(self.label, tuple) else collected(found_in(rows, self._named_in))
+            task = replace(task, labels=named)
+        if task.soft_labels is None and any_in(rows, answer_columns(self), task.labels):
+            task = replace(task, soft_labels=True)
+        return task
+
+    def _named_in(self, row: Row) -> Iterable[str]:
+        """Return the labels that a row names."""
+        found = probabilities_in(row, answer_columns(self), self.labels)
+        return [label_in(row, answer_columns(self)[0])] if found is None else found
+
+    def _distribution(self, row: Row) -> np.ndarray | None:
+        """Return the probability of each of `labels` (C,); None if the row has one label."""
+        found = probabilities_in(row, answer_columns(self), self.labels)
+        return None if found is None else as_distribution(found, self.labels)
 
     def target(self, row: Row) -> int:
-        return index_of(label_in(row, self.label), self.labels)
+        soft = self._distribution(row)
+        return index_of(label_in(row, answer_columns(self)[0]), self.labels) if soft is None else int(soft.argmax())
 
-    sample_target = target
+    def sample_target(self, row: Row) -> int | np.ndarray:
+        return self.occurrences(row).astype(np.float32) if self.soft_labels else self.target(row)
 
     def prediction(self, answer: Answer) -> int:
         return self.labels.index(answer["label"])
@@ -88,6 +125,12 @@ class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNot
             all_labels=probabilities if self.all_labels else None,
             raw_scores=logits[0] if self.raw_scores else None,
         )
+
+    def loss_notes(self, rows: Sequence[Row]) -> Iterator[str]:
+        if self.soft_labels:
+            divided = sum(float(self.occurrences(row).max()) < 1 for row in rows)
+            yield f"soft labels: {divided:,} of {plural(len(rows), 'row')} are divided among several labels"
+        yield from super().loss_notes(rows)
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         return label_scores([self.target(row) for row in rows], [self.prediction(a) for a in answers], self.labels)

@@ -15,7 +15,7 @@ _PLACEHOLDERS = frozenset(
     "missing unk <unk> [unk] pad <pad> [pad] 未标注 未知 无标签 缺失".split()
 )
 _LARGEST = 1e15  # its square, as in a squared error, is far from what float32 cannot hold
-_NO_LABEL = "rows without one can be left out by `skip`, with '' for this column"
+NO_LABEL = "rows without one can be left out by `skip`, with '' for this column"
 
 
 class UnknownLabel(UserError):
@@ -30,12 +30,22 @@ def check_labels(labels: Sequence[str], fewest: int = 2) -> None:
         raise UserError(f"labels: expected at least two, found {labels[0]}")
 
 
+def check_label_columns(label: str | tuple[str, ...], labels: Sequence[str], each: str) -> None:
+    """Raise UserError for columns of labels that are not several, or not one for each label; `each` is what one has."""
+    if isinstance(label, str):
+        return
+    if len({*label}) < max(2, len(label)):
+        raise UserError(f"label: expected one column, or several different ones with {each} each")
+    if len(labels) not in (0, len(label)):
+        raise UserError(f"labels: expected one for each of the {len(label)} columns, found {len(labels)}")
+
+
 def index_of(label: str, labels: Sequence[str]) -> int:
     """Return the index of a label.  Raises UnknownLabel for an unknown one, UserError for an empty one."""
     if label in labels:
         return labels.index(label)
     if not label:
-        raise UserError(f"there is no label; {_NO_LABEL}")
+        raise UserError(f"there is no label; {NO_LABEL}")
     shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
     hint = nearest(label, labels) if len(labels) > 10 else ""
     if is_placeholder(label, labels):
@@ -50,7 +60,7 @@ def label_in(row: Row, column: str) -> str:
     cell = row.cell(column)
     if is_empty(cell):
         found = "there is no label" if isinstance(cell, str) else f"column '{column}': expected text, found nothing"
-        raise UserError(f"{found}; {_NO_LABEL}")
+        raise UserError(f"{found}; {NO_LABEL}")
     return row.text(column).strip()
 
 

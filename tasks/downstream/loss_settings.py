@@ -13,7 +13,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
@@ -180,7 +180,7 @@ class WeightedClasses(ClassLoss):
     it (King and Zeng, 2001), from the training rows alone.
     """
 
-    class_weights: Literal["balanced"] | dict[str, float] | None = None
+    class_weights: Literal["balanced"] | dict[str, float] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

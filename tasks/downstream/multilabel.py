@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from reprlib import repr as shortened
@@ -28,7 +28,7 @@ from tasks.downstream.base import (
     rounded,
 )
 from tasks.downstream.hooks import ExportNotes, ScoresByLabel
-from tasks.downstream.labels import check_labels, collected, found_in, index_of
+from tasks.downstream.labels import check_label_columns, check_labels, collected, found_in, index_of
 from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import exact_sets, label_scores, set_macro_f1, set_micro_f1
 from tasks.downstream.multi_hot import (
@@ -38,12 +38,14 @@ from tasks.downstream.multi_hot import (
     check_separator,
     hot_values,
 )
+from tasks.downstream.soft_labels import any_in, as_array, probabilities_in
 
 if TYPE_CHECKING:
     from paddle import Tensor
 
     from ernie.model.losses import Loss
 
+_PROBABLE = 0.5  # the least probability of a label that a row counts as having
 _QUOTED_ITEM = re.compile(r"""[\[({]\s*[uUbB]?['"]""")
 
 
@@ -58,12 +60,18 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
     default that of its name.  With `all_labels`, answers give the probability of every label, and with `raw_scores` its
     logit.
 
+    The cell may also be the probability of each label, {label: probability}, where 0 is left out.  With `soft_labels`
+    training learns these probabilities, with `soft_labels: false` the labels of at least 0.5; unless given, the
+    training rows tell.  Metrics take the labels of at least 0.5.  With `soft_labels: true` several columns have
+    probabilities, too.
+
     Each label is learned as two classes, with it and without.  The weight of a label in `class_weights` is that of the
     rows with it, beside 1 for those without.  With `balanced` both count alike: the weight is (n - count) / count.
     """
 
     label: str | tuple[str, ...] = "label"  # type: ignore[assignment]  # other kinds have one column
     multi_hot: bool | None = None
+    soft_labels: bool | None = None
     labels: tuple[str, ...] = ()
     separator: str = ","
     threshold: float = 0.5
@@ -82,15 +90,8 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
             raise UserError("separator: expected at least one character")
         if not 0 < self.threshold < 1:
             raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold}")
-        self._check_columns()
-
-    def _check_columns(self) -> None:
-        columns = answer_columns(self)
-        if not isinstance(self.label, str) and len({*columns}) < max(2, len(columns)):
-            raise UserError("label: expected one column, or several different ones with a 0 or 1 each")
-        if len(columns) > 1 and len(self.labels) not in (0, len(columns)):
-            raise UserError(f"labels: expected one for each of the {len(columns)} columns, found {len(self.labels)}")
-        if len(columns) > 1 and self.multi_hot is False:
+        check_label_columns(self.label, self.labels, "a 0 or 1")
+        if not isinstance(self.label, str) and self.multi_hot is False:
             raise UserError("multi_hot: several columns have one 0 or 1 each; leave it out")
 
     @property
@@ -98,7 +99,7 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
         return self.labels
 
     def occurrences(self, row: Row) -> np.ndarray:
-        return self.sample_target(row).astype(np.float64)
+        return (self._probabilities(row) if self.soft_labels else self.target(row).astype(np.float64))[None]
 
     def balanced(self, counts_C: np.ndarray, targets: float) -> np.ndarray:
         for name, count in zip(self.labels, counts_C, strict=True):
@@ -118,8 +119,10 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
             return replace(self, labels=self.labels or answer_columns(self), multi_hot=True)
         lists = self._lists(rows)
         task = self
+        if self.soft_labels is None and any_in(rows, answer_columns(self), self.labels):
+            task = replace(task, soft_labels=True)
         if self.multi_hot is None and are_multi_hot(lists, self.labels):
-            task = replace(self, multi_hot=True)
+            task = replace(task, multi_hot=True)
         if task.labels:
             return task
         if task.multi_hot:
@@ -129,7 +132,23 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
             named = [[spelled(item).strip() for item in items] for items in lists]
             check_not_two_names(named)
             check_separator(named)
-        return replace(task, labels=collected(found_in(rows, task._labels_of)))
+        return replace(task, labels=collected(found_in(rows, task._named_in)))
+
+    def _named_in(self, row: Row) -> Iterable[str]:
+        """Return the labels that a row names."""
+        found = self._given(row)
+        return self._labels_of(row) if found is None else found
+
+    def _given(self, row: Row) -> dict[str, float] | None:
+        """Return the probabilities of a row's labels; None if the row has labels."""
+        if not isinstance(self.label, str) and not self.soft_labels:
+            return None
+        return probabilities_in(row, answer_columns(self), self.labels)
+
+    def _probabilities(self, row: Row) -> np.ndarray:
+        """Return the probability of each label (C,), 0 or 1 if the row has labels."""
+        found = self._given(row)
+        return self._hot(self._labels_of(row)).astype(np.float64) if found is None else as_array(found, self.labels)
 
     def _lists(self, rows: Sequence[Row]) -> list[list[Any]]:
         """Return what stands in the rows that have labels; those that cannot be read are reported later."""
@@ -187,15 +206,16 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
                 found = "nothing" if is_empty(cell) else shortened(cell)
                 raise UserError(
                     f"column '{column}': expected 0 or 1, found {found}; data.values can make it one of them, and "
-                    "data.skip leave such rows out"
+                    "data.skip leave such rows out; soft_labels: true learns probabilities"
                 )
         return hot_values([cell for _, cell in columns]) or []
 
     def target(self, row: Row) -> np.ndarray:
-        return self._hot(self._labels_of(row))
+        return (self._probabilities(row) >= _PROBABLE).astype(np.int64)
 
     def sample_target(self, row: Row) -> np.ndarray:
-        return self.target(row).astype(np.float32)[None]
+        learned = self._probabilities(row) if self.soft_labels else self.target(row)
+        return learned.astype(np.float32)[None]
 
     def prediction(self, answer: Answer) -> np.ndarray:
         return self._hot(answer["labels"])
@@ -244,6 +264,12 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
             all_labels=probabilities if self.all_labels else None,
             raw_scores=logits[0] if self.raw_scores else None,
         )
+
+    def loss_notes(self, rows: Sequence[Row]) -> Iterator[str]:
+        if self.soft_labels:
+            between = sum(bool((self.occurrences(row) % 1).any()) for row in rows)
+            yield f"soft labels: {between:,} of {plural(len(rows), 'row')} have a probability between 0 and 1"
+        yield from super().loss_notes(rows)
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         targets, predictions = [self.target(row) for row in rows], [self.prediction(answer) for answer in answers]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
 import pytest
-from support.toys import TOKENIZER, TOYS
+from support.toys import TOKENIZER, TOYS, tiny_encoder
 
 from ernie.config import build, from_dict
 from ernie.data.batch import Packed, pack
@@ -20,6 +21,7 @@ from ernie.errors import UserError
 from ernie.model.losses import focal_cross_entropy, smoothed
 from finetune.config import FinetuneConfig
 from finetune.prepare import prepare
+from inference.task_model import TaskModel
 from tasks.downstream.base import LogitsTask, finetune_tasks
 from tasks.downstream.classify import Classify
 from tasks.downstream.loss_settings import WeightedRows
@@ -128,6 +130,17 @@ def test_the_weights_of_the_training_targets_have_the_mean_one(kind: str) -> Non
     weights = np.concatenate([task.target_weights(row) for row in rows]) / task.mean_weight
     assert weights.mean() == pytest.approx(1, rel=1e-12)
     assert len(set(weights)) > 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_has_learned_with_them_answers_and_is_saved(kind: str, tmp_path: Path) -> None:
+    toy = TOYS[kind].with_loss_settings()
+    rows = [Row({key: cell for key, cell in row.items() if key != "weight"}) for row in toy.rows(3)]
+    model = TaskModel(tiny_encoder(), toy.task)
+    model.save(tmp_path)
+    again = TaskModel.load(tmp_path, precision="fp32")
+    assert again.task == toy.task
+    assert len(list(again.predict(rows))) == 3
 
 
 def labeled(*labels: object, weights: list[float] | None = None) -> list[Row]:
