@@ -112,7 +112,8 @@ def _describe_labels(sample: Sample) -> list[str]:
         if isinstance(label, np.ndarray) and label.ndim == 1:
             parts.append(f"{int((label != IGNORE).sum())} tokens with a {name}")
         else:
-            parts.append(f"{name} {label.tolist() if isinstance(label, np.ndarray) else label}")
+            shown = label.round(4).astype(np.float64).round(4).tolist() if isinstance(label, np.ndarray) else label
+            parts.append(f"{name} {shown}")
     return parts
 
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from support.toys import TOKENIZER, TOYS
 
@@ -52,6 +53,29 @@ def test_every_check_is_listed_and_one_row_is_shown_as_the_model_sees_it(
     assert lines[-1].startswith("ok: one step on 2 rows and a scoring of 4: loss 0.")
     # No run was started.
     assert sorted(path.name for path in work.iterdir() if path.suffix == "") == ["done", "encoder"]
+
+
+def test_what_the_loss_makes_of_the_rows_is_listed(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [({"praise": 0.75, "blame": 0.25}, 1), ("blame", 2), ({"praise": 0, "blame": 0.9, "none": 0.1}, 1)]
+    lines = [json.dumps({"text": "good film", "label": label, "w": weight}) for label, weight in cells]
+    (work / "it.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    settings = "task={class_weights: balanced, row_weight: w, label_smoothing: 0.1, focal_gamma: 2}"
+    assert main(["check", "task.yaml", "--set", "data.train=it.jsonl", "--set", settings]) == 0
+    out = capsys.readouterr().out
+    parts = np.array([[0.25, 0, 0.75], [2, 0, 0], [0.9, 0.1, 0]])  # of blame, none, praise
+    weights = 4 / (3 * parts.sum(0))
+    rows = parts @ weights / (parts @ weights).mean()
+    assert [line for line in out.splitlines() if "weight" in line or "soft" in line or ": gamma" in line] == [
+        "ok: soft labels: 2 of 3 rows are divided among several labels",
+        "ok: class weights: "
+        + ", ".join(f"{n} {w:.4g}" for n, w in zip(["blame", "none", "praise"], weights, strict=True)),
+        "ok: focal loss: gamma 2",
+        "ok: row weights: column 'w', divided by their mean",
+        f"ok: weights of a row: {rows.min():.4g} to {rows.max():.4g}, mean 1; effective number of rows: "
+        f"{9 / (rows**2).sum():.1f} of 3",
+        f"  sample 1 of 1: 4 tokens, label [[0.25, 0.0, 0.75]], weight {1 / (parts @ weights).mean():.4g}",
+    ]
+    assert "does not occur in train" not in out
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
     assert finetune("cut", *more) == 0
     assert f"seed=0: resumes after step {saves}" in capsys.readouterr().err
     assert outcome(work / "cut") == outcome(work / "whole")
+    assert ("- class weights: " in (work / "cut" / "README.md").read_text(encoding="utf-8")) == (more == LOSS)
     for file in sorted((work / "whole" / "model").glob("*.safetensors")):
         whole, cut = load_file(file), load_file(work / "cut" / "model" / file.name)
         assert whole.keys() == cut.keys()
