@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 
+from ernie.audio.voice import VocoderName
 from ernie.config import check_seed
 from ernie.data.labeled.row import Row
 from ernie.decode.states import BatchState, common_model
@@ -65,7 +66,8 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
     step returns the next quarter of a second of each stream that has something to say, all computed together.  A
     stream is spoken sentence by sentence, once a sentence is complete; one that is too long for the voice is cut.
     `vocoder` selects a vocoder other than the one trained last: a model with a `flow` keeps the `wavenet` that taught
-    it.  Raises UserError for a model of another kind, and for a vocoder that the model lacks.
+    it, and every one has `griffin_lim`.  Raises UserError for a model of another kind, and for a vocoder that the model
+    lacks.
     """
 
     packages: ClassVar = ("soundfile",)
@@ -77,8 +79,10 @@ class TextSpeaker(Predictor, StreamDecoder[TextSpeakerState, str, np.ndarray]):
             raise UserError(
                 f"this model is of the kind {task.variant_name}; only those of the kind synthesize can speak"
             )
-        if vocoder not in (None, "wavenet", "flow"):
-            raise UserError(f"vocoder: expected wavenet or flow, found {vocoder!r:.60}")
+        if vocoder is not None and vocoder not in (names := get_args(VocoderName)):
+            raise UserError(f"vocoder: expected {', '.join(names)}, found {vocoder!r:.60}")
+        if vocoder == "wavenet" and task.vocoder == "griffin_lim":
+            raise UserError("vocoder: this voice has no wavenet; train one, with task.vocoder: wavenet")
         if vocoder == "flow" and task.vocoder != "flow":
             raise UserError("vocoder: this voice has no flow; train one from it, with task.vocoder: flow")
         check_seed(seed)

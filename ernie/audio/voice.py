@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ernie.config import MOST_LAYERS, check_least, check_most
 from ernie.errors import UserError
@@ -42,6 +43,9 @@ class WaveNetConfig:
     def context(self) -> int:
         """The receptive field: how many samples before the predicted one the network sees."""
         return (self.taps - 1) * sum(self.dilations) + 1
+
+
+VocoderName = Literal["wavenet", "flow", "griffin_lim"]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ernie.errors import NotFinite
 from ernie.kernels.precision import batch_invariant, to_numpy
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import NOT_FINITE, evaluating
-from ernie.model.voice import DecoderPast, ReadText, ReadTexts, TextPast, VoiceHead
+from ernie.model.voice import DecoderPast, ReadText, ReadTexts, TextPast, Upsampler, VoiceHead
 from ernie.model.wavenet import Flow, FlowPast, WaveNet
 from ernie.outcome import Note, Outcome
 
@@ -43,13 +43,35 @@ class Vocoder(Protocol):
     def begin(self) -> Past:
         """Return the past of a sound before its first sample."""
 
-    def more(
-        self, pasts: Sequence[Past], conditioner_NSH: np.ndarray, noise_NS: np.ndarray
-    ) -> tuple[list[Past], np.ndarray]:
-        """Return the next samples (N, S), one for each row of the conditioner, and the pasts of those that follow.
+    def more(self, pasts: Sequence[Past], given: np.ndarray, noise_NS: np.ndarray) -> tuple[list[Past], np.ndarray]:
+        """Return the next samples (N, S) by what a Reader gives for them, and the pasts of those that follow.
 
         `noise_NS` is the white noise that they are made from.
         """
+
+
+class Reader(Protocol):
+    """Prepares the decoder's states for a vocoder.  A sample depends on `reach` steps on either side of its own."""
+
+    reach: int
+    step_samples: int  # of a decoder step
+
+    def read(self, states_NFD: np.ndarray, counts: Sequence[int]) -> np.ndarray:
+        """Return what the vocoder takes for some steps, by their states and `reach` before and after them.
+
+        Each sound has the first `counts` of these states; the others, and those before its first step, are zero.
+        """
+
+
+class ConditionerReader:
+    """Upsamples states to the conditioner of each sample."""
+
+    def __init__(self, bridge: Upsampler):
+        self._bridge, self.reach, self.step_samples = bridge, bridge.reach, bridge.samples
+
+    def read(self, states_NFD: np.ndarray, counts: Sequence[int]) -> np.ndarray:
+        """Return the conditioners (N, S, H)."""
+        return to_numpy(self._bridge(paddle.to_tensor(states_NFD), self.reach))
 
 
 class WaveNetVocoder:
@@ -136,14 +158,25 @@ class Stretch(NamedTuple):
 class Synthesizer:
     """Speaks utterances in stretches of `chunk` decoder steps, many at once.
 
+    The vocoder gets what `reader` makes of the decoder's states, by default the conditioner.
+
     The noise that samples are made from is a function of `seed` and of the place of the sample in its utterance.  The
     sound of an utterance is the same whatever is spoken beside it and however long the stretches are: to the last bit
     on a CPU.
     """
 
     def __init__(
-        self, ernie: ErnieModel, head: VoiceHead, task_id: int, vocoder: Vocoder, chunk: int, *, seed: int = 0
+        self,
+        ernie: ErnieModel,
+        head: VoiceHead,
+        task_id: int,
+        vocoder: Vocoder,
+        chunk: int,
+        reader: Reader | None = None,
+        *,
+        seed: int = 0,
     ):
+        self._reader = reader or ConditionerReader(head.bridge)
         self._ernie, self._head, self._task_id = ernie, head, task_id
         self._vocoder, self._chunk, self._seed = vocoder, chunk, int(seed)
 
@@ -186,7 +219,7 @@ class Synthesizer:
         (decoded,), _ = self._decoded([begun], [_limit(begun.text.letters, decoder.pace)])
         if decoded is None:
             raise NotFinite(NOT_FINITE)
-        return to_numpy(decoder.frames(paddle.to_tensor(decoded.states)))
+        return decoder.frames_of(decoded.states[None])[0]
 
     def _decoded(
         self, utterances: Sequence[Utterance], lengths: Sequence[int]
@@ -197,7 +230,7 @@ class Synthesizer:
 
         def missing(n: int) -> int:
             own = each[n]
-            return 0 if own is None or own.over else own.spoken + lengths[n] + self._head.bridge.reach - own.steps
+            return 0 if own is None or own.over else own.spoken + lengths[n] + self._reader.reach - own.steps
 
         while going := [n for n in range(len(each)) if missing(n) > 0]:
             batch = [own for n in going if (own := each[n]) is not None]
@@ -242,16 +275,16 @@ class Synthesizer:
 
     def _spoken(self, utterances: Sequence[Utterance], chunk: int) -> list[Stretch]:
         """Return the stretch of each utterance whose states are there."""
-        unit = self._head.bridge.samples
+        unit = self._reader.step_samples
         counts = [min(chunk, own.steps - own.spoken) for own in utterances]
-        conditioner_NSH = self._conditioner(utterances, max(counts))
-        finite = np.isfinite(conditioner_NSH).all(axis=(1, 2))
+        given = self._given(utterances, max(counts))
+        finite = np.isfinite(given).all(axis=(1, 2))
         rows = np.flatnonzero(finite).tolist()
         found = [Stretch(None, Outcome(error=NotFinite(NOT_FINITE)))] * len(utterances)
         if not rows:
             return found
         noise_NS = np.stack([self._noise(utterances[n].spoken, max(counts), unit) for n in rows])
-        pasts, samples_NS = self._vocoder.more([utterances[n].sound for n in rows], conditioner_NSH[rows], noise_NS)
+        pasts, samples_NS = self._vocoder.more([utterances[n].sound for n in rows], given[rows], noise_NS)
         for n, sound, samples_S in zip(rows, pasts, samples_NS, strict=True):
             samples_S = samples_S[: counts[n] * unit]
             if np.isfinite(samples_S).all():
@@ -260,24 +293,24 @@ class Synthesizer:
 
     def _after(self, utterance: Utterance, count: int, sound: Past) -> Utterance | None:
         """Return an utterance after the samples of `count` more steps, None once all is spoken."""
-        spoken, reach = utterance.spoken + count, self._head.bridge.reach
+        spoken, reach = utterance.spoken + count, self._reader.reach
         if utterance.over and spoken == utterance.steps:
             return None
         kept = utterance.steps - max(0, spoken - reach)
         return replace(utterance, spoken=spoken, sound=sound, states=utterance.states[-kept:])
 
-    def _conditioner(self, utterances: Sequence[Utterance], count: int) -> np.ndarray:
-        """Return the conditioners for the samples of the next `count` steps, (N, S, H).
+    def _given(self, utterances: Sequence[Utterance], count: int) -> np.ndarray:
+        """Return what the vocoder reads for the samples of the next `count` steps.
 
         Before an utterance's first step and after its last one its states are zero, as in training.
         """
-        bridge = self._head.bridge
-        windows_NFD = np.zeros((len(utterances), count + 2 * bridge.reach, utterances[0].states.shape[1]), np.float32)
+        reach = self._reader.reach
+        windows_NFD = np.zeros((len(utterances), count + 2 * reach, utterances[0].states.shape[1]), np.float32)
         for window_FD, own in zip(windows_NFD, utterances, strict=True):
-            first = max(0, bridge.reach - own.spoken)  # of the states that are there
+            first = max(0, reach - own.spoken)  # of the states that are there
             states = own.states[: len(window_FD) - first]
             window_FD[first : first + len(states)] = states
-        return to_numpy(bridge(paddle.to_tensor(windows_NFD), bridge.reach))
+        return self._reader.read(windows_NFD, [own.steps - own.spoken + reach for own in utterances])
 
     def _noise(self, first: int, count: int, unit: int) -> np.ndarray:
         """Return the noise (S,) for the samples of some steps of an utterance."""

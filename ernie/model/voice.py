@@ -21,7 +21,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor, nn
 
-from ernie.audio.voice import VoiceConfig
+from ernie.audio.voice import VocoderName, VoiceConfig
 from ernie.data.batch import Layout
 from ernie.kernels.attention import pad
 from ernie.kernels.elementwise import elementwise
@@ -218,6 +218,11 @@ class FrameDecoder(nn.Layer):
         inputs = np.zeros((2 * _BLOCKS, _WIDTH - 1, width), np.float32)
         return TextPast(np.zeros(features, np.float32), inputs, 0.0)
 
+    def frames_of(self, states_NFD: np.ndarray) -> np.ndarray:
+        """Return the frames of hidden states, without gradients, (N, F, D) -> (N, F, M)."""
+        N, steps, D = states_NFD.shape
+        return _product(self.frames, states_NFD.reshape(-1, D)).reshape(N, steps, -1)
+
     def _attend(self, x_NFD: Tensor, text: Text) -> Tensor:
         """Return each step's attention weights over the tokens, (N, F, L)."""
         # Both are 1 at initialization.
@@ -269,8 +274,9 @@ class Upsampler(nn.Layer):
 
 
 class VoiceHead(nn.Layer):
-    """The speech synthesis head: frame decoder, upsampler and WaveNet; with `flow` also a flow distilled from it.
+    """The speech synthesis head: frame decoder, upsampler and WaveNet.
 
+    With the vocoder `flow` it also has a flow, distilled from the WaveNet; with griffin_lim it has the decoder alone.
     The weights of the upsampler are called `bridge`, as the paper calls that part.
     """
 
@@ -284,13 +290,16 @@ class VoiceHead(nn.Layer):
         *,
         pace: float,
         loudness: float,
-        flow: bool,
+        vocoder: VocoderName,
     ):
         super().__init__()
         self.decoder = FrameDecoder(width, features * config.reduction, letters, pace)
-        self.bridge = Upsampler(width, config, hop)
-        self.wavenet = WaveNet(config.wavenet, config.conditioner, loudness)
-        self.flow = Flow(config.flow, config.conditioner, config.flows, loudness) if flow else None
+        self.flow: Flow | None = None
+        if vocoder != "griffin_lim":
+            self.bridge = Upsampler(width, config, hop)
+            self.wavenet = WaveNet(config.wavenet, config.conditioner, loudness)
+        if vocoder == "flow":
+            self.flow = Flow(config.flow, config.conditioner, config.flows, loudness)
 
     def initialize(self) -> None:
         """Initialize matrices by Xavier's method, upsampling as interpolation and attention to advance evenly.

@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=output_path, required=True, metavar="FILE", help="a sound file to write, or - for samples"
     )
     parser.add_argument(
-        "--vocoder", choices=("wavenet", "flow"), help="sample generator (default: the last one trained)"
+        "--vocoder",
+        choices=("wavenet", "flow", "griffin_lim"),
+        help="what makes the samples (default: the last one trained; every voice has griffin_lim)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the noise that samples are generated from (default: 0)"

@@ -97,7 +97,7 @@ class Synthesize(
             letters,
             pace=self.pace or 1.0,
             loudness=self.loudness or 1.0,
-            flow=self.vocoder == "flow",
+            vocoder=self.vocoder,
         )
 
     def initialize(self, ernie: ErnieModel, head: Any) -> None:
@@ -107,7 +107,7 @@ class Synthesize(
 
     @property
     def separate_clip_groups(self) -> tuple[str, ...]:
-        return () if self.end_to_end else ("bridge", "wavenet")
+        return () if self.end_to_end or self.vocoder == "griffin_lim" else ("bridge", "wavenet")
 
     @property
     def freezes_encoder(self) -> bool:
@@ -143,9 +143,14 @@ class Synthesize(
 
         `vocoder` overrides the kind's own; `seed` is that of the noise from which samples are generated.
         """
+        from ernie.decode.griffin_lim import GriffinLimVocoder, MagnitudeReader
         from ernie.decode.synthesis import FlowVocoder, Synthesizer, WaveNetVocoder
 
-        flow = None if (vocoder or self.vocoder) == "wavenet" else head.flow
-        generator = WaveNetVocoder(head.wavenet) if flow is None else FlowVocoder(flow, seed)
         steps = chunk or max(1, round(0.25 * self.features.sample_rate / self.step_samples))
+        name = vocoder or self.vocoder
+        if name == "griffin_lim":
+            reader = MagnitudeReader(head.decoder, self.features, self.statistics, self.voice.reduction)
+            return Synthesizer(ernie, head, task_id, GriffinLimVocoder(self.features), steps, reader, seed=seed)
+        flow = None if name == "wavenet" else head.flow
+        generator = WaveNetVocoder(head.wavenet) if flow is None else FlowVocoder(flow, seed)
         return Synthesizer(ernie, head, task_id, generator, steps, seed=seed)

@@ -411,6 +411,40 @@ class InStretches(Undotted):
         return super().synthesizer(*given, **options | {"chunk": 3})
 
 
+# ------------------------------------------------------------------------------------ without a learned vocoder
+
+
+@needs_kernels
+def test_every_voice_can_speak_by_it_in_a_stream_as_at_once() -> None:
+    speaker = TextSpeaker(trained_voice(), "griffin_lim")
+    each = [np.concatenate(list(speaker.speak(text))) for text in ("red blue", "green")]
+    state, _ = speaker.accept(speaker.begin(2), ["red blue\n", "green\n"])
+    state, found = speaker.end(state), [np.zeros(0, np.float32)] * 2
+    while any(speaker.pending(state)):
+        state, outcomes = speaker.step(state)
+        found = [np.concatenate([own, outcome.get()]) for own, outcome in zip(found, outcomes, strict=True)]
+    for own, alone in zip(found, each, strict=True):
+        np.testing.assert_array_equal(own, alone)
+        assert np.abs(own).max() > 0.01
+
+
+def test_a_voice_without_a_learned_vocoder_is_its_decoder_alone(tmp_path: Path) -> None:
+    toy = TOYS["synthesize"]
+    task = replace(toy.task, vocoder="griffin_lim")
+    train, dev = (prepare(task, Split(n, toy.rows(*rows)), TOKENIZER) for n, *rows in (("train", 60, 0), ("dev", 1, 1)))
+    settings = TrainConfig(epochs=3, batch=10, lr=LRScheduleConfig(peak=4e-3), evaluations=1)
+    model, evaluations = finetune(tiny_encoder(), task, train, dev, settings)
+    assert evaluations[-1].loss < evaluations[0].loss
+    assert all(name.startswith("decoder.") for name in arrays(model.head))
+    model.save(tmp_path)
+    again = TextSpeaker(TaskModel.load(tmp_path))
+    np.testing.assert_array_equal(
+        np.concatenate(list(again.speak("red"))), np.concatenate(list(TextSpeaker(model).speak("red")))
+    )
+    with pytest.raises(UserError, match="this voice has no wavenet"):
+        TextSpeaker(model, "wavenet")
+
+
 # --------------------------------------------------------------------------------------------- the flow's teacher
 
 
@@ -542,7 +576,7 @@ def test_a_kept_head_has_the_same_vocoder_and_features(run: Path) -> None:
 def test_a_negative_seed_and_an_unknown_vocoder_are_refused() -> None:
     with pytest.raises(UserError, match="seed: expected a number from 0 to"):
         TextSpeaker(trained_voice(), seed=-1)
-    with pytest.raises(UserError, match="vocoder: expected wavenet or flow, found 'WaveNet'"):
+    with pytest.raises(UserError, match="vocoder: expected wavenet, flow, griffin_lim, found 'WaveNet'"):
         TextSpeaker(trained_voice(), "WaveNet")
 
 

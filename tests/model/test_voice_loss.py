@@ -51,7 +51,7 @@ def new_head(loudness: float) -> VoiceHead:
     With this seed what precedes the first sample matters: not all units after the WaveNet's rectifiers are 0 there.
     """
     paddle.seed(3)
-    head = VoiceHead(WIDTH, SIZES, BINS, HOP, np.ones(9), pace=1.0, loudness=loudness, flow=True)
+    head = VoiceHead(WIDTH, SIZES, BINS, HOP, np.ones(9), pace=1.0, loudness=loudness, vocoder="flow")
     head.initialize()
     perturbed(head)
     return head
@@ -127,7 +127,7 @@ def test_losses_do_not_depend_on_how_loud_the_recordings_are() -> None:
 @paddle.no_grad()
 def test_a_flow_begins_as_noise_as_loud_as_the_recordings() -> None:
     paddle.seed(4)
-    head = VoiceHead(WIDTH, SIZES, BINS, HOP, np.ones(9), pace=1.0, loudness=0.02, flow=True)
+    head = VoiceHead(WIDTH, SIZES, BINS, HOP, np.ones(9), pace=1.0, loudness=0.02, vocoder="flow")
     head.initialize()
     assert head.flow is not None
     noise = normal(1, 400)

@@ -37,7 +37,7 @@ def augmented(task: SynthesizeSettings, batch: Packed) -> Packed:
 
 
 def head_loss(task: SynthesizeSettings, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
-    """Return the loss of a batch: that of the vocoder and, unless a flow is trained, that of the frames."""
+    """Return the loss of a batch: that of the vocoder, if one is learned, and, unless it is a flow, of the frames."""
     import paddle
 
     from ernie.model.inference import evaluating
@@ -46,6 +46,9 @@ def head_loss(task: SynthesizeSettings, head: Any, hidden_TD: Tensor, batch: Pac
 
     with inference_mode(task, head.decoder):
         predictions, text, frames_NFM, steps = teacher_forced(task, head, hidden_TD, batch)
+    count, labels = batch.layout.sequences, batch.labels["steps"].values
+    if task.vocoder == "griffin_lim":
+        return Loss(frame_loss(predictions, text, frames_NFM, steps), count, None, labels)
     states_NFD = predictions.states
     if not task.end_to_end and task.vocoder == "wavenet":  # it learns from states as in synthesis, without dropout
         with paddle.no_grad(), evaluating(head.decoder):
@@ -53,7 +56,7 @@ def head_loss(task: SynthesizeSettings, head: Any, hidden_TD: Tensor, batch: Pac
     total = sound_loss(task, head, states_NFD, steps, batch)
     if task.vocoder == "wavenet":
         total = total + frame_loss(predictions, text, frames_NFM, steps)
-    return Loss(total, batch.layout.sequences, None, batch.labels["steps"].values)
+    return Loss(total, count, None, labels)
 
 
 def teacher_forced(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ernie.audio.features import FeatureConfig
-from ernie.audio.voice import VoiceConfig
+from ernie.audio.voice import VocoderName, VoiceConfig
 from ernie.errors import UserError
 from ernie.renames import formerly
 from ernie.text.spoken_form import SpokenLanguage
@@ -25,8 +25,8 @@ class SynthesizeSettings(SoundTask, SizedHead):
     dates, units and abbreviations as words of a language first.
 
     `voice` configures the networks that turn the frames of `features`, which a decoder predicts, into sound.
-    `vocoder` says which of them generates the samples: `wavenet` one after the other, or `flow` all of them in
-    parallel.
+    `vocoder` says what generates the samples: a `wavenet` one after the other, a `flow` all of them in parallel.
+    `griffin_lim` is not learned: phases are found that fit the frames.
 
     `crop` is the length in seconds of the segments on which a WaveNet is trained.  `input_noise_std` is the standard
     deviation of noise that is added to its input, in standard deviations of the samples.  From this noise the WaveNet
@@ -50,7 +50,7 @@ class SynthesizeSettings(SoundTask, SizedHead):
     voice: VoiceConfig = field(default_factory=VoiceConfig)
     dictionary: Path | None = None
     text_normalization: SpokenLanguage = "none"
-    vocoder: Literal["wavenet", "flow"] = "wavenet"
+    vocoder: VocoderName = "wavenet"
     teacher: Path | None = None
     crop: float = 0.5
     input_noise_std: float = field(default=0.0, metadata=formerly("dither"))
@@ -71,7 +71,7 @@ class SynthesizeSettings(SoundTask, SizedHead):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.teacher is None) != (self.vocoder == "wavenet"):
+        if (self.teacher is not None) != (self.vocoder == "flow"):
             raise UserError(
                 "teacher: a flow learns from a run of the kind synthesize whose vocoder is wavenet; give vocoder: flow "
                 "together with teacher: RUN, or neither"
@@ -110,5 +110,7 @@ class SynthesizeSettings(SoundTask, SizedHead):
         return -(-samples // self.step_samples) * self.step_samples
 
     def least_weights(self, width: int) -> int:
+        if self.vocoder == "griffin_lim":
+            return 0
         flows = self.voice.flows * self.voice.flow.least_weights if self.vocoder == "flow" else 0
         return self.voice.wavenet.least_weights + flows
