@@ -31,9 +31,11 @@ from tasks.downstream.base import (
     truncation_note,
 )
 from tasks.downstream.calling import calling
+from tasks.downstream.classify import Classify
 from tasks.downstream.hooks import DerivesFromExamples, DerivesFromRows, EvaluationExamples, SplitRemarks, check_hooks
 from tasks.downstream.labels import UnknownLabel
-from tasks.downstream.loss_settings import WeightedClasses, WeightedRows
+from tasks.downstream.loss_settings import WeightedRows
+from tasks.downstream.multilabel import MultiLabel
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -397,9 +399,7 @@ def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list
     if not hasattr(task, "labels"):
         return []
     known = set(_label_places(task, train))
-    if isinstance(task, WeightedClasses) and getattr(
-        task, "soft_labels", None
-    ):  # also labels that are never the likeliest
+    if isinstance(task, Classify | MultiLabel) and task.soft_labels:  # labels that are never the most probable, too
         counts = sum(task.occurrences(row).sum(0) for row in train.rows)
         known |= {name for name, count in zip(task.class_names, counts, strict=True) if count}
     remarks = []

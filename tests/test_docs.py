@@ -36,7 +36,9 @@ PAGES = sorted(page for page in PAGES if "records" not in page.parts)
 HOWTO = ROOT / "docs" / "howto"
 # Pages that a reader goes through one after another, in one folder.
 TUTORIALS = [ROOT / "docs" / "tutorial" / f"{name}.md" for name in ("first-model", "pretraining-task")]
-FINETUNING = [HOWTO / "finetuning" / f"{name}.md" for name in ("task", "data", "training", "answers", "suites")]
+FINETUNING = [
+    HOWTO / "finetuning" / f"{name}.md" for name in ("task", "data", "training", "recipes", "answers", "suites")
+]
 FINETUNING.append(HOWTO / "inference.md")
 # What the tutorials do on little data here, in place of what they tell their readers.
 SMALLER = {
@@ -233,7 +235,7 @@ def anchor(heading: str) -> str:
     "page",
     [
         *(HOWTO / f"{name}.md" for name in ("pretraining-tasks", "pretraining", "parallel")),
-        *FINETUNING[:3],
+        *FINETUNING[:4],
     ],
     ids=page_name,
 )
