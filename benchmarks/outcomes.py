@@ -407,6 +407,14 @@ def serving_voices(records: Records) -> Outcome:
     return outcome(f"{record['most']}; {first:.0f} ms", record["most"] >= 18, first <= 150)
 
 
+def serving_interpreter(records: Records) -> Outcome:
+    """The p95 of the first word within a chunk and 150 ms, and that of the first sound within 1 s, for everybody."""
+    record = serving(records, "interpreter")
+    word, sound = record["first word"]["p95"], record["first sound"]["p95"]
+    every = record["problems"] == 0
+    return outcome(f"{word:.0f} ms; {sound:.0f} ms", every and word <= record["chunk"] + 150, every and sound <= 1000)
+
+
 def serving_cancels(records: Records) -> Outcome:
     """Nothing left, memory +1 %."""
     record = serving(records, "cancels")
@@ -506,6 +514,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "serving-recognition": ("serving", serving_recognition),
     "serving-translation": ("serving", serving_translation),
     "serving-voices": ("serving", serving_voices),
+    "serving-interpreter": ("serving", serving_interpreter),
     "serving-cancels": ("serving", serving_cancels),
     "serving-reloads": ("serving", serving_reloads),
     "serving-heartbeat": ("serving", serving_heartbeat),

@@ -7,7 +7,9 @@ samples of noise, a text, or null for the end.  All sessions begin before time 0
 many sessions take little of a core.  Prints JSON: for each session the times of its outputs, their bytes, the text or
 the digest of the sound, when it was done, and how late each piece was sent.
 
-With `--dialect sherpa` it speaks to sherpa-onnx's server: floats instead of 16-bit samples, and no messages before.
+With `--dialect followed` it asks for the steps of its sessions, as the server's page does, and prints them with their
+times, too.  With `--dialect sherpa` it speaks to sherpa-onnx's server: floats instead of 16-bit samples, and no
+messages before.
 """
 
 from __future__ import annotations
@@ -83,6 +85,12 @@ class Dialect:
         return (numbers * 32767).clip(-32768, 32767).astype("<i2").tobytes()
 
 
+class Followed(Dialect):
+    """Those of the server's page, which follows its session."""
+
+    begins: ClassVar = [frame(_TEXT, b'{"type": "start", "follow": true}')]
+
+
 class Sherpa(Dialect):
     """Those of sherpa-onnx's server."""
 
@@ -92,6 +100,9 @@ class Sherpa(Dialect):
 
     def encoded(self, numbers: np.ndarray) -> bytes:
         return numbers.tobytes()
+
+
+DIALECTS: dict[str, type[Dialect]] = {"ernie": Dialect, "followed": Followed, "sherpa": Sherpa}
 
 
 class Session(asyncio.Protocol):
@@ -107,6 +118,7 @@ class Session(asyncio.Protocol):
         self.origin = 0.0  # of times
         self.outputs: list[tuple[float, int]] = []
         self.texts: list[str] = []
+        self.steps: list[tuple[float, dict[str, Any]]] = []
         self.sound = hashlib.sha256()
         self.problem: str | None = None
         self.done: float | None = None
@@ -167,6 +179,8 @@ class Session(asyncio.Protocol):
         if kind == "output":
             self.outputs.append((now, len(message["text"])))
             self.texts.append(message["text"])
+        elif kind == "step":
+            self.steps.append((now, message))
         elif kind == "ready":
             self.ready.set_result(None)
         elif kind == "done":
@@ -212,6 +226,7 @@ async def run(url: str, plan: Sequence[Sequence[Piece]], dialect: Dialect, apart
         {
             "outputs": session.outputs,
             "text": "".join(session.texts),
+            "steps": session.steps,
             "sound": session.sound.hexdigest(),
             "done": session.done,
             "problem": session.problem if session.over.done() else "it was not over in time",
@@ -244,12 +259,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", required=True)
     parser.add_argument("--plan", type=Path, required=True)
-    parser.add_argument("--dialect", choices=("ernie", "sherpa"), default="ernie")
+    parser.add_argument("--dialect", choices=list(DIALECTS), default="ernie")
     parser.add_argument("--apart", action="store_true", help="one session after another, each with times of its own")
     arguments = parser.parse_args()
     plan = json.loads(arguments.plan.read_text(encoding="utf-8"))
-    dialect = Sherpa() if arguments.dialect == "sherpa" else Dialect()
-    json.dump(asyncio.run(run(arguments.url, plan, dialect, arguments.apart)), sys.stdout)
+    json.dump(asyncio.run(run(arguments.url, plan, DIALECTS[arguments.dialect](), arguments.apart)), sys.stdout)
 
 
 if __name__ == "__main__":

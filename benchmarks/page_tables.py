@@ -622,7 +622,7 @@ SIDES = {
 }
 SERVING_ARMS = (
     *("overhead", "saturated", "classify", "embed", "optimum", "overload", "recognition", "translation", "voices"),
-    *("cancels", "reloads", "generator"),
+    *("interpreter", "cancels", "reloads", "generator"),
 )
 
 
@@ -765,6 +765,19 @@ def serving_voices(records: Records) -> Rows:
     return rows
 
 
+def serving_interpreter(records: Records) -> Rows:
+    """When those who speak at once see a word, and hear its translation."""
+    rows = [["8 people who speak at once", "p50, ms", "p95, ms"]]
+    labels = {
+        "first word": "first word, tentative or final, after the end of its sound",
+        "first final word": "first final word, after the end of its sound",
+        "first sound": "first sound of the translation, after the end of the speech",
+    }
+    for _, _, (record, *_) in records.arms({"interpreter": ""}):
+        rows += [[label, *(f"{record[name][q]:.0f}" for q in ("p50", "p95"))] for name, label in labels.items()]
+    return rows
+
+
 def serving_faults(records: Records) -> Rows:
     """What clients that go away leave behind, and what reloads cost others."""
     rows = [["", "requests", "failed", "p99, ms", "left behind", "memory"]]
@@ -832,5 +845,6 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "serving-recognition": ("serving", serving_recognition),
     "serving-translation": ("serving", serving_translation),
     "serving-voices": ("serving", serving_voices),
+    "serving-interpreter": ("serving", serving_interpreter),
     "serving-faults": ("serving", serving_faults),
 }

@@ -23,6 +23,9 @@ takes exactly what the server has fitted (serving/simulation.py).
 server with steps of a single stream; with `--sherpa` also sherpa-onnx's C++ server with a model of the same shape.
 `translation`: 64 sessions together and one after another.
 `voices`: voices until more than 1 % of the pieces of sound are late for who plays the first one at once.
+`interpreter`: 8 people speak for 3 s each to a chain of a recognizer, a translator and a voice, as from the server's
+page.  A first word is shown when it is tentative, or final; it counts from the end of its sound.  The first sound of
+the translation counts from the end of the speech.
 `cancels`: clients of requests and sessions that go away at random points.
 `reloads`: reloads of a model under load; with `--nginx` also a rolling restart of two replicas.
 `generator`: our generator beside k6.
@@ -51,6 +54,7 @@ from page_tables import (
     serving_arms,
     serving_costs,
     serving_faults,
+    serving_interpreter,
     serving_optimum,
     serving_overload,
     serving_rates,
@@ -62,7 +66,7 @@ from record_files import Records, cached_record
 from serving_faults import cancels, reloads
 from serving_requests import classify, embed, generator, optimum, overhead, overload, saturated
 from serving_sides import Bench, NoAnswer
-from serving_streams import recognition, translation, voices
+from serving_streams import interpreter, recognition, translation, voices
 
 from ernie.doctor.machine import find
 
@@ -90,6 +94,9 @@ ARMS = {
     "recognition": Arm(recognition, 6, "200 sessions with a p99 of 100 ms, and 4 times as many as one by one"),
     "translation": Arm(translation, 3.5, "6 times the tokens/s of one after another, and the same bits"),
     "voices": Arm(voices, 4.5, "18 voices in real time, and a p95 of the first sound of 150 ms with 8"),
+    "interpreter": Arm(
+        interpreter, 2.5, "with 8, p95: a first word within a chunk and 150 ms, a translated sound 1 s after the speech"
+    ),
     "cancels": Arm(cancels, 1.5, "nothing left of 10,000, memory +1 %"),
     "reloads": Arm(reloads, 4, "no failed request in 50 reloads and a rolling restart"),
     "generator": Arm(generator, 1.5, "none: latencies near those that k6 sees", "k6"),
@@ -104,12 +111,13 @@ TABLES = (
     serving_recognition,
     serving_translation,
     serving_voices,
+    serving_interpreter,
     serving_faults,
 )
 TARGETS = (
     *("serving-overhead", "serving-saturated", "serving-classify", "serving-embed", "serving-optimum"),
-    *("serving-overload", "serving-recognition", "serving-translation", "serving-voices", "serving-cancels"),
-    *("serving-reloads", "serving-heartbeat"),
+    *("serving-overload", "serving-recognition", "serving-translation", "serving-voices", "serving-interpreter"),
+    *("serving-cancels", "serving-reloads", "serving-heartbeat"),
 )
 
 

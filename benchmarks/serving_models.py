@@ -6,16 +6,21 @@ voice, whose tokens are letters.
 `classifier` has MiniLM's shape, 6 layers of 384.  `recognizer` has that of benchmarks/recognition.py: 3 layers of 128,
 sound of 8 kHz, chunks of 8 vectors of 40 ms; it never hears silence, so that words come with every chunk.  `translator`
 has that of benchmarks/translation.py: 3 layers of 256, wait-3; its lines end when they are as long as lines may be.
+`listener` is the recognizer with words as often as people say them, and `interpreter` the translator with words that
+the voice can say, about as long as what was heard.
 `voice` is the one of benchmarks/speaking.py: 2 layers of 128, and the default flow, at 8 kHz.
 """
 
 from __future__ import annotations
 
+import string
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import paddle
 from speaking import voice
 
@@ -24,6 +29,7 @@ from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.initialization import initialize
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
+from inference.recognizer import SpeechRecognizer
 from inference.task_model import TaskModel
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.classify import Classify
@@ -31,6 +37,9 @@ from tasks.downstream.transcribe import Transcribe
 from tasks.downstream.translate import Translate
 
 NEVER = -100.0  # a logit
+HEARD = 1000  # tokens of the recognizer
+RATE, WORDS_A_SECOND = 8000, 3
+SECONDS = 6  # of noise that the listener is made for
 
 
 def classifier() -> TaskModel:
@@ -40,11 +49,44 @@ def classifier() -> TaskModel:
 
 def recognizer() -> TaskModel:
     """A recognizer of streams whose every chunk has words."""
-    config = EncoderConfig(1000, 128, 3, 4, 512, max_positions=512, task_vocab_size=0)
+    config = EncoderConfig(HEARD, 128, 3, 4, 512, max_positions=512, task_vocab_size=0)
     features = FeatureConfig(sample_rate=8000, normalize="streaming", normalize_seconds=0)
     model = made(config, Transcribe(features=features, encoder="chunks", left_chunks=4))
     initialize(model.head, 0.5)
     silence(model.head.out.bias, [model.head.blank])
+    return model
+
+
+def listener() -> TaskModel:
+    """A recognizer of streams that hears about as many words in noise as people say."""
+    model = recognizer()
+    noise = np.random.default_rng(0).normal(0, 0.1, SECONDS * RATE).astype(np.float32)
+    bias, ids = model.head.out.bias, [model.head.blank]
+    low, high = -100.0, 100.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        silence(bias, ids, middle)
+        (answer,) = SpeechRecognizer(model).predict([{"audio": {"array": noise, "sampling_rate": RATE}}])
+        if len(str(answer["transcript"]).split()) > SECONDS * WORDS_A_SECOND:
+            low = middle
+        else:
+            high = middle
+    return model
+
+
+def interpreter() -> TaskModel:
+    """A translator of what the listener hears into two words and more for each, of two letters.
+
+    So what it says takes about as long as what it hears.
+    """
+    config = EncoderConfig(8000, 256, 3, 4, 1024, max_positions=256, task_vocab_size=0)
+    model = made(config, Translate(wait_k=3))
+    heard = [f"w{i}" for i in range(len(SPECIAL_TOKENS), HEARD)]
+    said = ["".join(own) for own in product(string.ascii_lowercase, repeat=2)]
+    others = [f"w{i}" for i in range(HEARD + len(said), config.vocab_size)]
+    model.ernie.tokenizer = WordPiece([*SPECIAL_TOKENS, *heard, *said, *others])
+    initialize(model.head, 1.0)
+    silence(model.head.bias, [*range(HEARD), *range(HEARD + len(said), config.vocab_size)])
     return model
 
 
@@ -73,10 +115,10 @@ def made(config: EncoderConfig, task: FinetuneTask) -> TaskModel:
     return TaskModel(ernie, task)
 
 
-def silence(bias: paddle.Tensor, tokens: list[int]) -> None:
-    """Have some tokens never be predicted."""
+def silence(bias: paddle.Tensor, tokens: list[int], logit: float = NEVER) -> None:
+    """Have some tokens never be predicted, or as often as another logit has them be."""
     values = bias.numpy()
-    values[tokens] = NEVER
+    values[tokens] = logit
     paddle.assign(paddle.to_tensor(values), bias)
 
 
@@ -84,6 +126,8 @@ LABELS = ("dull", "moving")
 KINDS: dict[str, Callable[[], TaskModel]] = {
     "classifier": classifier,
     "recognizer": recognizer,
+    "listener": listener,
+    "interpreter": interpreter,
     "translator": translator,
     "voice": speaker,
 }

@@ -22,9 +22,13 @@ LATE = 0.01  # the part of all pieces of sound that may come after they should b
 TRANSLATED, WORDS = 64, 16  # sessions, and words that each translates
 SOUND = 10.0  # seconds of a voice's text
 
+TALKS, SPEECH, PIECE = 8, 3.0, 0.04  # sessions that speak at once, seconds of what each says, and of a message
+ROUNDS = 12
+
 Plan = list[list[tuple[float, "int | str | None"]]]
 
 STREAM = Side(OURS, READY, beats=True)
+CHAIN = Side("{python} {peers}/serving_ours.py {config} --port {port} --set grace_seconds=0", READY, beats=True)
 SHERPA = Side("{python} {peers}/serving_sherpa.py {port}", "")
 ALONE = ("--set", "limits.batch_tokens=1")  # a step advances one stream
 
@@ -177,6 +181,59 @@ def spoken(bench: Bench, count: int, seed: int) -> dict[str, Any]:
         "good": not problems and late <= LATE,
         **{"late": late, "problems": problems, "first": first, **sent(load)},
     }
+
+
+def interpreter(bench: Bench) -> dict[str, Any]:
+    """When those who speak at once see their first word, and hear the first sound of its translation.
+
+    The sessions are as those of the server's page: followed, and with messages of 40 ms.
+    """
+    models = {
+        name: {"path": str(bench.model(name)), "precision": "fp32"} for name in ("listener", "interpreter", "voice")
+    }
+    config = bench.folder / "serve.yaml"  # JSON is YAML, too
+    config.write_text(json.dumps({"models": models, "chains": {"all": list(models)}}), encoding="utf-8")
+    found: dict[str, list[float]] = {"first word": [], "first final word": [], "first sound": []}
+    problems, rounds = 0, max(1, round(ROUNDS * bench.scale))
+    with server(bench, CHAIN, {"config": config}) as running:
+        talked(bench, -1)  # warms up
+        before = running.metrics()
+        for seed in range(rounds):
+            times, bad, load = talked(bench, seed)
+            problems += bad
+            for name, own in times.items():
+                found[name] += own
+            say(f"round {seed + 1} of {rounds}: { {name: milliseconds(own, 0.95) for name, own in times.items()} }")
+        streams = inputs_a_batch(before, running.metrics())
+    quantiles = {name: {f"p{100 * q:g}": milliseconds(own, q) for q in (0.5, 0.95)} for name, own in found.items()}
+    return {**quantiles, "chunk": 1000 * CHUNK, "problems": problems, "streams a step": streams, **sent(load)}
+
+
+def talked(bench: Bench, seed: int) -> tuple[dict[str, list[float]], int, dict[str, Any]]:
+    """The latencies of a round in seconds, how many sessions had a problem, and what became of all.
+
+    A word counts from the end of its sound, and the sound of the translation from the end of all that was said.
+    """
+    numbers, pieces = random.Random(seed), round(SPEECH / PIECE)
+    begins = [numbers.random() * SPEECH / 3 for _ in range(TALKS)]
+    plan: Plan = [
+        [*((begin + PIECE * n, round(RATE * PIECE)) for n in range(1, pieces + 1)), (begin + SPEECH, None)]
+        for begin in begins
+    ]
+    load = streamed(bench, plan, "--dialect", "followed", path="/models/all/stream")
+    times: dict[str, list[float]] = {"first word": [], "first final word": [], "first sound": []}
+    bad = 0
+    for begin, session in zip(begins, load["sessions"], strict=True):
+        heard = [(when, step) for when, step in session["steps"] if step["stage"] == 0]
+        final = next(((when, step["words"][0]["end"]) for when, step in heard if step.get("words")), None)
+        if session["problem"] is not None or final is None or not session["outputs"]:
+            bad += 1
+            continue
+        shown = next(when for when, step in heard if step.get("words") or step.get("tentative"))
+        times["first word"].append(shown - begin - final[1])
+        times["first final word"].append(final[0] - begin - final[1])
+        times["first sound"].append(session["outputs"][0][0] - begin - SPEECH)
+    return times, bad, load
 
 
 def line(numbers: random.Random) -> str:
