@@ -94,12 +94,13 @@ def focal_cross_entropy(logits_PC: Tensor, masses_PC: np.ndarray, gamma: float =
     With gamma 0 it is the cross entropy.  Lin et al., 2017, "Focal Loss for Dense Object Detection" (arXiv 1708.02002),
     equation 5, where alpha is the mass.
     """
-    log_p = F.log_softmax(logits_PC, axis=-1)
-    terms = paddle.to_tensor(masses_PC.astype(np.float32)) * log_p
-    if gamma:
-        # A power below 1 has an infinite slope at 0, where p is 1.
-        terms = terms * paddle.clip(-paddle.expm1(log_p), min=1e-12) ** gamma
-    return -terms.sum()
+    with paddle.amp.auto_cast(enable=False):  # at level O2 Paddle would cast to half precision
+        log_p = F.log_softmax(logits_PC, axis=-1)
+        terms = paddle.to_tensor(masses_PC.astype(np.float32)) * log_p
+        if gamma:
+            # A power below 1 has an infinite slope at 0, where p is 1.
+            terms = terms * paddle.clip(-paddle.expm1(log_p), min=1e-12) ** gamma
+        return -terms.sum()
 
 
 def binary_cross_entropy(logits_NC: Tensor, labels_NC: np.ndarray) -> Loss:

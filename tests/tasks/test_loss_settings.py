@@ -19,8 +19,10 @@ from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
 from ernie.model.losses import focal_cross_entropy, smoothed
-from finetune.config import FinetuneConfig
+from ernie.train.lr_schedule import LRScheduleConfig
+from finetune.config import FinetuneConfig, TrainConfig
 from finetune.prepare import prepare
+from finetune.train.loop import finetune
 from inference.task_model import TaskModel
 from tasks.downstream.base import LogitsTask, finetune_tasks
 from tasks.downstream.classify import Classify
@@ -141,6 +143,19 @@ def test_a_model_that_has_learned_with_them_answers_and_is_saved(kind: str, tmp_
     again = TaskModel.load(tmp_path, precision="fp32")
     assert again.task == toy.task
     assert len(list(again.predict(rows))) == 3
+
+
+def test_rows_of_weight_0_are_not_learned() -> None:
+    toy = TOYS["classify"]
+    other = {"blue": "green", "green": "blue"}
+    right, dev = ([Row({**row, "w": 1}) for row in toy.rows(32, seed)] for seed in (0, 1))
+    wrong = [Row({**row, "label": other[row["label"]], "w": 0}) for row in toy.rows(48, seed=2)]
+    task: Any = replace(toy.task, row_weight="w")
+    task = task.adapted_to(right + wrong)
+    splits = [prepare(task, Split(name, rows), TOKENIZER) for name, rows in (("train", right + wrong), ("dev", dev))]
+    settings = TrainConfig(epochs=4, batch=16, evaluations=0, lr=LRScheduleConfig(peak=4e-3))
+    _, evaluations = finetune(tiny_encoder(), task, *splits, settings)
+    assert evaluations[-1].headline > 0.9
 
 
 def labeled(*labels: object, weights: list[float] | None = None) -> list[Row]:
