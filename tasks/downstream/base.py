@@ -36,7 +36,7 @@ LOSS_SETTINGS = {
     "class_weights": "kinds with classes that are the same in all rows",
     "label_smoothing": "kinds that choose among classes",
     "focal_gamma": "kinds that choose among classes",
-    "soft_labels": "kinds whose answers are labels of a text",
+    "soft_labels": "kinds that classify or rank texts",
     "row_weight": "kinds that read texts and answer in labels, numbers or spans",
 }
 

@@ -38,14 +38,13 @@ from tasks.downstream.multi_hot import (
     check_separator,
     hot_values,
 )
-from tasks.downstream.soft_labels import any_in, as_array, probabilities_in
+from tasks.downstream.soft_labels import PROBABLE, any_in, as_array, probabilities_in
 
 if TYPE_CHECKING:
     from paddle import Tensor
 
     from ernie.model.losses import Loss
 
-_PROBABLE = 0.5  # the least probability of a label that a row counts as having
 _QUOTED_ITEM = re.compile(r"""[\[({]\s*[uUbB]?['"]""")
 
 
@@ -211,7 +210,7 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
         return hot_values([cell for _, cell in columns]) or []
 
     def target(self, row: Row) -> np.ndarray:
-        return (self._probabilities(row) >= _PROBABLE).astype(np.int64)
+        return (self._probabilities(row) >= PROBABLE).astype(np.int64)
 
     def sample_target(self, row: Row) -> np.ndarray:
         learned = self._probabilities(row) if self.soft_labels else self.target(row)

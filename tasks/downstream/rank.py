@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +17,7 @@ from tasks.downstream.labels import label_in
 from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
 from tasks.downstream.multi_hot import hot_values
+from tasks.downstream.soft_labels import PROBABLE, probability
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -33,11 +34,15 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
     any other.  These are also the labels of `class_weights`.  Rows with the same `group` (by default, the same query)
     are ranked against each other.  Groups without a relevant text are left out of MRR and MAP.  With `raw_scores`,
     answers give the logit of the relevance, too.
+
+    With `soft_labels` the label is the probability that a text is relevant, from 0 to 1, as another model scores it.
+    Metrics take those of at least 0.5 as relevant.
     """
 
     text: str = "query"
     text_pair: str = "text"
     group: str = ""
+    soft_labels: bool = False
     raw_scores: bool = False
 
     column_fields: ClassVar = ("text", "text_pair", "group", "label")
@@ -56,16 +61,22 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
             raise UserError("text_pair: expected the column of the text that is ranked")
 
     def target(self, row: Row) -> tuple[str, int]:
-        return row.text(self.group or self.text), self.sample_target(row)
+        return row.text(self.group or self.text), int(self._relevance(row) >= PROBABLE)
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
-        found = {self.sample_target(row) for row in rows}
+        found = {self.target(row)[1] for row in rows}
         if found == {0}:
             return ["no row is relevant (label 1); MRR and MAP are 0 whatever is answered"]
         return ["every row is relevant (label 1)"] if found == {1} else []
 
-    def sample_target(self, row: Row) -> int:
+    def sample_target(self, row: Row) -> int | np.ndarray:
+        return self.occurrences(row).astype(np.float32) if self.soft_labels else int(self._relevance(row))
+
+    def _relevance(self, row: Row) -> float:
+        """Return the label of a row: 0 or 1 or, with `soft_labels`, a probability."""
         given = label_in(row, self.label)
+        if self.soft_labels:
+            return probability(given, f"column '{self.label}'")
         values = hot_values([given])
         if values is None:
             raise UserError(f"label '{given}' is not 0 or 1")
@@ -76,7 +87,8 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
         return "0", "1"
 
     def occurrences(self, row: Row) -> np.ndarray:
-        return np.eye(2)[[self.sample_target(row)]]
+        relevance = self._relevance(row)
+        return np.array([[1 - relevance, relevance]])
 
     def prediction(self, answer: Answer) -> float:
         return answer["score"]
@@ -90,6 +102,11 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
     @property
     def reading(self) -> str:
         return "A text's score is the second column of the softmax over the last axis: how likely it is relevant."
+
+    def loss_notes(self, rows: Sequence[Row]) -> Iterator[str]:
+        if self.soft_labels:
+            yield "soft labels: probabilities of relevance"
+        yield from super().loss_notes(rows)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         # Not rounded: a confident model would give many ties.

@@ -17,6 +17,7 @@ from ernie.data.labeled.row import Row, as_value, is_empty, spelled
 from ernie.errors import UserError
 from tasks.downstream.labels import NO_LABEL, index_of
 
+PROBABLE = 0.5  # the least probability of a label that a row counts as having
 _ROUNDING = 0.01  # of a sum of probabilities that are written with few digits
 
 
@@ -36,7 +37,7 @@ def probabilities_in(row: Row, columns: Sequence[str], labels: Sequence[str]) ->
         cells = as_value(row.cell(columns[0]))
         if not isinstance(cells, Mapping):
             return None
-    return {spelled(label).strip(): _probability(cell, spelled(label)) for label, cell in cells.items()}
+    return {spelled(label).strip(): probability(cell, f"label '{spelled(label):.60}'") for label, cell in cells.items()}
 
 
 def any_in(rows: Sequence[Row], columns: Sequence[str], labels: Sequence[str]) -> bool:
@@ -48,8 +49,11 @@ def any_in(rows: Sequence[Row], columns: Sequence[str], labels: Sequence[str]) -
     return False
 
 
-def _probability(cell: Any, label: str) -> float:
-    """Return a cell as a probability; an empty one is 0, as in a table of labels that few rows have."""
+def probability(cell: Any, what: str) -> float:
+    """Return a cell as a probability; an empty one is 0, as in a table of labels that few rows have.
+
+    Raises UserError for any other cell; `what` has it.
+    """
     if is_empty(cell):
         return 0.0
     number = math.nan
@@ -57,7 +61,7 @@ def _probability(cell: Any, label: str) -> float:
         with suppress(TypeError, ValueError):
             number = float(cell)
     if not 0 <= number <= 1:
-        raise UserError(f"label '{label:.60}': expected a probability from 0 to 1, found {shortened(cell)}")
+        raise UserError(f"{what}: expected a probability from 0 to 1, found {shortened(cell)}")
     return number
 
 

@@ -20,6 +20,7 @@ from finetune.config import FinetuneConfig
 from finetune.prepare import prepare
 from tasks.downstream.classify import Classify
 from tasks.downstream.multilabel import MultiLabel
+from tasks.downstream.rank import Rank
 
 SOFT = [{"a": 0.7, "b": 0.2, "c": 0.1}, {"b": 1}, "c", {"a": 0.25, "c": 0.75}]
 
@@ -195,7 +196,23 @@ class TestMultiLabel:
         assert str(error.value).startswith(f"train.jsonl:7: {message}")
 
 
+class TestRank:
+    def test_a_label_may_be_the_probability_that_a_text_is_relevant(self) -> None:
+        given = [Row({"query": "q", "text": "x", "label": label}) for label in (0.3, "0.8", 1)]
+        task = Rank(soft_labels=True, class_weights={"1": 3}).adapted_to(given)
+        assert [task.target(row) for row in given] == [("q", 0), ("q", 1), ("q", 1)]
+        np.testing.assert_allclose(
+            batch_of(task, given).labels["label"].values, [[0.7, 0.3], [0.2, 0.8], [0, 1]], atol=1e-7
+        )
+        assert task.mean_weight == pytest.approx(np.mean([0.7 + 3 * 0.3, 0.2 + 3 * 0.8, 3]))
+        assert next(iter(task.loss_notes(given))) == "soft labels: probabilities of relevance"
+        with pytest.raises(UserError, match="column 'label': expected a probability from 0 to 1, found '2'"):
+            task.target(Row({**given[0], "label": 2}))
+        with pytest.raises(UserError, match=r"label '0\.3' is not 0 or 1"):
+            Rank().target(given[0])
+
+
 def test_other_kinds_say_which_have_soft_labels() -> None:
-    message = r"task: soft_labels: regress has no such key: it is for kinds .* \(classify, multilabel\)"
+    message = r"task: soft_labels: regress has no such key: it is for kinds .* \(classify, multilabel, rank\)"
     with pytest.raises(UserError, match=message):
         build(FinetuneConfig, from_dict({"task": {"kind": "regress", "soft_labels": True}}))
