@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.served import predictor, served, service_of, streams
+from support.served import predictor, served, service_of
 
 from ernie.decode.latency import Latency
 from finetune.report.latency import Point, write_latency
@@ -47,8 +47,9 @@ def test_a_folder_without_them_is_named(client: httpx.Client, what: str) -> None
 
 def test_a_translator_has_the_curve_that_its_run_has_measured(tmp_path: Path, caplog: Any) -> None:
     write_latency(tmp_path, [Point(k, k == 3, *2 * [Latency(2.5, 0, 0, 0, 0)], 20.0, 5, 0, 0.01) for k in (1, 3, None)])
-    service, translator = service_of({}), streams()["translate"]
-    service.models["german"] = replace(translator, curve=read_curve(str(tmp_path / "model"), translator.face))
+    service, translator = service_of({"german": predictor("translate")}), predictor("translate")
+    curve = read_curve(str(tmp_path / "model"), translator)
+    service.models["german"] = replace(service.models["german"], curve=curve)
     with served(service) as address:
         (model,) = httpx.get(f"{address}/models").json()["models"]
     assert model["latency"]["metric"] == "bleu"
@@ -58,7 +59,7 @@ def test_a_translator_has_the_curve_that_its_run_has_measured(tmp_path: Path, ca
         (None, False, 20.0, 2.5),
     ]
     (tmp_path / "latency.json").write_text('[{"wait_k": 1}]', encoding="utf-8")
-    assert read_curve(str(tmp_path), translator.face) is None
+    assert read_curve(str(tmp_path), translator) is None
     assert "the page shows no curve" in caplog.text
 
 
