@@ -22,7 +22,7 @@ from ernie.train.adam_config import AdamConfig
 from ernie.train.adversarial_config import AdversarialConfig
 from ernie.train.config import UpdateConfig
 from ernie.train.lr_schedule import LRScheduleConfig
-from tasks.downstream.base import FinetuneTask
+from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.hooks import EncoderConditions
 from tasks.downstream.saved import completed
 
@@ -110,7 +110,8 @@ class TrainConfig(UpdateConfig):
     `freeze` keeps the lowest parts of the encoder as they are: `embeddings`, or these and so many layers (a number), or
     the whole `encoder` but for its pooler.  With `ema` moving averages of the weights are scored and kept in place of
     the weights; it is the share of the average that a step leaves (Polyak and Juditsky, 1992).  `adversarial` adds a
-    pass in which the embeddings of words are moved to where the loss is larger.
+    pass in which the embeddings of words are moved to where the loss is larger.  `r_drop` is the weight of how much two
+    passes under different dropout differ (Liang et al., 2021, arXiv 2106.14448).
     """
 
     lr: LRScheduleConfig = field(default_factory=lambda: LRScheduleConfig(peak=5e-5), metadata=formerly("rate"))
@@ -128,16 +129,19 @@ class TrainConfig(UpdateConfig):
     freeze: str | int = "none"
     ema: float = 0.0
     adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
+    r_drop: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, epochs=1, batch=1, micro_batch_tokens=8, evaluations=0)
         check_most(self, epochs=1_000_000, evaluations=1_000_000)
-        check_least(self, batch_tokens=0, early_stopping_patience=0, task_id=0)
+        check_least(self, batch_tokens=0, early_stopping_patience=0, task_id=0, r_drop=0)
         if not 0 < self.layer_decay <= 1:
             raise UserError(f"layer_decay: expected a factor above 0 and at most 1, found {self.layer_decay}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise UserError(f"dropout: expected a probability from 0 to below 1, found {self.dropout}")
+        if self.r_drop and self.dropout == 0:
+            raise UserError("r_drop: compares passes that differ by dropout, and dropout is 0")
         if not 0 <= self.ema < 1:
             raise UserError(f"ema: expected a share from 0 (no averages) to below 1, found {self.ema:g}")
         is_number = isinstance(self.freeze, int) and not isinstance(self.freeze, bool)
@@ -206,6 +210,8 @@ class FinetuneConfig:
         if isinstance(self.task, EncoderConditions):
             with about("parallel"):
                 self.task.check_layout(self.parallel)
+        if self.train.r_drop and not isinstance(self.task, LogitsTask):
+            raise UserError(f"train.r_drop: a model of the kind {self.task.variant_name} has no logits to compare")
         degrees = [name for name in ("tensor", "pipeline", "sharding") if getattr(self.parallel, name) > 1]
         if self.train.adversarial.epsilon and degrees:
             raise UserError(

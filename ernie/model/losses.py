@@ -109,6 +109,16 @@ def binary_cross_entropy(logits_NC: Tensor, labels_NC: np.ndarray) -> Loss:
     return Loss(total / labels_NC.shape[1], len(labels_NC), logits_NC, labels_NC)
 
 
+def divergence(log_p_PC: Tensor, log_q_PC: Tensor) -> Tensor:
+    """Return half the sum of both Kullback-Leibler divergences between two distributions, summed over the targets.
+
+    Both are logarithms of probabilities.  Gradients go into both: neither is the other's teacher.
+    """
+    with paddle.amp.auto_cast(enable=False):
+        p_PC, q_PC = paddle.exp(log_p_PC), paddle.exp(log_q_PC)
+        return 0.5 * ((p_PC - q_PC) * (log_p_PC - log_q_PC)).sum()
+
+
 def squared_error(values_N1: Tensor, labels_N: np.ndarray, weights_N: np.ndarray | None = None) -> Loss:
     """Summed squared error of one output per sequence, times its weight.  Raises UserError if there are several."""
     if values_N1.shape[-1] != 1:

@@ -5,18 +5,27 @@ Legend: T packed tokens, D width.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import paddle
 
 from ernie.data.batch import Packed
-from ernie.errors import about
+from ernie.errors import UserError, about
 from ernie.kernels.mask import Mask
 from ernie.model.losses import Loss, checked
 from inference.task_model import TaskModel
+from tasks.downstream.base import LogitsTask
 from tasks.downstream.hooks import OwnBatches
 
 
 class TrainingModel(TaskModel):
-    """A model of a task that also has a loss."""
+    """A model of a task that also has a loss.
+
+    With `r_drop` above 0 a batch has every sample twice, and the loss also counts how much the two predictions differ
+    under dropout (R-Drop: Liang et al., 2021, arXiv 2106.14448, section 2.2, in the scale of the authors' code).
+    """
+
+    r_drop = 0.0
 
     def loss(self, batch: Packed) -> Loss:
         """Return the loss of one batch."""
@@ -36,4 +45,10 @@ class TrainingModel(TaskModel):
         """Return the loss of one batch, given the encoder's hidden states.  Raises UserError if it is no such loss."""
         loss = self.task.head_loss(self.head, hidden_TD, batch)
         with about(f"kind '{self.task.variant_name}'"):
-            return checked(loss, batch)
+            found = checked(loss, batch)
+            if not self.r_drop:
+                return found
+            if not isinstance(self.task, LogitsTask) or found.logits is None:
+                raise UserError("train.r_drop: compares the logits of a Loss, and its `loss` gives none")
+        # The trainer divides by the targets of both passes.
+        return replace(found, total=found.total + 2 * self.r_drop * self.task.divergence(found.logits))

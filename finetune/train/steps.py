@@ -57,17 +57,17 @@ def _epoch_batches(examples: Sequence[Example], config: TrainConfig, seed: int, 
 
 
 def micro_batches(
-    examples: Sequence[Example], sizes: Sequence[int], step: Step, budget: int, replicas: int = 1
+    examples: Sequence[Example], sizes: Sequence[int], step: Step, budget: int, replicas: int = 1, passes: int = 1
 ) -> Iterator[Packed]:
     """Yield the rows of a step as packed micro-batches of at most `budget` tokens, grouped by length.
 
     `sizes` are the `OwnBatches.computed_tokens` of the examples.  There is at least one micro-batch for each of the
-    `replicas` that share them, if there are enough rows.
+    `replicas` that share them, if there are enough rows.  With several `passes` all its samples come so many times.
     """
     lengths = [sizes[i] for i in step.rows]
-    budget = max(1, min(budget, sum(lengths) // replicas))
+    budget = max(1, min(budget // passes, sum(lengths) // replicas))
     for chosen in plan_by_length(lengths, budget):
         rows = step.rows[chosen].tolist()
         samples = [sample for i in rows for sample in examples[i].samples]
         names = [(step.epoch, i, k) for i in rows for k in range(len(examples[i].samples))]
-        yield pack(samples, np.array(names))
+        yield pack(samples * passes, np.array(names * passes))

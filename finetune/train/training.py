@@ -122,7 +122,8 @@ class Training:
     def step(self, number: int, step: Step) -> StepReport:
         """Do one step.  Raises TrainingStopped, in all processes, after too many steps that are not finite."""
         began, state, replicas = time.perf_counter(), self.state, self._mesh.layout.replicas
-        packs = micro_batches(self._train.examples, self._sizes, step, self.config.micro_batch_tokens, replicas)
+        budget, passes = self.config.micro_batch_tokens, 2 if self.config.r_drop else 1
+        packs = micro_batches(self._train.examples, self._sizes, step, budget, replicas, passes)
         batches = [("task", packed) for packed in packs]
         lr = self.config.lr.at(number, len(self.steps))
         report = self._trainer.step(number, batches, lambda _, packed: self.model.loss(packed), lr)
@@ -229,6 +230,13 @@ def _build_model(
         set_weights(model.head, read_head(head), str(head))
     if config.dropout is not None:
         set_dropout(model, config.dropout)
+    model.r_drop = config.r_drop
+    if config.r_drop and not ernie.config.dropout and not config.dropout:
+        warnings.warn(
+            "train.r_drop compares passes that differ by dropout, and the encoder has none; give train.dropout: 0.1",
+            Remark,
+            4,
+        )
     freeze(model, config.freeze)
     if replicas > 1 and any(isinstance(layer, nn.BatchNorm1D) for layer in model.sublayers()):
         raise UserError(

@@ -202,6 +202,18 @@ class LogitsTask(FinetuneTask):
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         """Return the answer to a row; `logits` holds (C,) for each of its samples, or (n, C) if `per_token`."""
 
+    def divergence(self, logits: Tensor) -> Tensor:
+        """Return how much the predictions of two passes over the same samples differ, summed over the targets.
+
+        `logits` are those of the loss (P, C), first of one pass and then of the other.  By default they are of classes.
+        """
+        from paddle.nn.functional import log_softmax
+
+        from ernie.model.losses import divergence
+
+        one, other = log_softmax(logits, axis=-1).chunk(2)
+        return divergence(one, other)
+
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         return ernie.encode_packed(batch, task_id, self.reads(batch.layout))
 

@@ -209,6 +209,10 @@ class Extract(ClassLoss, LogitsTask, EvaluationExamples, ExportNotes):
         weights = None if batch.weights is None else np.concatenate([batch.weights, batch.weights])
         return self.class_loss(scores, targets, weights, among)
 
+    def divergence(self, logits: Tensor) -> Tensor:
+        N, L = logits.shape[0] // 4, logits.shape[1]  # the starts of both passes come before the ends
+        return super().divergence(logits.reshape([2, 2, N, L]).transpose([1, 0, 2, 3]).reshape([4 * N, L]))
+
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         text, windows = example.notes
         candidates = [self._best(window, scores) for window, scores in zip(windows, logits, strict=True)]

@@ -251,6 +251,12 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
         total = focal_cross_entropy(logits_NC2.reshape([-1, 2]), pairs, self.focal_gamma)
         return Loss(total / labels_NC.shape[1], len(labels_NC), logits, labels_NC)
 
+    def divergence(self, logits: Tensor) -> Tensor:
+        import paddle
+
+        pairs = paddle.stack([paddle.zeros_like(logits), logits], -1)  # without each label, and with it
+        return super().divergence(pairs.reshape([-1, 2])) / logits.shape[1]
+
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))
         chosen = np.flatnonzero(probabilities >= self.threshold)

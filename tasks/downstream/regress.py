@@ -116,6 +116,10 @@ class Regress(WeightedRows, TextTask, SplitRemarks, ExportNotes):
 
         return squared_error(logits, batch.labels["label"].values, batch.weights)
 
+    def divergence(self, logits: Tensor) -> Tensor:
+        one, other = logits.chunk(2)
+        return ((one - other) ** 2).sum()  # twice that between Gaussians of deviation 1, as the loss is
+
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         low, high = self.limits or (-math.inf, math.inf)
         mean, deviation = self.scale or (0.0, 1.0)

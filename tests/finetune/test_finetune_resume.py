@@ -60,7 +60,7 @@ def outcome(run: Path) -> tuple[Any, ...]:
 
 
 LOSS = ["--set", "task={class_weights: balanced, label_smoothing: 0.1, focal_gamma: 1}"]
-LEVERS = ["--set", "train.ema=0.9", "--set", "train.adversarial={epsilon: 0.5, moves: 2}"]
+LEVERS = ["--set", "train.ema=0.9", "--set", "train.r_drop=0.5", "--set", "train.adversarial={epsilon: 0.5, moves: 2}"]
 
 
 @pytest.mark.parametrize(
