@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,14 +61,19 @@ def test_it_trains_and_a_new_process_predicts_with_it_as_its_card_says(folder: P
     done = python(*words, "--plugin", "grades", cwd=folder, path=[ROOT / "examples"])
     assert [json.loads(line)["grade"] for line in done.stdout.splitlines()] == [5, 1], done.stderr
 
-    loading = "from inference.task_model import TaskModel as F; print(next(F.load('run'{}).predict(['a great film'])))"
+    def load(trust: str, before: str = "") -> subprocess.CompletedProcess[str]:
+        program = folder / "load.py"
+        loading = f"from inference.task_model import TaskModel\nmodel = TaskModel.load('run'{trust})\n"
+        program.write_text(f"{before}{loading}print(next(model.predict(['a great film'])))\n", encoding="utf-8")
+        return python("load.py", cwd=folder, path=[ROOT / "examples"])
+
     for trust in ("", ", trust_plugins=['marks']", ", trust_plugins=False"):
-        done = python("-c", loading.format(trust), cwd=folder, path=[ROOT / "examples"])
+        done = load(trust)
         assert "task.json: module: asks for code from outside the library: grades. Code can do" in done.stderr
     for trust in (", trust_plugins=['grades']", ", trust_plugins='grades'", ", trust_plugins=True"):
-        done = python("-c", loading.format(trust), cwd=folder, path=[ROOT / "examples"])
+        done = load(trust)
         assert done.stdout == "{'grade': 5}\n", done.stderr
-    done = python("-c", f"import grades; {loading.format('')}", cwd=folder, path=[ROOT / "examples"])
+    done = load("", "import grades\n")
     assert done.stdout == "{'grade': 5}\n", "what the user has imported, a run may ask for"
 
     # Conversion reads a head without its kind's code, so that `ernie convert` has no --plugin.

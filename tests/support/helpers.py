@@ -139,10 +139,13 @@ def install(folder: Path, name: str, group: str, points: dict[str, str]) -> None
 def python(
     *arguments: str, cwd: Path = ROOT, path: Sequence[Path] = (), fresh: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python with `path` and then the project on its path: for a module, unless it is to be `fresh`, in a fork."""
+    """Run Python with `path` and then the project on its path.
+
+    A module or a file runs in a fork, unless it is to be `fresh`.
+    """
     joined = os.pathsep.join(str(entry) for entry in [*path, ROOT])
     return subprocess.run(
-        [*forked.python(fresh=fresh or arguments[0] != "-m"), *arguments],
+        [*forked.python(fresh=fresh or not (arguments[0] == "-m" or arguments[0].endswith(".py"))), *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
