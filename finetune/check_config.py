@@ -20,6 +20,7 @@ from ernie.model.inference import tokenizer_of
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import FinetuneConfig
+from finetune.folds import CrossValidation
 from finetune.label_remarks import label_counts, listed_counts
 from finetune.prepare import Prepared, describe, loss_notes, prepare_all
 from finetune.train.loop import finetune
@@ -44,18 +45,20 @@ def check(config: FinetuneConfig) -> Iterator[str]:
         yield f"ok: its head is kept, that of a run of the kind {config.task.variant_name}"
     if remark := remark_on_head(config):
         yield f"note: {remark}"
-    task, splits = prepare_all(starting_task(config), config.data, tokenizer)
+    task, splits = prepare_all(starting_task(config), config.data, tokenizer, needed=config.needed)
     check_segments(splits["train"], ernie, config.model)
     for split in splits.values():
         yield f"ok: {describe(split)}"
         yield from (f"note: {remark}" for remark in split.remarks)
-    few = {
-        name: replace(splits[name], rows=splits[name].rows[:most], examples=splits[name].examples[:most])
-        for name, most in _ROWS.items()
-    }
+    folds = CrossValidation.of(config, task, splits["train"], tokenizer)
+    judged = {"train": splits["train"], "dev": splits["dev"] if folds is None or "dev" in splits else folds.held_out}
+    few = {name: split.part(range(min(_ROWS[name], len(split)))) for name, split in judged.items()}
     check_kind(task, few, tokenizer)
     yield from _label_lines(task, splits["train"])
     yield from (f"ok: {note}" for note in loss_notes(task, splits["train"]))
+    if folds is not None:
+        yield f"ok: {folds.note(splits)}"
+        yield from (f"note: {remark}" for remark in folds.remarks(task, splits, tokenizer))
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
     yield from described_example(splits["train"], tokenizer, spoken=task.answer_fields == ("audio",))
     yield from (f"note: {remark}" for remark in _rate_remarks(config, splits["train"]))
@@ -126,10 +129,10 @@ def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, few
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):
         raise TrainingFailed(f"the loss of the first step is {loss}: is the model damaged?")
-    rows, scored = len(few["train"]), len(few["dev"])
+    rows, scored, on = len(few["train"]), len(few["dev"]), few["dev"].name
     for name, score in curve[-1].scores.items():
         if not np.isfinite(score):
-            yield f"note: {name} is {score} on the first {plural(scored, 'row')} of dev; no checkpoint is best by that"
+            yield f"note: {name} is {score} on the first {plural(scored, 'row')} of {on}; no checkpoint is best by that"
     yield f"ok: one step on {rows} rows and a scoring of {scored}: loss {loss:.4f}, {seconds:.1f} s"
 
 

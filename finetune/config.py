@@ -28,6 +28,8 @@ from tasks.downstream.saved import completed
 
 FROZEN = ("none", "embeddings", "encoder")  # or a number of layers
 SPLITS = ("train", "dev", "test")
+# Of a cross-validation: the rows that one model did not see, and those of all its models together.
+HELD_OUT, OUT_OF_FOLD = "held_out", "out_of_fold"
 _MOST_TRIALS = 100_000
 Sources = str | tuple[str, ...]
 
@@ -185,9 +187,11 @@ class FinetuneConfig:
     `model` is the folder of an encoder or of a run, or the name of a published encoder.  Its head is a new one, or with
     `head: keep` that of the run `model`, of the same kind, from which training goes on.  `local` describes the same
     data as files in a folder and replaces `data` when `--data DIR` names that folder.  With `seeds` above 1 everything
-    is repeated with consecutive seeds that start at `seed`.  A trial is saved every `save_minutes` (0: never) and when
-    it is stopped; the same command then resumes it.  `published` holds scores to show beside ours, times 100 as papers
-    print them: {model: {split: {metric: score}}}.
+    is repeated with consecutive seeds that start at `seed`.  With `folds` above 1 the rows of train are split into as
+    many folds, anew for each seed.  Each fold is trained on the others and scored on itself; rows with the same cell in
+    the column `fold_by` are in one fold.  A trial is saved every `save_minutes` (0: never) and when it is stopped; the
+    same command then resumes it.  `published` holds scores to show beside ours, times 100 as papers print them: {model:
+    {split: {metric: score}}}.
     """
 
     task: FinetuneTask
@@ -199,6 +203,8 @@ class FinetuneConfig:
     grid: GridConfig = field(default_factory=GridConfig)
     seed: int = 0
     seeds: int = 1
+    folds: int = 1
+    fold_by: str = ""
     save_minutes: float = 10.0
     output: Path | None = None
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
@@ -222,12 +228,14 @@ class FinetuneConfig:
             raise UserError(f"save_minutes: expected at least 0, found {self.save_minutes:g}")
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
+        self._check_folds()
         check_seed(self.seed + self.seeds - 1)
         check_seed(self.seed)
         points = math.prod(len(values) or 1 for values in (self.grid.peak, self.grid.batch, self.grid.epochs))
-        if points * self.seeds > _MOST_TRIALS:
+        if (count := points * self.seeds * self.folds) > _MOST_TRIALS:
+            folds = f" and of {self.folds:,} folds" if self.folds > 1 else ""
             raise UserError(
-                f"seeds: {self.seeds:,} for each of {plural(points, 'point')} of the grid are {points * self.seeds:,} "
+                f"seeds: {self.seeds:,} for each of {plural(points, 'point')} of the grid{folds} are {count:,} "
                 f"fine-tunings; expected at most {_MOST_TRIALS:,}"
             )
         with about("grid"):
@@ -239,6 +247,27 @@ class FinetuneConfig:
                         f"published.{model}.{split}: {self.task.variant_name} has no metric '{name}'."
                         f"{nearest(name, self.task.known_metrics)}"
                     )
+
+    def _check_folds(self) -> None:
+        if self.folds < 1:
+            raise UserError(f"folds: expected at least 2, or 1 for none, found {self.folds}")
+        if self.folds == 1:
+            return
+        if not isinstance(self.task, LogitsTask):
+            raise UserError(f"folds: a model of the kind {self.task.variant_name} cannot be cross-validated")
+        for name in (HELD_OUT, OUT_OF_FOLD):
+            if name in self.data.more:
+                raise UserError(f"data.more: '{name}' is what rows of a cross-validation are called; choose another")
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The splits that the run needs; a cross-validation can do without dev."""
+        return ("train",) if self.folds > 1 else ("train", "dev")
+
+    @property
+    def fold_numbers(self) -> tuple[int | None, ...]:
+        """The number of each fold, or a single None without folds."""
+        return tuple(range(1, self.folds + 1)) if self.folds > 1 else (None,)
 
     def trials(self) -> Iterator[tuple[str, TrainConfig]]:
         """Yield each combination of the grid: a name made of its values, and the training settings."""
@@ -325,6 +354,8 @@ def _check_effects(config: FinetuneConfig) -> None:
         raise UserError(
             "train.early_stopping_patience: has no effect with train.evaluations 0, which scores only at the end"
         )
+    if config.fold_by and config.folds == 1:
+        raise UserError("fold_by: has no effect without folds; say how many, as in folds: 5")
     if config.train.lr.each_stage:
         raise UserError("train.lr.each_stage: fine-tuning has one stage; leave it out")
 

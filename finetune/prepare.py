@@ -64,22 +64,33 @@ class Prepared:
         """The number of tokens in all its samples."""
         return sum(example.tokens for example in self.examples)
 
+    def part(self, chosen: Iterable[int]) -> Prepared:
+        """Return some of its rows, by their numbers, without remarks."""
+        numbers = list(chosen)
+        rows, examples = [self.rows[i] for i in numbers], [self.examples[i] for i in numbers]
+        return Prepared(self.name, rows, examples, self.labeled)
+
 
 def prepare_all(
-    task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer, say: Callable[[str], None] | None = None
+    task: FinetuneTask,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    say: Callable[[str], None] | None = None,
+    needed: Sequence[str] = NEEDED,
 ) -> tuple[FinetuneTask, dict[str, Prepared]]:
     """Prepare all splits of the data; return the task, completed from the training rows, and the splits by name.
 
-    `say` receives progress messages if this takes long.  Raises UserError when there are no labeled training or dev
-    rows, and for the unusable rows of all splits.
+    `say` receives progress messages if this takes long.  Raises UserError when a split that is `needed` is missing or
+    has no labels, and for the unusable rows of all splits.
     """
     check_hooks(task)
-    for name in NEEDED:
+    for name in needed:
         if name not in data.splits():
             raise UserError(f"data.{name}: fine-tuning needs a labeled {name} split; say here where its rows are")
     splits = read_splits(data)
     for name in NEEDED:
-        _check_labeled(task, splits[name])
+        if name in splits:
+            _check_labeled(task, splits[name])
     labels_from_train = not getattr(task, "labels", True)
     with calling(task, "adapted_to"):
         task = task.adapted_to(splits["train"].rows) if isinstance(task, DerivesFromRows) else task
@@ -105,7 +116,7 @@ def prepare_all(
         if name != "train" and other.labeled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
             if isinstance(task, LogitsTask):  # others may read sound, of which the tokens tell nothing
-                other.remarks.extend(_seen_texts(task, prepared["train"], other, tokenizer.unk_id))
+                other.remarks.extend(seen_texts(task, prepared["train"], other, tokenizer.unk_id))
     return task, prepared
 
 
@@ -319,7 +330,7 @@ def _header_like_labels(task: FinetuneTask, train: Prepared) -> list[str]:
     ]
 
 
-def _seen_texts(task: LogitsTask, train: Prepared, other: Prepared, unknown: int) -> list[str]:
+def seen_texts(task: LogitsTask, train: Prepared, other: Prepared, unknown: int) -> list[str]:
     """Return a remark if more rows of a split than chance explains have the very text of a row of train."""
     known = set(_texts(task, train, unknown))
     seen = [row for row, text in zip(other.rows, _texts(task, other, unknown), strict=True) if text in known]

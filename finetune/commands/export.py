@@ -46,13 +46,14 @@ def main(arguments: argparse.Namespace) -> int:
     from inference.export.write import Export, export
     from tasks.downstream.saved import find_model
 
-    def dev_rows() -> Iterator[Row]:
-        return split_rows(read_run(arguments.run), "dev")
+    def own_rows() -> Iterator[Row]:
+        config = read_run(arguments.run)
+        return split_rows(config, "dev" if "dev" in config.data.splits() else "train")
 
     def say(sentence: str) -> None:
         print(f"ernie: {sentence}", file=sys.stderr)
 
-    rows_of_run = None if find_model(arguments.run) is None else dev_rows
+    rows_of_run = None if find_model(arguments.run) is None else own_rows
     request = Export(arguments.run, arguments.to, arguments.int8, arguments.input, arguments.task, rows_of_run)
     differences = export(request, arguments.output, say)
     print(*differences, sep="\n")

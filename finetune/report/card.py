@@ -29,6 +29,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
     """Write README.md to a run's folder."""
     example = _example_row(config, splits[0])
     best, kind = result.best, config.task.variant_name
+    of_fold = "" if best.fold is None else f", trained without fold {best.fold}"
     setting = f" at the best point of the grid, {code(best.point)}" if best.point else ""
     lines = [
         f"# {prose(folder.name)}",
@@ -40,7 +41,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "",
         *score_table(result),
         "",
-        f"{result.explained()} The model in `model/` is that of seed {best.seed}{setting}.",
+        f"{result.explained()} The model in `model/` is that of seed {best.seed}{of_fold}{setting}.",
         "",
         "## Data",
         "",

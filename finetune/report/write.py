@@ -39,8 +39,16 @@ from ernie.report.panels import (
 from ernie.train.log import METRICS_FILE, read_records
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
-from finetune.report.dev_predictions import confusion, read_dev_answers, surest_mistakes, using_dev_answers
 from finetune.report.latency import Point
+from finetune.report.split_answers import (
+    OUT_OF_FOLD_FILE,
+    answers_file,
+    confusion,
+    read_out_of_fold,
+    read_split_answers,
+    surest_mistakes,
+    using_answers,
+)
 from finetune.train.trial import Result, Trial, best_point, spreads
 from tasks.downstream.classify import Classify
 from tasks.downstream.hooks import ScoresByLabel
@@ -63,17 +71,21 @@ def write_report(
     `latency` holds a translator's latency and quality at several distances from the source.
     """
     pictures = inner_folder(folder, FOLDER)
-    dev = next(split for split in splits if split.name == "dev")
-    trial = folder / TRIALS_FOLDER / result.best.name
-    records = read_dev_answers(trial)
-    with using_dev_answers(trial):
-        answered = [*_labels(records, result, dev), *_errors(records, result, dev)]
+    if result.best.judged_on == "dev":
+        file = answers_file(folder / TRIALS_FOLDER / result.best.name, "dev")
+        judged, records = _split(splits, "dev"), read_split_answers(file.parent, "dev")
+    else:
+        file = folder / OUT_OF_FOLD_FILE
+        judged, records = _split(splits, "train"), read_out_of_fold(folder, result.best.seed)
+    with using_answers(file):
+        answered = [*_labels(records, result, judged), *_errors(records, result, judged)]
     with style():
         chapters = write_chapters(_chapters(folder, result, latency), pictures)
     parts = [
         page.paragraph(_sentence(config, result)),
         table("scores", result.score_rows()),
         page.paragraph(result.explained(), "note"),
+        *_folds(result),
         *chapters,
         *_latency_table(result.metric, latency),
         *_grid(result),
@@ -88,21 +100,34 @@ def write_report(
     return output
 
 
+def _split(splits: list[Prepared], name: str) -> Prepared:
+    return next(split for split in splits if split.name == name)
+
+
+def _folds(result: Result) -> list[str]:
+    """Return the table of the scores of each fold, for a cross-validation."""
+    if result.folds == 1:
+        return []
+    note = "On the rows of train that the fold's model did not see; the deviation is that of a sample."
+    return [page.section("Folds", note, table("folds", result.fold_rows()))]
+
+
 def _sentence(config: FinetuneConfig, result: Result) -> str:
-    seconds = [trial.seconds for trial in result.trials if trial.point == result.point]
-    each = f"{duration(float(np.median(seconds)))} of training{' each (median)' if result.seeds > 1 else ''}"
+    seconds = [trial.seconds for trial in result.chosen]
+    each = f"{duration(float(np.median(seconds)))} of training{' each (median)' if len(seconds) > 1 else ''}"
     return (
-        f"{config.model} fine-tuned on the task {config.task.variant_name} under {plural(result.seeds, 'seed')}, in "
-        f"{each}."
+        f"{config.model} fine-tuned on the task {config.task.variant_name} under {plural(result.seeds, 'seed')}"
+        f"{f' on {result.folds} folds' if result.folds > 1 else ''}, in {each}."
     )
 
 
 def _chapters(folder: Path, result: Result, latency: Sequence[Point]) -> Iterator[Chapter]:
+    judged_on, line = result.best.judged_on, "seed" if result.folds == 1 else "fold of a seed"
     note = (
-        "Each thin line is a seed, the thick one that of the model that was kept; the dot marks the checkpoint that "
+        f"Each thin line is a {line}, the thick one that of the model that was kept; the dot marks the checkpoint that "
         f"was chosen. The loss is averaged over spans of steps, at most {_LOSS_SPANS} of them."
     )
-    yield Chapter("course", "Scores on dev and loss in training", note, _draw_course(folder, result))
+    yield Chapter("course", f"Scores on {judged_on} and loss in training", note, _draw_course(folder, result))
     if latency:
         note = (
             "How well the model translates when it stays a given number of tokens behind the source, over "
@@ -152,8 +177,8 @@ def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
 
 
 def _draw_course(folder: Path, result: Result) -> Figure:
-    trials = [trial for trial in result.trials if trial.point == result.point]
-    figure, (scores, losses) = panels([f"dev · {result.metric}", "training loss"], 1.6)
+    trials = result.chosen
+    figure, (scores, losses) = panels([f"{result.best.judged_on} · {result.metric}", "training loss"], 1.6)
     for trial in [*(t for t in trials if t is not result.best), result.best]:
         chosen = trial is result.best
         line_style: dict[str, Any] = (
@@ -191,28 +216,36 @@ def _grid(result: Result) -> list[str]:
     if len(points) < 2:
         return []
     best = best_point(result.trials, result.metric)
-    rows = [["setting", f"dev {result.metric}", ""]]
+    rows = [["setting", f"{result.best.judged_on} {result.metric}", ""]]
     for point in points:
-        shown = str(spreads(result.trials, point)["dev"][result.metric])
+        shown = str(spreads(result.trials, point)[result.best.judged_on][result.metric])
         rows.append([point.replace(",", ", "), shown, "chosen" if point == best else ""])
-    note = "The median over the seeds decides; the model that was kept is the best seed's of the chosen setting."
+    over, best = ("seeds and folds", "fold") if result.folds > 1 else ("seeds", "seed")
+    note = f"The median over the {over} decides; the model that was kept is the best {best}'s of the chosen setting."
     return [page.section("Grid", note, table("grid", rows))]
 
 
-def _labels(records: Sequence[dict[str, Any]], result: Result, dev: Prepared) -> list[str]:
+def _labels(records: Sequence[dict[str, Any]], result: Result, judged: Prepared) -> list[str]:
     """Return the table of scores of each label, tag or type of entity, for tasks that have any."""
     task = result.task
-    by_label = task.scores_by_label(dev.rows, records) if isinstance(task, ScoresByLabel) else {}
+    by_label = task.scores_by_label(judged.rows, records) if isinstance(task, ScoresByLabel) else {}
     if not 1 < len(by_label) <= _MOST_SCORED_LABELS:
         return []
     rows = [["", "precision", "recall", "F1", "targets"]]
     for label, scores in by_label.items():
         shares = (f"{scores[name]:.4f}" for name in ("precision", "recall", "f1"))
         rows.append([label, *shares, f"{scores['targets']:,}"])
-    return [page.section("Each label", "On dev, by the model that was kept.", table("labels", rows))]
+    return [page.section("Each label", f"{_judged(judged)}.", table("labels", rows))]
 
 
-def _errors(records: Sequence[dict[str, Any]], result: Result, dev: Prepared) -> list[str]:
+def _judged(judged: Prepared) -> str:
+    """Say which rows were answered, and by which model."""
+    if judged.name == "dev":
+        return "On dev, by the model that was kept"
+    return "On train, each row by the best seed's model that did not see it"
+
+
+def _errors(records: Sequence[dict[str, Any]], result: Result, judged: Prepared) -> list[str]:
     """Return the confusion table and the most confident mistakes, for tasks with one label per row."""
     if not isinstance(result.task, Classify) or len(result.task.labels) > _MOST_LABELS:
         return []
@@ -222,18 +255,21 @@ def _errors(records: Sequence[dict[str, Any]], result: Result, dev: Prepared) ->
     for label, row in zip(labels, counts, strict=True):
         total = max(1, sum(row))
         rows.append([Cell(label), *(Cell(f"{n:,}", percent(n / total), n / total) for n in row)])
-    note = "Rows of dev by what is right, columns by what was answered; in small print the share of the row."
+    note = (
+        f"{_judged(judged)}. Rows by what is right, columns by what was answered; in small print the share of the row."
+    )
     parts = [page.section("Which labels are taken for which", note, heat_table("confusion", rows))]
     mistakes = surest_mistakes(records, _MISTAKES)
     if mistakes:
-        rows_of = {str(row.place): row for row in dev.rows}
+        rows_of = {str(row.place): row for row in judged.rows}
         fields = [field for field in (result.task.text, result.task.text_pair) if field]
         lines = [["row", "right", "answered", "probability", *fields]]
         for mistake in mistakes:
             texts = [shorten(rows_of[mistake["row"]].text(field), _TEXT, placeholder=" …") for field in fields]
             place = Path(mistake["row"]).name
             lines.append([place, spelled(mistake["right"]), mistake["label"], f"{mistake['probability']:.3f}", *texts])
-        note = "Wrong labels, or hard rows: worth reading either way. All answers are in the trials' dev.jsonl."
+        file = "the trials' dev.jsonl" if judged.name == "dev" else OUT_OF_FOLD_FILE
+        note = f"Wrong labels, or hard rows: worth reading either way. All answers are in {file}."
         parts.append(page.section("The mistakes it was surest of", note, text_table("mistakes", lines, len(fields))))
     return parts
 

@@ -179,4 +179,4 @@ def _finished_scores(config: FinetuneConfig, encoder: str, folder: Path) -> dict
             return None
     except UserError:  # another program's file, or incomplete
         return None
-    return scores if len(scores["trials"]) == len(list(config.trials())) * config.seeds else None
+    return scores if len(scores["trials"]) == len(list(config.trials())) * config.seeds * config.folds else None

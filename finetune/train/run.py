@@ -1,11 +1,13 @@
 """A fine-tuning run: every seed and every grid point, and the folder that it writes.
 
 RUN/config.yaml     the resolved configuration
-RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning, and a checkpoint until it is done
+RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning, and a checkpoint until it is done;
+                    of a cross-validation also held_out.jsonl
 RUN/scores.json     medians, spreads and every score
 RUN/model/          encoder, tokenizer, head and task of the best trial; self-contained
 RUN/README.md       the model card
 RUN/report.html     the same as figures
+RUN/out_of_fold.jsonl  of a cross-validation: the answer to each row of train by the model that did not see it
 RUN/latency.json    of a translator: its quality at several distances from the source
 """
 
@@ -14,10 +16,11 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from ernie.atomic import check_room, disk_guard, inner_folder, put_text
@@ -33,11 +36,12 @@ from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from ernie.train.run_folder import CHECKPOINTS
 from ernie.train.trainer import StepReport
-from finetune.config import FinetuneConfig, TrainConfig
+from finetune.config import HELD_OUT, FinetuneConfig, TrainConfig
+from finetune.folds import CrossValidation
 from finetune.prepare import Prepared, describe, prepare_all
 from finetune.report.card import write_card
-from finetune.report.dev_predictions import write_dev_answers
 from finetune.report.latency import measure_latency, write_latency
+from finetune.report.split_answers import gather_out_of_fold, write_out_of_fold, write_split_answers
 from finetune.train.early_stopping import best_of, unlearned
 from finetune.train.loop import finetune
 from finetune.train.run_contents import claim_folder, encoder_fingerprint, inputs_of, keep_model, kept_trial
@@ -76,11 +80,16 @@ def run(
     is_frozen = isinstance(config.task, PartialTraining) and config.task.freezes_encoder
     if config.train.dropout is None and not ernie.config.dropout and not is_frozen:
         say("note: this encoder was pretrained without dropout; with few rows `train.dropout: 0.1` is usually better")
-    task, splits = prepare_all(starting_task(config), config.data, tokenizer_of(ernie), say)
+    task, splits = prepare_all(starting_task(config), config.data, tokenizer_of(ernie), say, config.needed)
     check_segments(splits["train"], ernie, config.model)
     for split in splits.values():
         say(describe(split))
         for remark in split.remarks:
+            say(f"note: {remark}")
+    folds = CrossValidation.of(config, task, splits["train"], tokenizer_of(ernie))
+    if folds is not None:
+        say(folds.note(splits))
+        for remark in folds.remarks(task, splits, tokenizer_of(ernie)):
             say(f"note: {remark}")
     inputs = inputs_of(encoder_fingerprint(ernie), splits, config)
     with ExitStack() as stack:
@@ -88,25 +97,26 @@ def run(
         identity = on_rank0(mesh, "opening the run", lambda: stack.enter_context(claimed))
         size = sum(4 * weight.size for weight in ernie.parameters())
         del ernie  # each trial loads its own: do not hold two in memory
-        runner = _Runner(config, task, splits, folder, identity, quiet, mesh)
+        runner = _Runner(config, task, splits, folds, folder, identity, quiet, mesh)
         trials: list[Trial] = []
         for point, settings in config.trials():
-            for seed in range(config.seed, config.seed + config.seeds):
-                done = folder / TRIALS_FOLDER / trial_name(point, seed) / SCORES_FILE
+            for seed, fold in product(range(config.seed, config.seed + config.seeds), config.fold_numbers):
+                done = folder / TRIALS_FOLDER / trial_name(point, seed, fold) / SCORES_FILE
                 if done.is_file():
                     trials.append(Trial.read(done, task.scored_by[0]))
                     check_alike(trials, done)
                     say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
                     continue
                 on_rank0(mesh, "opening the trial", partial(check_room, folder, size, size, "the model"))
-                with about(trial_name(point, seed)):
-                    model, trial = runner.train(settings, point, seed)
-                say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")
+                with about(trial_name(point, seed, fold)):
+                    model, trial = runner.train(settings, point, seed, fold)
+                say(f"{trial.name}: {runner.headline(trial)} on {trial.judged_on}, best at step {trial.best_step}")
                 trials.append(trial)
                 is_best = best_trial(trials, task.scored_by[0]) is trial
                 on_rank0(mesh, "saving", partial(_save_trial, model if is_best else None, trial, folder))
                 del model
         result = runner.with_signatures(runner.with_best_model(Result.of(task, trials), say))
+        result = on_rank0(mesh, "scoring", lambda: runner.with_out_of_fold(result))
         on_rank0(mesh, "reporting", lambda: _write_results(folder, config, result, splits))
     return result
 
@@ -155,6 +165,7 @@ class _Runner:
     config: FinetuneConfig
     task: FinetuneTask
     splits: dict[str, Prepared]
+    folds: CrossValidation | None
     folder: Path
     identity: str
     quiet: bool
@@ -164,13 +175,14 @@ class _Runner:
         metric = self.task.scored_by[0]
         return f"{metric} {trial.headline(metric):.4f}"
 
-    def train(self, settings: TrainConfig, point: str, seed: int) -> tuple[TaskModel, Trial]:
-        """Run one fine-tuning and write its folder, except for scores.json."""
-        trial_folder = self.folder / TRIALS_FOLDER / trial_name(point, seed)
-        model, curve = self._run_training(load_encoder(self.config, seed), settings, seed, trial_folder)
+    def train(self, settings: TrainConfig, point: str, seed: int, fold: int | None = None) -> tuple[TaskModel, Trial]:
+        """Run one fine-tuning, without the rows of a fold, and write its folder, except for scores.json."""
+        trial_folder = self.folder / TRIALS_FOLDER / trial_name(point, seed, fold)
+        splits = self.splits if self.folds is None or fold is None else self.folds.splits(self.splits, seed, fold)
+        model, curve = self._run_training(load_encoder(self.config, seed), splits, settings, seed, trial_folder)
         if self.mesh.is_first and (remark := unlearned(self.task, curve)):
             warnings.warn(remark, Remark, 2)
-        scores = on_rank0(self.mesh, "scoring", lambda: self._score_splits(model, trial_folder))
+        scores = on_rank0(self.mesh, "scoring", lambda: self._score_splits(model, splits, trial_folder))
         records = [
             {"step": item.step, "epoch": item.epoch, "loss": item.loss, "seconds": item.seconds, **item.scores}
             for item in curve
@@ -182,21 +194,29 @@ class _Runner:
             best_step=curve[best_of(self.task, curve)].step,
             steps=curve[-1].step,
             seconds=curve[-1].seconds,
-            tokens=self.splits["train"].tokens,
+            tokens=splits["train"].tokens,
             curve=records,
+            fold=fold,
         )
 
-    def _score_splits(self, model: TaskModel, trial_folder: Path) -> dict[str, dict[str, float]]:
-        answers = {name: model.answers(split.examples) for name, split in self.splits.items() if _is_scored(split)}
-        write_dev_answers(trial_folder, self.task, self.splits["dev"], answers["dev"])
-        return {
-            name: score_answers(self.task, self.splits[name].rows, predicted) for name, predicted in answers.items()
-        }
+    def _score_splits(
+        self, model: TaskModel, splits: Mapping[str, Prepared], trial_folder: Path
+    ) -> dict[str, dict[str, float]]:
+        answers = {name: model.answers(split.examples) for name, split in splits.items() if _is_scored(split)}
+        for name in ("dev", HELD_OUT):
+            if name in answers:
+                write_split_answers(trial_folder, self.task, splits[name], answers[name])
+        return {name: score_answers(self.task, splits[name].rows, predicted) for name, predicted in answers.items()}
 
     def _run_training(
-        self, ernie: ErnieModel, settings: TrainConfig, seed: int, trial_folder: Path
+        self,
+        ernie: ErnieModel,
+        splits: Mapping[str, Prepared],
+        settings: TrainConfig,
+        seed: int,
+        trial_folder: Path,
     ) -> tuple[TaskModel, list[Evaluation]]:
-        train, dev = self.splits["train"], self.splits["dev"]
+        train, dev = splits["train"], splits["dev"] if "dev" in splits else splits[HELD_OUT]
         steps = len(planned_steps(train.examples, settings, seed))
 
         def log_step(step: int, report: StepReport, pace: float) -> None:
@@ -255,10 +275,25 @@ class _Runner:
         if kept_trial(self.folder) == best.name:
             return result
         say(f"{best.name}: is the best after all; training it again, because its model was not kept")
-        model, retrained = self.train(dict(self.config.trials())[best.point], best.point, best.seed)
+        model, retrained = self.train(dict(self.config.trials())[best.point], best.point, best.seed, best.fold)
         on_rank0(self.mesh, "saving", lambda: _save_trial(model, retrained, self.folder))
         trials = [retrained if trial is best else trial for trial in result.trials]
         return Result(self.task, trials, result.point, retrained)
+
+    def with_out_of_fold(self, result: Result) -> Result:
+        """Return the result of a cross-validation with the scores of out_of_fold.jsonl, which is written here."""
+        if self.folds is None:
+            return result
+        answers = {}
+        for seed, assigned in self.folds.assigned.items():
+            trials = {trial.fold: trial.name for trial in result.chosen if trial.seed == seed}
+            folders = {fold: self.folder / TRIALS_FOLDER / name for fold, name in trials.items() if fold}
+            answers[seed] = gather_out_of_fold(folders, assigned)
+        write_out_of_fold(self.folder, answers)
+        rows = self.folds.held_out.rows
+        return replace(
+            result, out_of_fold={seed: score_answers(self.task, rows, each) for seed, each in answers.items()}
+        )
 
     def with_signatures(self, result: Result) -> Result:
         """Return the result with the signatures of its metrics on every split that is scored."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ernie.atomic import put_text
 from ernie.errors import UserError
+from ernie.formatting import plural
 from ernie.json_file import check_kind, read_json
 from ernie.metrics import LOWER_IS_BETTER
+from finetune.config import HELD_OUT, OUT_OF_FOLD
 from tasks.downstream.base import FinetuneTask
 
 SCORES_FILE = "scores.json"
+_STATISTICS = ("mean", "deviation")
 _KINDS = {
     **{"point": str, "seed": int, "scores": {str: {str: float}}, "best_step": int, "steps": int},
-    **{"seconds": float, "tokens": int, "curve": [{"step": int, "loss": float}]},
+    **{"seconds": float, "tokens": int, "curve": [{"step": int, "loss": float}], "fold?": int},
 }
 
 
@@ -27,7 +30,8 @@ class Trial:
     """The result of one fine-tuning: the scores of every labeled split at its best checkpoint, and its evaluations.
 
     `point` names the combination of the grid ("" without a grid).  `seconds` is the time spent on its steps.  `tokens`
-    counts those of one epoch.  `curve` has a record for each evaluation.
+    counts those of one epoch.  `curve` has a record for each evaluation.  `fold` is the number of the part of train
+    that was held out, from 1 on.
     """
 
     point: str
@@ -38,19 +42,29 @@ class Trial:
     seconds: float
     tokens: int
     curve: list[dict[str, Any]]
+    fold: int | None = None
 
     @property
     def name(self) -> str:
         """The name of its folder."""
-        return trial_name(self.point, self.seed)
+        return trial_name(self.point, self.seed, self.fold)
+
+    @property
+    def judged_on(self) -> str:
+        """The split whose scores decide: dev, or for want of it the rows that were held out."""
+        return HELD_OUT if self.fold is not None and "dev" not in self.scores else "dev"
 
     def headline(self, metric: str) -> float:
-        """Return the deciding score on the dev split."""
-        return self.scores["dev"][metric]
+        """Return the deciding score."""
+        return self.scores[self.judged_on][metric]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return its fields, without `fold` if there are no folds."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def write(self, path: Path) -> None:
         """Write it as JSON, atomically."""
-        put_text(path, json.dumps(asdict(self), indent=2) + "\n")
+        put_text(path, json.dumps(self.as_dict(), indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path, metric: str) -> Trial:
@@ -60,8 +74,8 @@ class Trial:
         """
         remedy = "Remove it, and its trial is run again."
         data = read_json(path, _KINDS, remedy)
-        check_kind(data, {"scores": {"dev": {metric: float}}, "curve": [{metric: float}]}, path, remedy)
-        trial = cls(**{name: data[name] for name in _KINDS})
+        trial = cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
+        check_kind(data, {"scores": {trial.judged_on: {metric: float}}, "curve": [{metric: float}]}, path, remedy)
         if trial.name != path.parent.name:
             raise UserError(f"{path}: is that of another trial, {trial.name}. {remedy}")
         if trial.best_step not in {record["step"] for record in trial.curve}:
@@ -71,7 +85,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Spread:
-    """The values of a score over several seeds."""
+    """The values of a score over several seeds and folds."""
 
     values: tuple[float, ...]
 
@@ -101,7 +115,8 @@ class Spread:
 class Result:
     """The result of a run: all its trials, the best grid point, and the best trial at that point.
 
-    `signatures` says, by split and metric, how metrics with settings of their own were computed.
+    `signatures` says, by split and metric, how metrics with settings of their own were computed.  `out_of_fold` has the
+    scores of each seed on all rows of train, each answered by the model that did not see it; none without folds.
     """
 
     task: FinetuneTask
@@ -109,6 +124,7 @@ class Result:
     point: str
     best: Trial
     signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    out_of_fold: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, task: FinetuneTask, trials: list[Trial]) -> Result:
@@ -124,19 +140,55 @@ class Result:
     @property
     def seeds(self) -> int:
         """The number of seeds that its scores cover."""
-        return sum(trial.point == self.point for trial in self.trials)
+        return len({trial.seed for trial in self.chosen})
+
+    @property
+    def folds(self) -> int:
+        """The number of folds, 1 without a cross-validation."""
+        return len({trial.fold for trial in self.chosen})
+
+    @property
+    def chosen(self) -> list[Trial]:
+        """The trials at the best grid point."""
+        return [trial for trial in self.trials if trial.point == self.point]
+
+    def spreads(self) -> dict[str, dict[str, Spread]]:
+        """Return {split: {metric: spread over the seeds and folds}} of the best grid point."""
+        found = spreads(self.trials, self.point)
+        if self.out_of_fold:
+            each = list(self.out_of_fold.values())
+            found[OUT_OF_FOLD] = {name: Spread(tuple(scores[name] for scores in each)) for name in each[0]}
+        return found
 
     def score_rows(self) -> list[list[str]]:
         """Return the scores of every split as rows of a table, its header first."""
-        found = spreads(self.trials, self.point)
+        found = self.spreads()
         rows = [[split, *map(str, metrics.values())] for split, metrics in found.items()]
-        return [["split", *found["dev"]], *rows]
+        return [["split", *found[self.best.judged_on]], *rows]
+
+    def fold_rows(self) -> list[list[str]]:
+        """Return the scores of each fold on the rows that it holds out as rows of a table, with mean and deviation."""
+        over = spreads(self.trials, self.point)[HELD_OUT]
+        rows = [
+            [f"fold {trial.fold}" + (f", seed {trial.seed}" if self.seeds > 1 else "")]
+            + [f"{trial.scores[HELD_OUT][name]:.4f}" for name in over]
+            for trial in self.chosen
+        ]
+        statistic = {name: [f"{spread.as_dict()[name]:.4f}" for spread in over.values()] for name in _STATISTICS}
+        return [["", *over], *rows, *([name, *values] for name, values in statistic.items())]
 
     def explained(self) -> str:
         """Return a sentence that explains the figures of `score_rows`."""
-        seeds = f"Medians over {self.seeds} seeds, lowest to highest in brackets" if self.seeds > 1 else "Of one seed"
-        explained = f"{seeds}; on dev they are those of the checkpoint that did best there by {self.metric}."
-        return " ".join([explained, *(f"Signature of {name}." for name in self._signed())])
+        over = [plural(number, what) for number, what in ((self.folds, "fold"), (self.seeds, "seed")) if number > 1]
+        seeds = f"Medians over {' and '.join(over)}, lowest to highest in brackets" if over else "Of one seed"
+        judged_on = self.best.judged_on
+        explained = [f"{seeds}; on {judged_on} they are those of the checkpoint that did best there by {self.metric}."]
+        if self.folds > 1:
+            explained.append(
+                f"{HELD_OUT} are the rows of train that the model of a fold did not see; {OUT_OF_FOLD} are these rows "
+                "of all folds together."
+            )
+        return " ".join([*explained, *(f"Signature of {name}." for name in self._signed())])
 
     def _signed(self) -> list[str]:
         """Return each metric with a signature, and the split's name where splits differ."""
@@ -152,14 +204,15 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the contents of scores.json."""
-        found = spreads(self.trials, self.point)
+        found = self.spreads()
+        best = {"seed": self.best.seed, **({"fold": self.best.fold} if self.folds > 1 else {})}
         return {
             "metric": self.metric,
             "point": self.point,
             "scores": {split: {name: s.as_dict() for name, s in metrics.items()} for split, metrics in found.items()},
             **({"signatures": self.signatures} if any(self.signatures.values()) else {}),
-            "best": {"seed": self.best.seed, "step": self.best.best_step, "scores": self.best.scores},
-            "trials": [asdict(trial) for trial in self.trials],
+            "best": {**best, "step": self.best.best_step, "scores": self.best.scores},
+            "trials": [trial.as_dict() for trial in self.trials],
         }
 
 
@@ -170,13 +223,13 @@ def check_alike(trials: Sequence[Trial], path: Path) -> None:
         raise UserError(f"{path}: has other scores than {trials[0].name}. Remove it, and its trial is run again.")
 
 
-def trial_name(point: str, seed: int) -> str:
+def trial_name(point: str, seed: int, fold: int | None = None) -> str:
     """Return the name of a trial's folder."""
-    return f"{point},seed={seed}".lstrip(",")
+    return f"{point},seed={seed}".lstrip(",") + ("" if fold is None else f",fold={fold}")
 
 
 def best_trial(trials: Sequence[Trial], metric: str) -> Trial:
-    """Return the trial with the best deciding score on dev at the best grid point; ties go to the first."""
+    """Return the trial with the best deciding score at the best grid point; ties go to the first."""
     point = best_point(trials, metric)
     return max(
         (trial for trial in trials if trial.point == point), key=lambda trial: _sign(metric) * trial.headline(metric)
@@ -184,13 +237,13 @@ def best_trial(trials: Sequence[Trial], metric: str) -> Trial:
 
 
 def best_point(trials: Sequence[Trial], metric: str) -> str:
-    """Return the grid point with the best median over its seeds; ties go to the first."""
+    """Return the grid point with the best median over its seeds and folds; ties go to the first."""
     points = dict.fromkeys(trial.point for trial in trials)
     return max(points, key=lambda point: _sign(metric) * _median(trials, point, metric))
 
 
 def spreads(trials: Sequence[Trial], point: str) -> dict[str, dict[str, Spread]]:
-    """Return {split: {metric: spread over the seeds}} of one grid point."""
+    """Return {split: {metric: spread over the seeds and folds}} of one grid point."""
     chosen = [trial for trial in trials if trial.point == point]
     return {
         split: {name: Spread(tuple(trial.scores[split][name] for trial in chosen)) for name in metrics}

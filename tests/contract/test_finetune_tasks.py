@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,9 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.losses import Loss
 from ernie.registry import import_plugins
 from ernie.train.lr_schedule import LRScheduleConfig
-from finetune.config import TrainConfig
-from finetune.prepare import prepare
+from finetune.config import FinetuneConfig, TrainConfig
+from finetune.folds import assign_folds, held_out
+from finetune.prepare import Prepared, prepare
 from finetune.train.early_stopping import best_of
 from finetune.train.loop import finetune
 from finetune.train.model import TrainingModel
@@ -255,6 +257,19 @@ def test_correct_answers_have_the_best_score_of_every_measure(toy: Toy) -> None:
     rows = toy.rows(40)
     best = score_answers(task, rows, [toy.perfect(row) for row in rows])
     assert best == {name: pytest.approx(0 if name in LOWER_IS_BETTER else 1) for name in toy.task.known_metrics}
+
+
+def test_rows_that_are_held_out_are_those_of_train_without_their_answers(toy: Toy) -> None:
+    if not isinstance(toy.task, LogitsTask):
+        with pytest.raises(UserError, match=r"^folds: a model of the kind .* cannot be cross-validated$"):
+            FinetuneConfig(toy.task, folds=3)
+        return
+    rows = toy.rows(30)
+    assert Counter(assign_folds(toy.task, rows, 3, "", seed=0).tolist()).keys() == {1, 2, 3}
+    examples = [toy.task.training_example(row, TOKENIZER) for row in rows]
+    held = held_out(toy.task, Prepared("train", rows, examples, labeled=True), TOKENIZER)
+    assert [plain(example) for example in held.examples] == [plain(toy.task.example(row, TOKENIZER)) for row in rows]
+    assert not any(sample.labels for example in held.examples for sample in example.samples)
 
 
 # --------------------------------------------------------------------------------------------- head, loss, answers

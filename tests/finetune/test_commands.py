@@ -14,7 +14,7 @@ from support.processes import start_ernie, wait_until
 from ernie.cli import main
 from ernie.model.ernie import ErnieModel
 from ernie.train.log import read_records
-from finetune.report.dev_predictions import read_dev_answers, surest_mistakes
+from finetune.report.split_answers import read_split_answers, surest_mistakes
 from inference.precision import precision_of
 from inference.task_model import TaskModel
 
@@ -351,6 +351,6 @@ def test_labels_with_white_space_are_not_mistakes_in_the_report(work: Path) -> N
     text = (work / "dev.tsv").read_text(encoding="utf-8").replace("praise", "praise ").replace("blame", "blame ")
     (work / "dev.tsv").write_text(text, encoding="utf-8")
     assert main(["finetune", "task.yaml", "--output", "spaced", "--quiet"]) == 0
-    records = read_dev_answers(work / "spaced" / "trials" / "seed=0")
+    records = read_split_answers(work / "spaced" / "trials" / "seed=0", "dev")
     wrong = [record for record in records if record["right"].strip() != record["label"]]
     assert len(surest_mistakes(records, 100)) == len(wrong) < len(records) / 2
