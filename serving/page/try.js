@@ -249,7 +249,7 @@ export class TryOut {
     const names = this.trials.map(({ model, trial }) => `${model.name}: ${trial.name}`);
     if (names.join("\n") === [...this.choice.options].map(({ text }) => text).join("\n")) return; // keep what was typed
     this.choice.replaceChildren(...names.map((name, n) => make("option", { value: n }, name)));
-    if (Number(before) < names.length) this.choice.value = before;
+    if (before && Number(before) < names.length) this.choice.value = before;
     find("no-trials", HTMLElement).hidden = this.trials.length > 0;
     this.form.hidden = !this.trials.length;
     this.showForm();

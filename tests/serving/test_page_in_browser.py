@@ -333,6 +333,7 @@ def test_models_of_text_can_be_tried(tabs: Any, server: tuple[Service, str], pic
     with opened(tabs, f"{server[1]}/#/try") as page:
         page.wait_for_function("document.querySelector('#try-model').options.length > 2")
         assert page.text_content("#notice") == "These are toys."
+        assert page.evaluate("document.querySelector('#try-model').selectedIndex") == 0
         names = page.evaluate("[...document.querySelector('#try-model').options].map((own) => own.text)")
         page.select_option("#try-model", label="films: Classify")
         page.wait_for_function("document.querySelector('#try-fields textarea').value === 'Its own.'")
