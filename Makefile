@@ -7,10 +7,11 @@ INSTALL := $(BIN)/python -m pip install --quiet
 TSC := .venv/page/node_modules/typescript/bin/tsc
 ALL := setup.py ernie tasks pretrain inference finetune serving tests examples benchmarks docs/hooks
 
-.PHONY: help quickstart test lint wheel docs test-slow test-gpu clean
+.PHONY: help quickstart interpreter test lint wheel docs test-slow test-gpu clean
 
 help:
 	@echo "make quickstart   pretrain and fine-tune a small encoder on the documentation inside Python; about 5 minutes"
+	@echo "make interpreter  train a small interpreter of speech, and open its page; about 15 minutes, then Ctrl-C ends it"
 	@echo "make test         lint, types, tests, and the built wheel in a folder of its own"
 	@echo "make lint         lint and types only"
 	@echo "make wheel        the built wheel in a folder of its own only"
@@ -21,6 +22,9 @@ help:
 
 quickstart: .venv/quickstart
 	@$(BIN)/python examples/quickstart.py
+
+interpreter: .venv/interpreter
+	@$(BIN)/python examples/interpreter/interpreter.py
 
 # Three at once, for two cores: many tests wait for processes.  What lint and the wheel say is shown at the end.
 test: .venv/dev
@@ -60,6 +64,11 @@ clean:
 .venv/quickstart: .venv/bin/python setup.cfg pyproject.toml
 	@echo "installing ernie and PaddlePaddle for CPU (200 MB)"
 	@$(INSTALL) -e '.[cpu]'
+	@touch $@
+
+.venv/interpreter: .venv/bin/python setup.cfg pyproject.toml
+	@echo "installing ernie, PaddlePaddle for CPU (200 MB), what servers and sounds need, and eSpeak NG (10 MB)"
+	@$(INSTALL) -e '.[cpu,speech,translation,serving]' 'espeakng-loader>=0.2.4'
 	@touch $@
 
 .venv/dev: .venv/bin/python setup.cfg pyproject.toml
