@@ -25,7 +25,7 @@ from finetune.label_remarks import label_counts, listed_counts
 from finetune.prepare import Prepared, describe, loss_notes, prepare_all
 from finetune.train.loop import finetune
 from finetune.train.run import check_segments
-from finetune.train.steps import planned_steps
+from finetune.train.steps import planned_steps, split_steps
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
 from tasks.downstream.base import Example, FinetuneTask, TextTask
 from tasks.downstream.calling import named
@@ -61,7 +61,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
         yield from (f"note: {remark}" for remark in folds.remarks(task, splits, tokenizer))
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
     yield from described_example(splits["train"], tokenizer, spoken=task.answer_fields == ("audio",))
-    yield from (f"note: {remark}" for remark in _rate_remarks(config, splits["train"]))
+    yield from (f"note: {remark}" for remark in _step_remarks(config, task, splits["train"]))
     yield from _try_step(config, ernie, task, few)
 
 
@@ -76,11 +76,13 @@ def _label_lines(task: FinetuneTask, train: Prepared) -> Iterator[str]:
     yield f"ok: of train: {listed_counts(counts, total, task.labels_belong_to)}"
 
 
-def _rate_remarks(config: FinetuneConfig, train: Prepared) -> list[str]:
-    """Return remarks on learning rates that do not fit the number of steps, over all points of the grid."""
-    remarks = [
-        settings.lr.remark(len(planned_steps(train.examples, settings, config.seed))) for _, settings in config.trials()
-    ]
+def _step_remarks(config: FinetuneConfig, task: FinetuneTask, train: Prepared) -> list[str]:
+    """Return remarks on settings that do not fit the steps, over all points of the grid."""
+    remarks = []
+    for _, settings in config.trials():
+        steps = planned_steps(train.examples, settings, config.seed)
+        remarks.append(settings.lr.remark(len(steps)))
+        remarks.append(split_steps(task, train.examples, steps, settings.micro_batch_tokens))
     return list(dict.fromkeys(remark for remark in remarks if remark))
 
 
@@ -110,7 +112,7 @@ def _shown(ids: np.ndarray, tokenizer: Tokenizer) -> str:
 def _describe_labels(sample: Sample) -> list[str]:
     parts = []
     for name, label in sample.labels.items():
-        if np.ndim(label) == 0 and label == IGNORE:  # the label of several samples is with the first
+        if not np.size(label) or (np.ndim(label) == 0 and label == IGNORE):  # that of several samples is with the first
             continue
         if isinstance(label, np.ndarray) and label.ndim == 1:
             parts.append(f"{int((label != IGNORE).sum())} tokens with a {name}")

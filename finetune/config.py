@@ -23,7 +23,7 @@ from ernie.train.adversarial_config import AdversarialConfig
 from ernie.train.config import UpdateConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from tasks.downstream.base import FinetuneTask, LogitsTask
-from tasks.downstream.hooks import EncoderConditions
+from tasks.downstream.hooks import ComparesRows, EncoderConditions
 from tasks.downstream.saved import completed
 
 FROZEN = ("none", "embeddings", "encoder")  # or a number of layers
@@ -102,12 +102,12 @@ class TrainConfig(UpdateConfig):
     With `shortest_first` the first epoch runs from the shortest rows to the longest (SortaGrad: Amodei et al., 2016,
     arXiv 1512.02595, section 3.3); all other epochs are shuffled.  A step takes `batch` rows or, if `batch_tokens` is
     set, as many rows as have that many tokens.  At most `micro_batch_tokens` of them are computed at a time (gradient
-    accumulation), which bounds memory.  It changes nothing else, except for which values dropout drops and for the
-    batch statistics of recurrent speech layers.  Each layer's learning rate is `layer_decay` times that of the layer
-    above it: the embeddings have the lowest rate, the head the full rate.  The dev split is scored `evaluations` times
-    per epoch (0: only at the end of training); training stops after `early_stopping_patience` evaluations without a
-    better score (0: never).  `task_id` selects the task embedding: any of the pretrained ones will do (ERNIE 2.0,
-    section 3.3).
+    accumulation), which bounds memory.  It changes nothing else, except for which values dropout drops, for the batch
+    statistics of recurrent speech layers, and for the rows that `embed` compares with each other.  Each layer's
+    learning rate is `layer_decay` times that of the layer above it: the embeddings have the lowest rate, the head the
+    full rate.  The dev split is scored `evaluations` times per epoch (0: only at the end of training); training stops
+    after `early_stopping_patience` evaluations without a better score (0: never).  `task_id` selects the task
+    embedding: any of the pretrained ones will do (ERNIE 2.0, section 3.3).
 
     `freeze` keeps the lowest parts of the encoder as they are: `embeddings`, or these and so many layers (a number), or
     the whole `encoder` but for its pooler.  With `ema` moving averages of the weights are scored and kept in place of
@@ -218,6 +218,13 @@ class FinetuneConfig:
                 self.task.check_layout(self.parallel)
         if self.train.r_drop and not isinstance(self.task, LogitsTask):
             raise UserError(f"train.r_drop: a model of the kind {self.task.variant_name} has no logits to compare")
+        if isinstance(self.task, ComparesRows) and self.task.compares_passes and self.train.dropout == 0:
+            raise UserError("task.simcse: compares passes that differ by dropout, and train.dropout is 0")
+        if self.train.freeze == "encoder" and self.task.face == "encode":
+            raise UserError(
+                f"train.freeze: encoder leaves nothing to train: a model of the kind {self.task.variant_name} has no "
+                "head beside it; freeze some of its layers"
+            )
         degrees = [name for name in ("tensor", "pipeline", "sharding") if getattr(self.parallel, name) > 1]
         if self.train.adversarial.epsilon and degrees:
             raise UserError(

@@ -32,7 +32,14 @@ from tasks.downstream.base import (
 )
 from tasks.downstream.calling import calling
 from tasks.downstream.classify import Classify
-from tasks.downstream.hooks import DerivesFromExamples, DerivesFromRows, EvaluationExamples, SplitRemarks, check_hooks
+from tasks.downstream.hooks import (
+    ComparesRows,
+    DerivesFromExamples,
+    DerivesFromRows,
+    EvaluationExamples,
+    SplitRemarks,
+    check_hooks,
+)
 from tasks.downstream.labels import UnknownLabel
 from tasks.downstream.loss_settings import WeightedRows
 from tasks.downstream.multilabel import MultiLabel
@@ -181,8 +188,13 @@ def _map_splits(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str
     return made
 
 
+def _compares_passes(task: FinetuneTask) -> bool:
+    """Whether training rows need no targets."""
+    return isinstance(task, ComparesRows) and task.compares_passes
+
+
 def _check_labeled(task: FinetuneTask, split: Split) -> None:
-    if is_labeled(task, split.rows):
+    if is_labeled(task, split.rows) or (split.name == "train" and _compares_passes(task)):
         return
     column, verb = "', '".join(answer_columns(task)), "learn from" if split.name == "train" else "judge by"
     if any(name in row for row in split.rows for name in answer_columns(task)):
@@ -213,9 +225,9 @@ def prepare(
     raises UserError that lists them; also raises it when the rows as a whole are implausible
     (`SplitRemarks.check_examples`).  With `labels_from_train` its message says how to declare labels that train lacks.
     """
-    labeled = is_labeled(task, split.rows)
+    labeled = is_labeled(task, split.rows) and not (split.name == "train" and _compares_passes(task))
     make = task.example
-    if labeled and split.name == "train":
+    if split.name == "train" and (labeled or _compares_passes(task)):
         make = task.training_example
     elif labeled and isinstance(task, EvaluationExamples):
         make = task.evaluation_example

@@ -23,10 +23,10 @@ def load(
 ) -> Face:
     """Load the model of a run, or a published one, as its face: what models of its kind are asked for.
 
-    A fine-tuned model is a Predictor, and also translates, transcribes or speaks if its kind does; any other is a
-    TextEncoder.  `precision` and `trust_plugins` are those of `TaskModel.load`; `decoding` changes how answers are
-    found, such as `beam=4` (see `TaskModel.change_decoding`).  Raises UserError when there is no such model, and as
-    these methods do.
+    A fine-tuned model is a Predictor, and also translates, transcribes or speaks if its kind does; one of the kind
+    `embed`, and any other model, is a TextEncoder.  `precision` and `trust_plugins` are those of `TaskModel.load`;
+    `decoding` changes how answers are found, such as `beam=4` (see `TaskModel.change_decoding`).  Raises UserError when
+    there is no such model, and as these methods do.
     """
     if find_model(Path(path)) is None:
         if decoding:
@@ -35,4 +35,6 @@ def load(
     model = TaskModel.load(path, trust_plugins, precision)
     if decoding:
         model.change_decoding(**decoding)
+    if model.task.face == "encode":
+        return faces["encode"](LoadedEncoder(model.ernie, model.precision or "auto"))
     return faces[model.task.face](model)

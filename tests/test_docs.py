@@ -37,7 +37,8 @@ HOWTO = ROOT / "docs" / "howto"
 # Pages that a reader goes through one after another, in one folder.
 TUTORIALS = [ROOT / "docs" / "tutorial" / f"{name}.md" for name in ("first-model", "pretraining-task")]
 FINETUNING = [
-    HOWTO / "finetuning" / f"{name}.md" for name in ("task", "data", "training", "recipes", "answers", "suites")
+    HOWTO / "finetuning" / f"{name}.md"
+    for name in ("task", "data", "training", "recipes", "embed", "answers", "suites")
 ]
 FINETUNING.append(HOWTO / "inference.md")
 # What the tutorials do on little data here, in place of what they tell their readers.

@@ -130,6 +130,18 @@ def squared_error(values_N1: Tensor, labels_N: np.ndarray, weights_N: np.ndarray
     return Loss(squares_N.sum(), len(labels_N), values_N1, labels_N)
 
 
+def contrastive(queries_PD: Tensor, candidates_CD: Tensor, temperature: float, excluded_PC: np.ndarray) -> Tensor:
+    """Return the cross entropy of finding each query's own candidate, the one of the same index, summed over queries.
+
+    All vectors have length 1; the logits are cosines divided by the temperature.  A query's `excluded` candidates do
+    not count.  Van den Oord et al., 2018, "Representation Learning with Contrastive Predictive Coding" (arXiv
+    1807.03748), equation 4.
+    """
+    cosines_PC = paddle.matmul(queries_PD, candidates_CD, transpose_y=True)
+    logits_PC = cosines_PC / temperature + paddle.to_tensor(np.where(excluded_PC, -1e9, 0.0).astype("float32"))
+    return F.cross_entropy(logits_PC, paddle.arange(len(excluded_PC)), reduction="sum")
+
+
 def grouped_logits(scores_N1: Tensor, firsts_P: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Return the scores of each group of sequences (P, C), and which of them are not padding.
 

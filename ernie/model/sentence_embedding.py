@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 import paddle
-from paddle import Tensor
+from paddle import Tensor, nn
 
 from ernie.data.batch import Layout, pack, plan_by_length
 from ernie.data.document import Sample
@@ -119,6 +119,18 @@ def _pool(model: BaseEncoder, hidden_TD: Tensor, layout: Layout, pooling: str, s
     weights_T = _token_weights(pooling, sequence_T, layout.positions[kept])
     weighted_TD = hidden_TD * paddle.to_tensor(weights_T[:, None]).astype(hidden_TD.dtype)
     return paddle.geometric.segment_sum(weighted_TD, segments)
+
+
+class SentenceHead(nn.Layer):
+    """A pooling of each sequence's tokens, without weights, (T, D) -> (N, D) float32."""
+
+    def __init__(self, model: BaseEncoder, pooling: str):
+        super().__init__()
+        self._model = (model,)  # in a tuple: not to be registered again
+        self._pooling = pooling
+
+    def forward(self, hidden_TD: Tensor, layout: Layout) -> Tensor:
+        return _pool(self._model[0], hidden_TD.astype("float32"), layout, self._pooling, 0)
 
 
 def _token_weights(pooling: str, sequence_T: np.ndarray, positions_T: np.ndarray) -> np.ndarray:

@@ -12,7 +12,8 @@ from ernie.data.batch import Packed, pack, plan, plan_by_length
 from ernie.errors import UserError
 from ernie.formatting import plural
 from finetune.config import TrainConfig
-from tasks.downstream.base import Example
+from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.hooks import ComparesRows
 
 _MOST_VISITS = 4_000_000_000  # rows times epochs: their numbers are planned before training
 
@@ -54,6 +55,20 @@ def _epoch_batches(examples: Sequence[Example], config: TrainConfig, seed: int, 
         return plan(np.minimum(lengths, config.batch_tokens).tolist(), config.batch_tokens, rng)
     shuffled = np.argsort(lengths, kind="stable") if sorted_now else rng.permutation(len(examples))
     return [shuffled[first : first + config.batch] for first in range(0, len(shuffled), config.batch)]
+
+
+def split_steps(task: FinetuneTask, examples: Sequence[Example], steps: Sequence[Step], budget: int) -> str:
+    """Return a remark if rows that are compared with each other are in several micro-batches; "" otherwise."""
+    if not isinstance(task, ComparesRows) or not task.compares_rows:
+        return ""
+    sizes = np.array([example.tokens for example in examples])
+    most = max((int(sizes[step.rows].sum()) for step in steps), default=0)
+    if most <= budget:
+        return ""
+    return (
+        f"train.micro_batch_tokens: a step has up to {most:,} tokens, and {budget:,} are computed at a time: the "
+        "negatives of a row are the texts of its micro-batch, not of its step"
+    )
 
 
 def micro_batches(

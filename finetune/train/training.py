@@ -33,7 +33,7 @@ from finetune.config import TrainConfig
 from finetune.prepare import Prepared
 from finetune.train.early_stopping import evaluations_since_best, is_out_of_patience
 from finetune.train.model import TrainingModel
-from finetune.train.steps import Step, micro_batches, planned_steps
+from finetune.train.steps import Step, micro_batches, planned_steps, split_steps
 from finetune.train.trial_checkpoint import (
     Evaluation,
     TrialCheckpoints,
@@ -44,7 +44,7 @@ from finetune.train.trial_checkpoint import (
 )
 from inference.task_model import TaskModel
 from tasks.downstream.base import FinetuneTask
-from tasks.downstream.hooks import OwnBatches, PartialTraining
+from tasks.downstream.hooks import ComparesRows, OwnBatches, PartialTraining
 from tasks.downstream.saved import read_head
 from tasks.downstream.scoring import score_answers
 
@@ -99,6 +99,8 @@ class Training:
         self._sizes = [task.computed_tokens(e) if isinstance(task, OwnBatches) else e.tokens for e in train.examples]
         if mesh.is_first and (remark := config.lr.remark(len(self.steps))):
             warnings.warn(remark, Remark, 3)
+        if mesh.is_first and (remark := split_steps(task, train.examples, self.steps, config.micro_batch_tokens)):
+            warnings.warn(remark, Remark, 3)
 
     @property
     def evaluations(self) -> list[Evaluation]:
@@ -122,6 +124,8 @@ class Training:
     def step(self, number: int, step: Step) -> StepReport:
         """Do one step.  Raises TrainingStopped, in all processes, after too many steps that are not finite."""
         began, state, replicas = time.perf_counter(), self.state, self._mesh.layout.replicas
+        if isinstance(self.task, ComparesRows) and self.task.compares_rows:
+            replicas = 1  # the loss is that of one process
         budget, passes = self.config.micro_batch_tokens, 2 if self.config.r_drop else 1
         packs = micro_batches(self._train.examples, self._sizes, step, budget, replicas, passes)
         batches = [("task", packed) for packed in packs]
@@ -231,9 +235,11 @@ def _build_model(
     if config.dropout is not None:
         set_dropout(model, config.dropout)
     model.r_drop = config.r_drop
-    if config.r_drop and not ernie.config.dropout and not config.dropout:
+    compares_itself = isinstance(task, ComparesRows) and task.compares_passes
+    key = "train.r_drop" if config.r_drop else "task.simcse" if compares_itself else ""
+    if key and not ernie.config.dropout and not config.dropout:
         warnings.warn(
-            "train.r_drop compares passes that differ by dropout, and the encoder has none; give train.dropout: 0.1",
+            f"{key} compares passes that differ by dropout, and the encoder has none; give train.dropout: 0.1",
             Remark,
             4,
         )

@@ -3,6 +3,7 @@
 from tasks.downstream import (
     choose,
     classify,
+    embed,
     extract,
     multilabel,
     rank,
@@ -16,6 +17,7 @@ from tasks.downstream import (
 __all__ = [
     "choose",
     "classify",
+    "embed",
     "extract",
     "multilabel",
     "rank",

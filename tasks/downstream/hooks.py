@@ -124,6 +124,23 @@ class OwnBatches:
         return example.tokens
 
 
+class ComparesRows(ABC):
+    """A kind whose loss may compare the rows of a micro-batch with each other, or a row with itself."""
+
+    @property
+    @abstractmethod
+    def compares_rows(self) -> bool:
+        """Whether the loss of a row depends on the other rows of its micro-batch.
+
+        Micro-batches are then the same on any number of processes.
+        """
+
+    @property
+    @abstractmethod
+    def compares_passes(self) -> bool:
+        """Whether a row is compared with itself under other dropout, so that training rows need no targets."""
+
+
 class PartialTraining:
     """A kind that trains not all of the model, or not all of it alike."""
 

@@ -22,10 +22,13 @@ from ernie.errors import UserError
 from ernie.text.scripts import NO_SPACES
 from ernie.text.spoken_form import is_unspoken
 
+_SAME = 1e-9  # cosines that differ by less are the same
 _CEPSTRA = 12  # coefficients used for the mel-cepstral distortion
 
 Tags = Sequence[Sequence[str]]
 Ranked = Sequence[tuple[str, int]]  # the group and whether the text is relevant
+Pair = tuple[str, str, float | None]  # a text, the one that belongs to it, and a score of how alike they are
+Vectors = tuple[np.ndarray, np.ndarray]  # (D,) each: of a text and of its pair
 # Groups of a query's texts with equal scores, the best first: how many texts rank before the group, its size, and how
 # many of its texts are relevant.
 Ties = list[tuple[int, int, int]]
@@ -208,6 +211,53 @@ def ranked_f1(targets: Ranked, predictions: Sequence[float]) -> float:
 def ranked_accuracy(targets: Ranked, predictions: Sequence[float]) -> float:
     """Return the share of correct rows; a score of at least 0.5 predicts relevance."""
     return accuracy([grade for _, grade in targets], [int(score >= 0.5) for score in predictions])
+
+
+def cosine_spearman(targets: Sequence[Pair], predictions: Sequence[Vectors]) -> float:
+    """Return Spearman's correlation of the pairs' scores and the cosines of their vectors."""
+    cosines = [float(_unit(one) @ _unit(other)) for one, other in predictions]
+    # Rounded: cosines that differ in the last digits of a float are ties.
+    return spearman([score or 0.0 for *_, score in targets], np.round(cosines, 6).tolist())
+
+
+def partner_recall(targets: Sequence[Pair], predictions: Sequence[Vectors]) -> float:
+    """Return the share of texts whose own pair is the nearest of all pairs: recall at 1.  See `_partner_ranks`."""
+    return float(np.mean(_partner_ranks(targets, predictions) == 1))
+
+
+def partner_reciprocal_rank(targets: Sequence[Pair], predictions: Sequence[Vectors]) -> float:
+    """Return the mean of 1 / the rank of a text's own pair among all pairs.  See `_partner_ranks`."""
+    return float(np.mean(1 / _partner_ranks(targets, predictions)))
+
+
+def _partner_ranks(targets: Sequence[Pair], predictions: Sequence[Vectors]) -> np.ndarray:
+    """Return the rank of each text's own pair among the different pairs of all rows, by cosine.
+
+    A pair as near as the own one counts as nearer.  Further pairs of the same text are left out.  Of rows with scores
+    those with the highest score have pairs to be found.
+    """
+    highest = max((score for *_, score in targets if score is not None), default=None)
+    rows = [row for row, (*_, score) in enumerate(targets) if score == highest]
+    columns: dict[str, int] = {}
+    candidates = []
+    for (_, pair, _), (_, vector_D) in zip(targets, predictions, strict=True):
+        if pair not in columns:
+            columns[pair] = len(columns)
+            candidates.append(_unit(vector_D))
+    partners: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        partners[targets[row][0]].append(columns[targets[row][1]])
+    candidates_MD, ranks = np.stack(candidates), []
+    for row in rows:
+        text_D, own_D = map(_unit, predictions[row])
+        cosines_M = candidates_MD @ text_D
+        cosines_M[partners[targets[row][0]]] = -np.inf
+        ranks.append(1 + int((cosines_M >= text_D @ own_D - _SAME).sum()))
+    return np.array(ranks)
+
+
+def _unit(vector_D: np.ndarray) -> np.ndarray:
+    return vector_D / max(float(np.linalg.norm(vector_D)), 1e-12)
 
 
 def _correlation(

@@ -19,6 +19,7 @@ from ernie.model.heads import MaskedTokenHead
 from inference.face import Face, face, faces
 from inference.task_model import TaskModel
 
+PREDICTING = [kind for kind, toy in TOYS.items() if toy.task.face != "encode"]
 FACES = {
     "translate": inference.TextTranslator,
     "transcribe": inference.SpeechRecognizer,
@@ -57,7 +58,7 @@ def in_eight_threads(call: Callable[[], Any]) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", TOYS)
+@pytest.mark.parametrize("kind", PREDICTING)
 def test_a_fine_tuned_model_loads_as_the_face_of_its_kind_and_predicts(kind: str, tmp_path: Path) -> None:
     model = inference.load(saved(kind, tmp_path / "model"), precision="fp32")
     assert type(model) is FACES.get(kind, inference.Predictor)
@@ -67,7 +68,7 @@ def test_a_fine_tuned_model_loads_as_the_face_of_its_kind_and_predicts(kind: str
     assert list(model.predict(rows)) == list(trained(kind).model.predict(rows))
 
 
-@pytest.mark.parametrize("kind", TOYS)
+@pytest.mark.parametrize("kind", PREDICTING)
 def test_predictions_in_eight_threads_have_the_bits_of_one_thread(kind: str, tmp_path: Path) -> None:
     model = inference.load(saved(kind, tmp_path / "model"))
     assert isinstance(model, inference.Predictor)

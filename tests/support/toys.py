@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,7 @@ from ernie.model.ernie import ErnieModel
 from tasks.downstream.base import Answer, FinetuneTask, TextTask
 from tasks.downstream.choose import Choose
 from tasks.downstream.classify import Classify
+from tasks.downstream.embed import Embed
 from tasks.downstream.extract import Extract
 from tasks.downstream.multilabel import MultiLabel
 from tasks.downstream.rank import Rank
@@ -47,7 +49,8 @@ class Toy:
     answer column must reject with a message that quotes `quoted`.  `needs` are the input columns, `empty` cells
     without a token, `unadapted` the task's fields before it adapts to its rows, `train_rows` how many rows suffice to
     learn it, `dev_rows` how many it is scored on after each epoch, `trained_weight` the embedding matrix that it
-    trains, and `good_score` the score to reach where that is not 0.15 from the best.
+    trains, `good_score` the score to reach where that is not 0.15 from the best, and `has_head` whether its head
+    has weights.
     """
 
     task: FinetuneTask
@@ -62,6 +65,7 @@ class Toy:
     dev_rows: int = 40
     trained_weight: str = "ernie.embedding.token.weight"
     good_score: float | None = None
+    has_head: bool = True
 
     @property
     def answer_column(self) -> str:
@@ -99,6 +103,19 @@ def _multilabel(rng: np.random.Generator) -> dict[str, Any]:
 def _regress(rng: np.random.Generator) -> dict[str, Any]:
     word = str(rng.choice(list(GRADES)))
     return {"text": " ".join(_words(rng, word)), "label": GRADES[word]}
+
+
+def _embed(rng: np.random.Generator) -> dict[str, Any]:
+    one, other = (str(rng.choice(list(GRADES))) for _ in range(2))
+    texts = {"text": " ".join(_words(rng, one, most=3)), "text_pair": " ".join(_words(rng, other, most=3))}
+    return {**texts, "score": 3 - abs(GRADES[one] - GRADES[other])}
+
+
+def vectors(row: Row) -> Answer:
+    """Vectors of a row's texts whose cosine is the row's score, from 0 to 3."""
+    noise = np.random.default_rng([*json.dumps(row).encode()])
+    (one, other), cosine = np.linalg.qr(noise.normal(size=(16, 2)))[0].T, row["score"] / 3
+    return {"vector": one.tolist(), "pair_vector": (cosine * one + (1 - cosine**2) ** 0.5 * other).tolist()}
 
 
 def _rank(rng: np.random.Generator) -> dict[str, Any]:
@@ -181,6 +198,15 @@ TOYS = {
         invalid="pink",
         quoted="pink",
         unadapted={"labels": ()},
+    ),
+    "embed": Toy(
+        Embed(max_len=16, score="score", limits=(0.0, 3.0), dimensions=(32, 8)),
+        _embed,
+        vectors,
+        invalid="much",
+        quoted="much",
+        needs=("text", "text_pair"),
+        has_head=False,
     ),
     "extract": Toy(
         Extract(max_len=16, stride=2, max_question=3, max_answer=3),

@@ -76,6 +76,8 @@ def _plan(source: Path, loaded: LoadedCheckpoint[ErnieModel], to: Target, task: 
     """Decide what is written.  A head elsewhere knows no task embeddings: its encoder is folded for its own task."""
     model = loaded.model
     head, notes = read_task_head(source, model.config.max_positions), [*loaded.notes, *head_notes(source)]
+    if head is not None and not head.weights:  # of the kind embed, whose model is an encoder
+        head = None
     learned = head.data["task_id"] if head is not None and model.config.task_vocab_size else None
     if task is not None:
         check_task(model.config, task)
