@@ -28,6 +28,7 @@ _COMMANDS = {  # of kinds with a command of their own, besides `ernie predict`
 def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Sequence[Prepared]) -> None:
     """Write README.md to a run's folder."""
     example = _example_row(config, splits[0])
+    read_as = "dev" if "dev" in config.data.splits() else "train"
     best, kind = result.best, config.task.variant_name
     of_fold = "" if best.fold is None else f", trained without fold {best.fold}"
     setting = f" at the best point of the grid, {code(best.point)}" if best.point else ""
@@ -54,7 +55,8 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         *(f"{line}\n" for line in plugins_needed(config.plugins)),
         fenced("console", "\n".join(_commands(folder, config))),
         "",
-        f"FILE has the columns {', '.join(map(code, example))}; with `--like dev` it is read as the dev split was.",
+        f"FILE has the columns {', '.join(map(code, example))}; with `--like {read_as}` it is read as the {read_as} "
+        "split was.",
         "",
         fenced("python", _python(folder, config, example)),
         "",
