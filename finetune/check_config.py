@@ -127,10 +127,13 @@ def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, few
     settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1, lr=lr)
     began = time.monotonic()
     with precision(config.train.precision, config.train.amp_level):
-        _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed, head=kept_head(config))
+        model, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed, head=kept_head(config))
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):
         raise TrainingFailed(f"the loss of the first step is {loss}: is the model damaged?")
+    trained, total = model.weight_counts()
+    if trained < total:
+        yield f"ok: {trained:,} of {total:,} weights are trained ({trained / total:.2%})"
     rows, scored, on = len(few["train"]), len(few["dev"]), few["dev"].name
     for name, score in curve[-1].scores.items():
         if not np.isfinite(score):

@@ -19,12 +19,14 @@ from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_asked, import_plugins
 from ernie.renames import formerly
 from ernie.train.adam_config import AdamConfig
+from ernie.train.adapter_config import AdapterConfig
 from ernie.train.adversarial_config import AdversarialConfig
 from ernie.train.config import UpdateConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from tasks.downstream.base import FinetuneTask, LogitsTask
-from tasks.downstream.hooks import ComparesRows, EncoderConditions
+from tasks.downstream.hooks import ComparesRows, EncoderConditions, PartialTraining
 from tasks.downstream.saved import completed
+from tasks.downstream.transcribe import Transcribe
 
 FROZEN = ("none", "embeddings", "encoder")  # or a number of layers
 SPLITS = ("train", "dev", "test")
@@ -113,7 +115,8 @@ class TrainConfig(UpdateConfig):
     the whole `encoder` but for its pooler.  With `ema` moving averages of the weights are scored and kept in place of
     the weights; it is the share of the average that a step leaves (Polyak and Juditsky, 1992).  `adversarial` adds a
     pass in which the embeddings of words are moved to where the loss is larger.  `r_drop` is the weight of how much two
-    passes under different dropout differ (Liang et al., 2021, arXiv 2106.14448).
+    passes under different dropout differ (Liang et al., 2021, arXiv 2106.14448).  With `adapt` low-rank updates are
+    trained in place of the encoder (see AdapterConfig), beside its pooler and the head.
     """
 
     lr: LRScheduleConfig = field(default_factory=lambda: LRScheduleConfig(peak=5e-5), metadata=formerly("rate"))
@@ -132,6 +135,7 @@ class TrainConfig(UpdateConfig):
     ema: float = 0.0
     adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
     r_drop: float = 0.0
+    adapt: AdapterConfig | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,6 +156,12 @@ class TrainConfig(UpdateConfig):
         if self.adversarial.epsilon and self.freeze != "none":
             raise UserError(
                 "adversarial: moves the embeddings of words, which freeze keeps as they are; drop one of them"
+            )
+        if self.adapt is not None and self.freeze != "none":
+            raise UserError("adapt: keeps all of the encoder as it is but for small updates; leave freeze out")
+        if self.adapt is not None and self.adversarial.epsilon:
+            raise UserError(
+                "adversarial: moves the embeddings of words, which adapt keeps as they are; drop one of them"
             )
 
 
@@ -231,6 +241,8 @@ class FinetuneConfig:
                 f"train.adversarial: moves the embeddings of words, which parallel.{degrees[0]} spreads over "
                 "processes; parallel.data can be used"
             )
+        if self.train.adapt is not None:
+            self._check_adapted(degrees)
         if self.save_minutes < 0:
             raise UserError(f"save_minutes: expected at least 0, found {self.save_minutes:g}")
         if self.seeds < 1:
@@ -275,6 +287,18 @@ class FinetuneConfig:
     def fold_numbers(self) -> tuple[int | None, ...]:
         """The number of each fold, or a single None without folds."""
         return tuple(range(1, self.folds + 1)) if self.folds > 1 else (None,)
+
+    def _check_adapted(self, degrees: Sequence[str]) -> None:
+        """Raise UserError if the encoder's layers are not trained, or are spread over processes by these degrees."""
+        if degrees:
+            raise UserError(
+                f"train.adapt: needs the encoder's matrices whole, and parallel.{degrees[0]} spreads them over "
+                "processes; parallel.data can be used"
+            )
+        if isinstance(self.task, PartialTraining) and self.task.freezes_encoder:
+            raise UserError(f"train.adapt: {self.task.variant_name} leaves the encoder as it is with these settings")
+        if isinstance(self.task, Transcribe) and self.task.recurrent is not None:
+            raise UserError("train.adapt: changes the encoder's layers, which task.recurrent replaces; drop either")
 
     def trials(self) -> Iterator[tuple[str, TrainConfig]]:
         """Yield each combination of the grid: a name made of its values, and the training settings."""

@@ -18,6 +18,7 @@ from ernie.parallel.layout import REPLICAS
 from ernie.parallel.mesh import Mesh
 from ernie.parallel.micro_batch import MicroBatch
 from ernie.train.adam_config import AdamConfig
+from ernie.train.adapter import Adapter
 from ernie.train.adversarial_config import AdversarialConfig
 from ernie.train.adversary import Adversary
 from ernie.train.checkpoint import TrainerState
@@ -55,7 +56,8 @@ class Trainer:
     `loss_scale` is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count as bad.  With
     `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  With an `average`
     above 0 moving averages of the weights are kept with this decay (see Optimizer).  `adversarial` names the table of
-    embeddings that is moved to add to each step's gradients (see Adversary).
+    embeddings that is moved to add to each step's gradients (see Adversary).  An `adapter` of the layer learns in place
+    of the weights that follow from it.
 
     The processes of `mesh` train together: the layer is reduced to this process's part of it, in place (see
     DistributedModel).  All are given the same step, and each computes its own micro-batches.
@@ -75,6 +77,7 @@ class Trainer:
         separate_moments: bool = False,
         average: float = 0.0,
         adversarial: tuple[AdversarialConfig, str] | None = None,
+        adapter: Adapter | None = None,
         mesh: Mesh | None = None,
     ):
         self.layer = layer
@@ -89,6 +92,7 @@ class Trainer:
         self._groups = [set(names) - apart, apart] if separate_clip_groups else [set(names)]
         self._max_bad_steps, self._separate_moments = max_bad_steps, separate_moments
         self._seed = seed
+        self._adapter = adapter
         self._adversary: Adversary | None = None
         if adversarial is not None:
             config, table = adversarial
@@ -141,6 +145,8 @@ class Trainer:
             sums[name] += total
         totals = all_reduce(self._mesh, list(sums.values()), [*REPLICAS, "pipeline"])
         report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
+        if self._adapter is not None:
+            self._adapter.take_gradients()
         self.distributed.reduce_gradients()
         if self._adversary is not None and targets:
             self._adversary.add_gradients(once_more)
@@ -153,6 +159,8 @@ class Trainer:
                 excess = norm / self._clip if self._clip else 0.0
                 scales.update(dict.fromkeys(group, (1 / excess if excess > 1 else 1.0) / scale))
             self.optimizer.step(lr, scales, owner="".join(sums) if self._separate_moments else "")
+            if self._adapter is not None:
+                self._adapter.merge()
             self.bad_steps = 0
             if self.loss_scale:
                 self.loss_scale.rise()

@@ -10,9 +10,9 @@ from ernie.parallel.mesh import Mesh
 from ernie.train.trainer import StepReport, TrainingStopped
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared
+from finetune.train.model import TrainingModel
 from finetune.train.training import Training
 from finetune.train.trial_checkpoint import Evaluation, TrialCheckpoints
-from inference.task_model import TaskModel
 from tasks.downstream.base import FinetuneTask
 
 Progress = Callable[[int, StepReport, float], None]  # step number, step report, tokens per second so far
@@ -30,7 +30,7 @@ def finetune(
     mesh: Mesh | None = None,
     checkpoints: TrialCheckpoints | None = None,
     head: Path | None = None,
-) -> tuple[TaskModel, list[Evaluation]]:
+) -> tuple[TrainingModel, list[Evaluation]]:
     """Train encoder and head on `train`; return them as of their best evaluation on `dev`, with all evaluations.
 
     The seed determines row order, dropout and the initial weights of the head, unless they are those of the file

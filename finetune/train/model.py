@@ -12,9 +12,11 @@ import paddle
 from ernie.data.batch import Packed
 from ernie.errors import UserError, about
 from ernie.kernels.mask import Mask
+from ernie.model.ernie import ErnieModel
 from ernie.model.losses import Loss, checked
+from ernie.train.adapter import Adapter
 from inference.task_model import TaskModel
-from tasks.downstream.base import LogitsTask
+from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.hooks import OwnBatches
 
 
@@ -23,9 +25,22 @@ class TrainingModel(TaskModel):
 
     With `r_drop` above 0 a batch has every sample twice, and the loss also counts how much the two predictions differ
     under dropout (R-Drop: Liang et al., 2021, arXiv 2106.14448, section 2.2, in the scale of the authors' code).
+
+    An `adapter` is what is trained of the encoder, if only that is (see Adapter).
     """
 
     r_drop = 0.0
+
+    def __init__(self, ernie: ErnieModel, task: FinetuneTask, task_id: int = 0):
+        super().__init__(ernie, task, task_id)
+        self.adapter: Adapter | None = None
+
+    def weight_counts(self) -> tuple[int, int]:
+        """Return how many weights are trained, and how many encoder and head have."""
+        merged = [] if self.adapter is None else [id(update.weight) for update in self.adapter.updates.values()]
+        trained = [each for each in self.parameters() if not each.stop_gradient and id(each) not in merged]
+        own = [*self.ernie.parameters(), *self.head.parameters()]
+        return sum(each.size for each in trained), sum(each.size for each in own)
 
     def loss(self, batch: Packed) -> Loss:
         """Return the loss of one batch."""

@@ -43,6 +43,7 @@ from ernie.train.run_folder import (
 )
 from finetune.config import FinetuneConfig, decoding_overrides, load
 from finetune.prepare import Prepared
+from finetune.train.model import TrainingModel
 from finetune.train.trial import SCORES_FILE
 from finetune.train.warm_start import kept_head
 from inference.rows import usable_rows
@@ -52,6 +53,7 @@ from tasks.downstream.hooks import FilesInRows, TrainingFiles
 from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model
 
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
+_ADAPTER_FOLDER = "adapter"  # in the model's folder: what was learned of the encoder, if only that was
 _WAYS_OUT = "Choose another --output, or delete the folder to start over."
 # Keys that do not affect a single fine-tuning: finished trials remain valid when they change.
 _UNRELATED_KEYS = ("output", "seeds", "save_minutes", "grid", "plugins", "published", "submission", "local", "parallel")
@@ -174,10 +176,13 @@ def _encode_cell(cell: object) -> str:
 
 
 def keep_model(model: TaskModel, trial: str, folder: Path) -> None:
-    """Save the model of a trial as the run's model, atomically."""
+    """Save the model of a trial as the run's model, atomically, with the adapter beside it that was trained, if any."""
     place = folder / MODEL
     partial = partial_folder(place)
     model.save(partial)
+    if isinstance(model, TrainingModel) and model.adapter is not None:
+        base = load(folder / CONFIG, saved=True).model
+        model.adapter.write(partial / _ADAPTER_FOLDER, model.ernie.pooler, base, read_inputs(folder)["model"])
     (partial / _TRIAL_FILE).write_text(f"{trial}\n", encoding="utf-8")
     write_checksums(partial, [_TRIAL_FILE])
     put(partial, place)

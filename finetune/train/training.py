@@ -27,6 +27,7 @@ from ernie.model.translation import TranslationHead
 from ernie.model.weights import arrays, check_finite, set_weights
 from ernie.parallel.collectives import any_rank, on_rank0
 from ernie.parallel.mesh import Mesh
+from ernie.train.adapter import Adapter
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from finetune.config import TrainConfig
@@ -90,6 +91,7 @@ class Training:
             separate_clip_groups=[f"head.{part}." for part in clipped_apart],
             average=config.ema,
             adversarial=(config.adversarial, _WORDS) if config.adversarial.epsilon else None,
+            adapter=self.model.adapter,
             loss_scale=LossScale() if config.precision == "fp16" else None,
             mesh=mesh,
         )
@@ -196,7 +198,7 @@ class Training:
             ended = "Training ended there, and the best model before it is kept."
             warnings.warn(f"{problem} {ended} {self._causes()}", Remark, 3)
 
-    def best_model(self) -> TaskModel:
+    def best_model(self) -> TrainingModel:
         """Return the model as of its best evaluation, whole in the first process.
 
         Raises TrainingFailed if most steps were skipped.
@@ -244,6 +246,8 @@ def _build_model(
             4,
         )
     freeze(model, config.freeze)
+    if config.adapt is not None:
+        model.adapter = Adapter(ernie, config.adapt, seed)
     if replicas > 1 and any(isinstance(layer, nn.BatchNorm1D) for layer in model.sublayers()):
         raise UserError(
             "this model normalizes over all vectors of a batch, and processes that split a batch would each see only "
@@ -263,8 +267,8 @@ def layer_factors(model: TaskModel, decay: float) -> dict[str, float]:
         above = 0
         if name.startswith("ernie.embedding."):
             above = layers + 1
-        elif name.startswith("ernie.encoder.layers."):
-            above = layers - int(name.split(".")[3])
+        elif name.startswith(("ernie.encoder.layers.", "adapter.layers.")):
+            above = layers - int(name.partition(".layers.")[2].split(".")[0])
         factors[name] = decay**above
     return factors
 
@@ -282,11 +286,13 @@ def freeze(model: TaskModel, what: str | int) -> None:
 
 
 @contextmanager
-def _holding(model: TaskModel, averages: Mapping[str, np.ndarray]) -> Iterator[None]:
+def _holding(model: TrainingModel, averages: Mapping[str, np.ndarray]) -> Iterator[None]:
     """Have a model hold other values of some weights meanwhile."""
     own = arrays(model) if averages else {}
     if averages:
         set_weights(model, {**own, **averages}, "the averages")
+        if model.adapter is not None:
+            model.adapter.merge()
     try:
         yield
     finally:

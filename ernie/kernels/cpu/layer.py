@@ -46,7 +46,10 @@ class _Layer(PyLayer):
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        grads = [empty_like(parameter) for parameter in ctx.parameters]
+        grads = [
+            None if frozen and parameter.ndim > 1 else empty_like(parameter)
+            for parameter, frozen in zip(ctx.parameters, ctx.frozen[1:], strict=True)
+        ]
         dx = None if ctx.frozen[0] else empty_like(grad)
         ctx.call.backward(grad, grads, dx)
         invalidate(p for p, frozen in zip(ctx.parameters, ctx.frozen[1:], strict=True) if not frozen)
@@ -93,8 +96,8 @@ class _Call:
             "layer_forward", self._low, byref(self._shape), byref(self._weights()), x.data_ptr(), memory, y.data_ptr()
         )
 
-    def backward(self, grad: Tensor, grads: list[Tensor], dx: Tensor | None) -> None:
-        gradients = LayerParameters(*(g.data_ptr() for g in grads))
+    def backward(self, grad: Tensor, grads: list[Tensor | None], dx: Tensor | None) -> None:
+        gradients = LayerParameters(*(None if g is None else g.data_ptr() for g in grads))
         dx_address = None if dx is None else dx.data_ptr()
         structures = (byref(self._shape), byref(self._weights()))
         addresses = (self._memory.data_ptr(), grad.data_ptr())

@@ -45,9 +45,9 @@ struct Layer {
     void to_input(long rows, const E* g, long ldg, long N, const void* weight, long K, Out* y, bool add) {
         product(type_of<E>, type_of<Out>, rows, K, N, {g, ldg}, {weight, N, true}, nullptr, y, K, add);
     }
-    // dW (K, N) = x^T g
+    // dW (K, N) = x^T g; nothing if that is not wanted
     void to_weight(long rows, const E* x, long K, const E* g, long ldg, long N, float* grad) {
-        product(type_of<E>, Type::f32, K, N, rows, {x, K, true}, {g, ldg}, nullptr, grad, N, false);
+        if (grad) product(type_of<E>, Type::f32, K, N, rows, {x, K, true}, {g, ldg}, nullptr, grad, N, false);
     }
     // The rows of x that have outputs, gathered; x itself if all have.
     const float* output_rows(const float* x, Scratch& memory) {
@@ -140,13 +140,15 @@ void layer_backward(const LayerShape& s, const LayerWeights& w, char* memory, co
                       g.offset2, g.outer_bias);
     clear_rows(residual, R, Q, D);
     clear_rows(branch, R, Q, D);
-    activate(s.activation, m.preactivation, inner, Q * F);
+    if (g.outer) activate(s.activation, m.preactivation, inner, Q * F);
     l.to_weight(Q, inner, F, branch, D, D, g.outer);
     l.to_input(Q, branch, D, D, w.outer, F, d_inner, false);
     activate_backward(s.activation, m.preactivation, d_inner, R, F, g.inner_bias);
     clear_rows(d_inner, R, Q, F);
-    restore(m.normal1, w.gain1, w.offset1, R, D, between);
-    clear_rows(between, R, Q, D);
+    if (g.inner) {
+        restore(m.normal1, w.gain1, w.offset1, R, D, between);
+        clear_rows(between, R, Q, D);
+    }
     l.to_weight(Q, between, D, d_inner, F, F, g.inner);
     l.to_input(Q, d_inner, F, F, w.inner, D, residual, true);
     add_norm_backward(residual, m.normal1, m.inverse1, w.gain1, l.dropout1, R, D, d_x_out, branch, g.gain1, g.offset1, g.out_bias);

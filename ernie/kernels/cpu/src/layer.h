@@ -24,6 +24,7 @@ struct LayerWeights {
     const float *q_bias, *k_bias, *v_bias, *out_bias, *inner_bias, *outer_bias;
     const float *gain1, *offset1, *gain2, *offset2;
 };
+// Matrices whose gradient is not wanted are null.
 struct LayerGradients {
     float *q, *k, *v, *out, *inner, *outer;
     float *q_bias, *k_bias, *v_bias, *out_bias, *inner_bias, *outer_bias;
