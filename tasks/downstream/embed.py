@@ -189,7 +189,10 @@ class Embed(FinetuneTask, ComparesRows, EncoderConditions, PartialTraining, Spli
         again = sum(counts.values()) - len(counts)
         if not again:
             return []
-        return [f"{plural(again, 'row')} with the '{self.text_pair}' of an earlier row, which is no negative of it"]
+        return [
+            f"{plural(again, 'row')} with the '{self.text_pair}' of an earlier row; such rows are no negatives of each "
+            "other"
+        ]
 
     # Model
 
