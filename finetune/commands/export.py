@@ -1,8 +1,8 @@
 """Export a fine-tuned model or an encoder for other runtimes, and compare it with the original.
 
 RUN is a run or a model's folder.  DIR gets the model, its tokenizer, its labels and a README that says how to call
-it.  The exported model is run by its own runtime on random rows and on rows of the run's dev split, or of --input;
-if outputs differ, nothing is written.
+it.  The exported model is run by its own runtime on random rows and on rows of --input or of the run: those of dev or,
+if it has none, of train.  If outputs differ, nothing is written.
 
   ernie export runs/sst2 --to onnx --output sst2-onnx
   ernie export runs/sst2 --to onnx --int8 --output sst2-int8

@@ -35,7 +35,7 @@ _BATCH = 8
 class Export:
     """What to export, and how: `rows` is a file of rows to compare on, `task` an encoder's task embedding.
 
-    Without a file `dev_rows` gives the rows, such as those of a run's dev split.
+    Without a file `own_rows` gives the rows, such as those of a run's dev split.
     """
 
     run: Path
@@ -43,7 +43,7 @@ class Export:
     int8: bool = False
     rows: str | None = None
     task: int | None = None
-    dev_rows: Callable[[], Iterable[Row]] | None = None
+    own_rows: Callable[[], Iterable[Row]] | None = None
 
     @property
     def tolerance(self) -> float:
@@ -95,8 +95,8 @@ def _comparison_rows(model: Exportable, request: Export, say: Callable[[str], No
     try:
         if request.rows is not None:
             rows = model.samples(model.read(request.rows))
-        elif request.dev_rows is not None:
-            rows = model.samples(request.dev_rows())
+        elif request.own_rows is not None:
+            rows = model.samples(request.own_rows())
     except UserError as error:
         if request.rows is not None:
             raise
@@ -126,7 +126,7 @@ def _measure_differences(model: Exportable, rows: list[Sample], request: Export,
     differences = compare(outputs, model.outputs, exported, batches, "random rows")
     if rows:
         batches = [rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH)]
-        name = "dev rows" if request.rows is None else f"rows of {Path(request.rows).name}"
+        name = "rows of the run" if request.rows is None else f"rows of {Path(request.rows).name}"
         differences += compare(outputs, model.outputs, exported, batches, name)
     return differences
 

@@ -31,7 +31,7 @@ def test_an_exported_run_makes_the_same_predictions(work: Path, to: str, capsys:
     assert export("done", "--to", to, "--output", "there") == 0
     out = capsys.readouterr().out
     assert re.search(r"^logits, random rows: largest difference \S+e-", out, re.MULTILINE)
-    assert re.search(r"^logits, dev rows: largest difference \S+e-", out, re.MULTILINE)
+    assert re.search(r"^logits, rows of the run: largest difference \S+e-", out, re.MULTILINE)
     assert out.endswith("there\n")
     labels = json.loads((work / "there" / "labels.json").read_text())
     rows = [row for row in read_rows("test.tsv", RowOptions()) if isinstance(row, Row)]
