@@ -221,6 +221,8 @@ class Trier:
             except subprocess.TimeoutExpired:  # a fork of another test may still hold the other end open
                 self._process.kill()
                 self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
 
     def _folder(self, case: Case) -> Path:
         name = re.sub(r"\W+", "-", case.id)
