@@ -228,6 +228,7 @@ LAYOUTS: dict[str, dict[str, str | bytes]] = {
         **dict.fromkeys((f"wavs/LJ-{n}.wav" for n in range(202)), sound()),
     },
 }
+LAYOUTS["stsb_embed"] = LAYOUTS["glue/stsb"]
 # The label of the first row of train, after `values` and similar settings are applied.
 RIGHT: dict[str, object] = {
     "glue/cola": "acceptable",
