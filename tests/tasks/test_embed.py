@@ -26,7 +26,6 @@ from finetune.train.model import TrainingModel
 from finetune.train.steps import planned_steps, split_steps
 from inference.encoder import TextEncoder
 from tasks.downstream.embed import Embed
-from tasks.downstream.metrics import cosine_spearman, partner_recall, partner_reciprocal_rank
 
 PAIRS = Embed(max_len=16, temperature=0.1)
 ROWS = [
@@ -40,7 +39,6 @@ COMPARED = [
     ["it very blue", "a red film", "the green"],
     ["the green", "a red film", "it very blue"],
 ]
-X, Y = np.array([1.0, 0.0]), np.array([0.0, 1.0])
 
 
 @pytest.fixture(scope="module")
@@ -192,22 +190,6 @@ def test_a_step_of_several_micro_batches_is_noted() -> None:
 def test_the_first_row_is_shown_with_its_target_once() -> None:
     shown = [*described_example(prepare(PAIRS, Split("train", ROWS), TOKENIZER), TOKENIZER, spoken=False)]
     assert [line.count("pair [[2.0, 0.0]]") for line in shown] == [0, 1, 0, 0, 0]
-
-
-def test_the_rank_of_a_pair_is_among_all_different_pairs() -> None:
-    targets = [("a", "x", None), ("b", "y", None), ("a", "y", None), ("c", "x", None)]
-    near_y = np.array([0.6, 0.8])
-    found = [(near_y, X), (near_y, Y), (near_y, Y), (near_y, X)]
-    # Both belong to "a"; y is the nearest of "b"; y is nearer to "c" than its own.
-    assert partner_recall(targets, found) == pytest.approx(3 / 4)
-    assert partner_reciprocal_rank(targets, found) == pytest.approx((1 + 1 + 1 + 1 / 2) / 4)
-    assert partner_recall([("a", "x", None), ("b", "y", None)], [(X, X), (X, X)]) == 0  # as near counts as nearer
-
-
-def test_pairs_of_the_highest_score_are_those_to_be_found() -> None:
-    targets, found = [("a", "x", 5.0), ("b", "y", 1.0)], [(X, X), (X, Y)]
-    assert partner_recall(targets, found) == 1
-    assert cosine_spearman(targets, found) == pytest.approx(1)
 
 
 def test_pairs_are_learned_and_the_model_loads_as_an_encoder(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tasks.downstream import metrics
 from tasks.downstream.metrics import (
     accuracy,
     cer,
+    cosine_spearman,
     entity_f1,
     entity_precision,
     entity_recall,
@@ -33,6 +34,8 @@ from tasks.downstream.metrics import (
     mean_average_precision,
     mean_reciprocal_rank,
     mean_squared_error,
+    partner_recall,
+    partner_reciprocal_rank,
     pearson,
     ranked_accuracy,
     ranked_f1,
@@ -415,3 +418,22 @@ def tone(*hertz: int, samples: int = 1600) -> Wave:
 def test_every_public_measure_is_imported_here() -> None:
     public = {name for name, item in vars(metrics).items() if getattr(item, "__module__", "") == metrics.__name__}
     assert {name for name in public if not name.startswith("_")} <= set(globals())
+
+
+X, Y = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+
+
+def test_the_rank_of_a_pair_is_among_all_different_pairs() -> None:
+    targets = [("a", "x", None), ("b", "y", None), ("a", "y", None), ("c", "x", None)]
+    near_y = np.array([0.6, 0.8])
+    found = [(near_y, X), (near_y, Y), (near_y, Y), (near_y, X)]
+    # Both belong to "a"; y is the nearest of "b"; y is nearer to "c" than its own.
+    assert partner_recall(targets, found) == pytest.approx(3 / 4)
+    assert partner_reciprocal_rank(targets, found) == pytest.approx((1 + 1 + 1 + 1 / 2) / 4)
+    assert partner_recall([("a", "x", None), ("b", "y", None)], [(X, X), (X, X)]) == 0  # as near counts as nearer
+
+
+def test_pairs_of_the_highest_score_are_those_to_be_found() -> None:
+    targets, found = [("a", "x", 5.0), ("b", "y", 1.0)], [(X, X), (X, Y)]
+    assert partner_recall(targets, found) == 1
+    assert cosine_spearman(targets, found) == pytest.approx(1)
