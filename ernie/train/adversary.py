@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import paddle
-from paddle import Tensor
 
 from ernie.errors import UserError
 from ernie.train.adversarial_config import AdversarialConfig
+from ernie.train.optimizer import Optimizer
 
 
 class Adversary:
-    """Adds the gradients of an adversarial pass to those of a step.  `table` (V, D) are the word embeddings."""
+    """Adds the gradients of an adversarial pass to those of a step.
 
-    def __init__(self, config: AdversarialConfig, table: Tensor, parameters: dict[str, Tensor]):
-        self._config, self._table, self._parameters = config, table, parameters
+    `table` names the parameter of the optimizer that is the word embeddings (V, D).
+    """
+
+    def __init__(self, config: AdversarialConfig, table: str, optimizer: Optimizer):
+        self._config, self._table, self._optimizer = config, optimizer.parameters[table], optimizer
 
     @paddle.no_grad()
     def add_gradients(self, passes: Callable[[int], None]) -> None:
@@ -32,31 +35,25 @@ class Adversary:
         config, table = self._config, self._table
         if table.grad is None:
             raise UserError("train.adversarial: the loss of this kind does not depend on the embeddings of words")
-        clean = {name: value.grad.clone() for name, value in self._parameters.items() if value.grad is not None}
+        learning = [parameter for parameter in self._optimizer.parameters.values() if parameter.grad is not None]
+        clean = [parameter.grad.clone() for parameter in learning]  # clearing the gradients frees their memory
         before, moved = table.clone(), paddle.zeros_like(table)
         gradient = table.grad
         try:
             for k in range(1, config.moves + 1):
                 norm = float(paddle.linalg.norm(gradient))
                 if not 0 < norm < float("inf"):
+                    self._optimizer.clear()
                     return
                 moved += gradient * ((config.epsilon if config.moves == 1 else config.move) / norm)
                 if (length := float(paddle.linalg.norm(moved))) > config.epsilon:
                     moved *= config.epsilon / length
                 table.set_value(before + moved)
-                self._clear()
+                self._optimizer.clear()
                 with paddle.enable_grad():
                     passes(k)
                 gradient = table.grad
         finally:
             table.set_value(before)
-            self._add(clean)
-
-    def _clear(self) -> None:
-        for parameter in self._parameters.values():
-            parameter.clear_gradient(False)
-
-    def _add(self, clean: dict[str, Tensor]) -> None:
-        for name, gradient in clean.items():
-            parameter = self._parameters[name]
-            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            for parameter, own in zip(learning, clean, strict=True):
+                parameter.grad = own if parameter.grad is None else parameter.grad + own

@@ -96,7 +96,7 @@ class Trainer:
         self._adversary: Adversary | None = None
         if adversarial is not None:
             config, table = adversarial
-            self._adversary = Adversary(config, self.optimizer.parameters[table], self.optimizer.parameters)
+            self._adversary = Adversary(config, table, self.optimizer)
 
     def step(
         self,

@@ -161,6 +161,14 @@ def test_micro_batches_change_nothing_about_an_adversarial_step() -> None:
     close(used_gradients(Classifier(), config, halves(8)), used_gradients(Classifier(), config, [("task", batch(8))]))
 
 
+def test_where_the_loss_does_not_depend_on_the_embeddings_nothing_is_added() -> None:
+    model, packed = Classifier(), batch(8)
+    model.inner.weight.set_value(np.zeros((6, 8), np.float32))
+    clean = gradients_at(model, model.table.weight.numpy(), packed)
+    assert not clean["table.weight"].any()
+    close(used_gradients(model, AdversarialConfig(epsilon=0.7), [("task", packed)]), clean)
+
+
 def test_a_step_that_is_not_finite_is_skipped_and_leaves_the_embeddings() -> None:
     model = Classifier()
     before, own = weights(model), trainer(model, adversarial=AdversarialConfig(epsilon=0.7))
