@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from multiprocessing import get_context
 from types import TracebackType
@@ -54,9 +54,8 @@ class Workers:
 
     def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
         """Have a worker call `function`.  Its result, and the call itself, belong inside `reporting_killed`."""
-        if not self.processes:
-            return self._executor.submit(function, *arguments)
-        with signals_held():  # a process may start now, and Ctrl-C may come before it has imported its modules
+        # A process may start now, and Ctrl-C may come before it has imported its modules.
+        with signals_held() if self.processes else nullcontext():
             return self._executor.submit(function, *arguments)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
