@@ -220,8 +220,8 @@ def _grid(result: Result) -> list[str]:
     for point in points:
         shown = str(spreads(result.trials, point)[result.best.judged_on][result.metric])
         rows.append([point.replace(",", ", "), shown, "chosen" if point == best else ""])
-    over, best = ("seeds and folds", "fold") if result.folds > 1 else ("seeds", "seed")
-    note = f"The median over the {over} decides; the model that was kept is the best {best}'s of the chosen setting."
+    over, one = ("seeds and folds", "fold") if result.folds > 1 else ("seeds", "seed")
+    note = f"The median over the {over} decides; the model that was kept is the best {one}'s of the chosen setting."
     return [page.section("Grid", note, table("grid", rows))]
 
 
