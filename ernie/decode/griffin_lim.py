@@ -89,23 +89,19 @@ class GriffinLimVocoder:
     def _more(
         self, kept: np.ndarray, windows: np.ndarray, magnitudes_FK: np.ndarray, blocks: int
     ) -> tuple[Past, np.ndarray]:
-        hop, width = self._hop, self._width
+        hop, known = self._hop, self._overlap + _AHEAD  # frames that were there for the samples before
         ready, sums, last = kept[: self._kept], kept[self._kept : -1].copy(), kept[-1]
-        begun = len(windows) > 0
-        skipped = self._margin if not begun else 0  # before the sound
-        open_frames = [*windows]
-        first = self._overlap if begun else 0  # of the frames that are not final
-        new = self._overlap + _AHEAD if begun else 0
-        made = [ready] if begun else []
-        for frame in range(new, self._overlap + _AHEAD + blocks):
-            open_frames.append(np.zeros(width))
+        open_frames, begun = [*windows], len(windows) > 0
+        first, made = (self._overlap, [ready]) if begun else (0, [])  # `first` of the frames that are not final
+        for frame in range(known if begun else 0, known + blocks):
+            open_frames.append(np.zeros(self._width))
             self._improve(sums, open_frames, magnitudes_FK[first : frame + 1])
             if len(open_frames) > _AHEAD:
                 sums += open_frames.pop(0)
                 made.append(sums[:hop] / self._weight)
                 sums = np.concatenate([sums[hop:], np.zeros(hop)])
                 first += 1
-        sound = np.concatenate(made)[skipped:]
+        sound = np.concatenate(made)[0 if begun else self._margin :]
         size = blocks * hop
         samples, _ = lfilter([1], [1, -PREEMPHASIS], sound[:size], zi=[PREEMPHASIS * last])
         after = np.concatenate([sound[size:], sums, samples[-1:]])
