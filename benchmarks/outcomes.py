@@ -34,7 +34,7 @@ from page_tables import (
     points_of,
     serving,
 )
-from record_files import TUNED, MissingRecord, Records
+from record_files import TUNED, MissingRecord, Records, slug
 
 from pretrain.scaling.answer import curve
 from pretrain.scaling.points import read_table
@@ -322,7 +322,31 @@ def plain_loop(records: Records) -> Outcome:
     return outcome(f"{ratio:.2f}", ratio >= 0.9)
 
 
+# Training recipes
+
+
+def recipe_mean(records: Records, case: str, arm: str) -> float:
+    """The mean score of an arm over the seeds, by its first metric."""
+    return statistics.mean(next(iter(record["scores"].values())) for record in (records / case).of(slug(arm)))
+
+
+def recipe_gain(records: Records, case: str, arms: Sequence[str], plain: Sequence[str], least: float) -> Outcome:
+    """The best of some arms is so many points above the best of others, or not so many below."""
+    gains = {arm: recipe_mean(records, case, arm) - max(recipe_mean(records, case, of) for of in plain) for arm in arms}
+    best = max(gains, key=lambda arm: gains[arm])
+    named = f" ({best})" if len(arms) > 1 else ""
+    return outcome(f"{100 * gains[best]:+.1f} points{named}", 100 * gains[best] >= least)
+
+
+def recipe_adapted(records: Records, case: str) -> Outcome:
+    """LoRA loses at most a point, with under 5 % of the weights."""
+    gain = recipe_gain(records, case, ["LoRA"], ["plain"], -1)
+    share = (records / case).of("LoRA")[0]["weights trained"]
+    return outcome(f"{gain.figure}; {percent(share)} of the weights", gain.verdict == "met", share < 0.05)
+
+
 OTHERS = [task for task in TASK_NAMES if task != MASKED]
+REGULARIZED, PLAIN = ("R-Drop", "FGM"), ("plain", "plain, 6 epochs")
 WHOLE, EARLY = ("full", "full"), ("full", "full, early 1")
 # By name: the folder of records, and what is made of it.
 # Inference
@@ -505,6 +529,11 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "voice-gradients": ("synthesis/epochs-24-8", voice_gradients),
     "voice-power": ("synthesis/epochs-24-8", voice_power),
     "plain-loop": ("plain-loop", plain_loop),
+    "recipes-skewed": ("recipes", partial(recipe_gain, case="skewed", arms=["balanced"], plain=["plain"], least=3)),
+    "recipes-rte": ("recipes", partial(recipe_gain, case="rte", arms=REGULARIZED, plain=PLAIN, least=1)),
+    "recipes-mrpc": ("recipes", partial(recipe_gain, case="mrpc", arms=REGULARIZED, plain=PLAIN, least=1)),
+    "recipes-sst2-lora": ("recipes", partial(recipe_adapted, case="sst2")),
+    "recipes-mrpc-lora": ("recipes", partial(recipe_adapted, case="mrpc")),
     "serving-overhead": ("serving", serving_overhead),
     "serving-saturated": ("serving", serving_saturated),
     "serving-classify": ("serving", partial(serving_rate, arm="classify", least=2)),

@@ -577,6 +577,28 @@ def beside_finetune(records: Records) -> dict[str, tuple[list[float], list[float
     }
 
 
+# Training recipes
+
+RECIPES = {
+    "skewed": ("`class_weights`, a twentieth of the rows is negative", ("plain", "balanced")),
+    "rte": ("R-Drop and FGM, RTE", ("plain", "plain, 6 epochs", "R-Drop", "FGM")),
+    "mrpc": ("R-Drop, FGM and LoRA, MRPC", ("plain", "plain, 6 epochs", "R-Drop", "FGM", "LoRA")),
+    "sst2": ("LoRA, 8,000 rows of SST-2", ("plain", "LoRA")),
+}
+
+
+def recipes(records: Records) -> Rows:
+    """The scores of each arm over the seeds, and their mean."""
+    rows = [["recipe", "arm", "metric", "median of the seeds", "mean"]]
+    for name, (label, arms) in RECIPES.items():
+        for _, arm, found in (records / name).arms({slug(arm): arm for arm in arms}):
+            metric = next(iter(found[0]["scores"]))
+            values = [record["scores"][metric] for record in found]
+            shown = label if label not in {row[0] for row in rows} else ""
+            rows.append([shown, arm, metric.replace("_", " "), spread(values), percent(statistics.mean(values))])
+    return rows
+
+
 # By name: the folder of records, and what is made of it.
 # Inference
 
@@ -836,6 +858,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "synthesis": ("synthesis/epochs-24-8", synthesis),
     "synthesis-likelihood": ("synthesis/epochs-24-8", synthesis_likelihood),
     "plain-loop": ("plain-loop", plain_loop),
+    "recipes": ("recipes", recipes),
     "speaking": ("speaking", speaking),
     "serving-arms": ("serving", serving_arms),
     "serving-costs": ("serving", serving_costs),
