@@ -559,20 +559,30 @@ def speaking(records: Records) -> Rows:
 
 def plain_loop(records: Records) -> Rows:
     """The speed of loops in plain Paddle beside that of `ernie finetune` in the same turn."""
+    return beside_first(records, "finetune-sst2.json")
+
+
+def adapting(records: Records) -> Rows:
+    """The speed of steps that learn low-rank updates beside that of one which learns all weights, in the same turn."""
+    return beside_first(records, "sst2.json")
+
+
+def beside_first(records: Records, file: str) -> Rows:
+    """The speed of each side, and beside that of the first in the same turn."""
     rows = [["side", "tokens/s, median", "ratio, median", "half of the turns"]]
-    for side, (speeds, ratios) in beside_finetune(records).items():
+    for side, (speeds, ratios) in turns_beside_first(records, file).items():
         low, _, high = statistics.quantiles(ratios, n=4)
         middle = f"{low:.2f} to {high:.2f}" if low < high else ""
         rows.append([side, f"{statistics.median(speeds):,.0f}", f"{statistics.median(ratios):.2f}", middle])
     return rows
 
 
-def beside_finetune(records: Records) -> dict[str, tuple[list[float], list[float]]]:
-    """The tokens/s of every turn, and their ratios to those of `ernie finetune`, by side."""
-    sides = read_record(records.file("finetune-sst2.json"))["tokens/s"]
-    ours, *_ = sides.values()
+def turns_beside_first(records: Records, file: str) -> dict[str, tuple[list[float], list[float]]]:
+    """The tokens/s of every turn, and their ratios to those of the first side, by side."""
+    sides = read_record(records.file(file))["tokens/s"]
+    first, *_ = sides.values()
     return {
-        side: (speeds, [speed / other for speed, other in zip(speeds, ours, strict=True)])
+        side: (speeds, [speed / other for speed, other in zip(speeds, first, strict=True)])
         for side, speeds in sides.items()
     }
 
@@ -859,6 +869,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "synthesis-likelihood": ("synthesis/epochs-24-8", synthesis_likelihood),
     "plain-loop": ("plain-loop", plain_loop),
     "recipes": ("recipes", recipes),
+    "adapting": ("adapting", adapting),
     "speaking": ("speaking", speaking),
     "serving-arms": ("serving", serving_arms),
     "serving-costs": ("serving", serving_costs),

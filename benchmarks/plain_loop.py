@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 from outcomes import report
 from page_tables import plain_loop
 from record_files import Records
-from steps import CASES, Side
+from steps import CASES, in_turns
 
 from ernie.doctor.machine import find
 
@@ -39,26 +37,11 @@ def main() -> None:
     parser.add_argument("--records", type=Path, metavar="DIR", default=Path("runs/benchmarks/plain-loop"))
     arguments = parser.parse_args()
     machine = find()
-    turns = measure(CASE, arguments.turns)
+    turns = in_turns(SIDES, CASE, arguments.turns)
     record = {"processor": machine.processor, "instructions": machine.instructions, "tokens/s": turns}
     arguments.records.mkdir(parents=True, exist_ok=True)
     (arguments.records / "finetune-sst2.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     report(Records(arguments.records), plain_loop, targets=["plain-loop"])
-
-
-def measure(case: dict[str, Any], turns: int) -> dict[str, list[float]]:
-    """Tokens/s of every turn, for each side."""
-    tokens = sum(map(sum, case["batches"]))
-    sides = {name: Side(command, sys.executable, case) for name, command in SIDES.items()}
-    for side in sides.values():
-        side.turn()  # the first turn allocates
-    speeds: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(turns):
-        for name, side in sides.items():
-            speeds[name].append(round(tokens / side.turn()["seconds"], 1))
-    for side in sides.values():
-        side.close()
-    return speeds
 
 
 if __name__ == "__main__":

@@ -113,6 +113,21 @@ def run_case(case: dict[str, Any], names: list[str], peer: str, turns: int) -> d
     return results
 
 
+def in_turns(commands: dict[str, str], case: dict[str, Any], turns: int) -> dict[str, list[float]]:
+    """Tokens/s of every turn, for each side; all sides are ours."""
+    tokens = sum(map(sum, case["batches"]))
+    sides = {name: Side(command, sys.executable, case) for name, command in commands.items()}
+    for side in sides.values():
+        side.turn()  # the first turn allocates
+    speeds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(turns):
+        for name, side in sides.items():
+            speeds[name].append(round(tokens / side.turn()["seconds"], 1))
+    for side in sides.values():
+        side.close()
+    return speeds
+
+
 def operations(case: dict[str, Any]) -> float:
     """FLOPs of one step on each batch: matmuls only, three times those of the forward pass.
 

@@ -1,4 +1,7 @@
-"""Our side of benchmarks/steps.py: takes a step on each batch for every line of standard input."""
+"""Our side of benchmarks/steps.py: takes a step on each batch for every line of standard input.
+
+`--adapt TARGET...` trains low-rank updates of these matrices, of rank 8, in place of the encoder.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,21 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead, SequenceHead
 from ernie.model.losses import Loss, cross_entropy
 from ernie.train.adam_config import AdamConfig
+from ernie.train.adapter import Adapter
+from ernie.train.adapter_config import AdapterConfig
 from ernie.train.trainer import Trainer
 
 
 def main() -> None:
     """Build the model, then obey."""
-    case = json.loads(sys.argv[1])
+    case, targets = json.loads(sys.argv[-1]), sys.argv[2:-1]
     shape = case["shape"]
     model = encoder(shape)
+    adapter = Adapter(model, AdapterConfig(targets=tuple(targets)), seed=0) if targets else None
     masked = case["kind"] == "mlm"
     model.head = MaskedTokenHead(model) if masked else SequenceHead(model, 2)
-    trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0)
+    model.adapter = adapter
+    trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=5, seed=0, adapter=adapter)
     rng = np.random.default_rng(0)
     batches = [batch(lengths, shape["vocabulary"], masked, rng) for lengths in case["batches"]]
 
