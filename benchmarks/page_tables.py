@@ -609,6 +609,37 @@ def recipes(records: Records) -> Rows:
     return rows
 
 
+# Sentence vectors
+
+VECTORS = {"stsb": "STS-B, Spearman", "cranfield": "Cranfield, nDCG@10"}
+VECTOR_SIDES = ("ours", "sentence-transformers")
+
+
+def sentence_vectors(records: Records) -> Rows:
+    """The scores of both sides, and how many times as fast ours is in training and in encoding."""
+    rows = [["data", "ours", "sentence-transformers", "training", "encoding"]]
+    for name, label in VECTORS.items():
+        scores = [[record["score"] for record in found] for _, _, found in sides_of(records / name)]
+        if len(scores) == len(VECTOR_SIDES):
+            times = [f"{statistics.median(ratios):.1f} times as fast" for ratios in vector_speeds(records / name)]
+            rows.append([label, *map(spread, scores), *(times or ["", ""])])
+    return rows
+
+
+def sides_of(records: Records, suffix: str = "") -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """The records of both sides."""
+    return list(records.arms({f"{side}{suffix}": side for side in VECTOR_SIDES}))
+
+
+def vector_speeds(records: Records) -> list[list[float]]:
+    """How many times as fast ours is in each turn: in training, and in encoding."""
+    sides = [found for _, _, found in sides_of(records, "-speed")]
+    if len(sides) < len(VECTOR_SIDES):
+        return []
+    pairs = list(zip(*sides, strict=True))
+    return [[theirs[key] / ours[key] for ours, theirs in pairs] for key in ("training seconds", "encoding seconds")]
+
+
 # By name: the folder of records, and what is made of it.
 # Inference
 
@@ -869,6 +900,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "synthesis-likelihood": ("synthesis/epochs-24-8", synthesis_likelihood),
     "plain-loop": ("plain-loop", plain_loop),
     "recipes": ("recipes", recipes),
+    "sentence-vectors": ("sentence-vectors", sentence_vectors),
     "adapting": ("adapting", adapting),
     "speaking": ("speaking", speaking),
     "serving-arms": ("serving", serving_arms),
