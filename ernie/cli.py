@@ -38,6 +38,7 @@ _TOO_MANY_FILES = os.strerror(errno.EMFILE)
 _ORDER = (
     *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "scaling", "report", "verify"),
     *("finetune", "check", "evaluate", "predict", "translate", "transcribe", "speak", "benchmark"),
+    *("search index", "search query", "search evaluate", "search mine"),
     *("convert", "export", "migrate", "doctor"),
 )
 

@@ -11,6 +11,7 @@ from ernie.kernels.precision import InferencePrecisionChoice
 from inference import predictor, recognizer, speaker, translator  # noqa: F401 - they register their faces
 from inference.encoder import LoadedEncoder
 from inference.face import Face, faces
+from inference.search.searching import LoadedIndex, is_index
 from inference.task_model import TaskModel
 from tasks.downstream.saved import find_model
 
@@ -24,10 +25,15 @@ def load(
     """Load the model of a run, or a published one, as its face: what models of its kind are asked for.
 
     A fine-tuned model is a Predictor, and also translates, transcribes or speaks if its kind does; one of the kind
-    `embed`, and any other model, is a TextEncoder.  `precision` and `trust_plugins` are those of `TaskModel.load`;
-    `decoding` changes how answers are found, such as `beam=4` (see `TaskModel.change_decoding`).  Raises UserError when
-    there is no such model, and as these methods do.
+    `embed`, and any other model, is a TextEncoder.  The folder of a search index is a SearchIndex.  `precision` and
+    `trust_plugins` are those of `TaskModel.load`; `decoding` changes how answers are found, such as `beam=4` (see
+    `TaskModel.change_decoding`), or for an index `rerank=RUN`.  Raises UserError when there is no such model, and as
+    these methods do.
     """
+    if is_index(path):
+        if unknown := sorted({*decoding} - {"rerank", "model"}):
+            raise UserError(f"{path}: is a search index, which takes rerank and model; found {unknown[0]}")
+        return faces["search"](LoadedIndex.load(path, precision, trust_plugins=trust_plugins, **decoding))
     if find_model(Path(path)) is None:
         if decoding:
             raise UserError(f"{path}: is an encoder, which decodes nothing; leave out {', '.join(decoding)}")

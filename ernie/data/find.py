@@ -63,11 +63,12 @@ class Finder:
         for file in sorted(files, key=lambda file: (_is_linked(file), file)):
             first = kept.setdefault(identity(file), file)
             if first is not file:
-                self._leave_out(file, f"is the same file as {first}, by a link, and is counted once")
+                self.leave_out(file, f"is the same file as {first}, by a link, and is counted once")
         chosen = set(kept.values())
         return [file for file in files if file in chosen]
 
-    def _leave_out(self, path: Path, why: str) -> None:
+    def leave_out(self, path: Path, why: str) -> None:
+        """Keep that a path was not read, and why, for `note_unread`."""
         self._unread.append(f"{path}: {why}")
 
     def _below(self, folder: Path) -> Iterator[Path]:
@@ -77,7 +78,7 @@ class Finder:
         for link in links:  # grows meanwhile
             target, place = os.path.realpath(link), os.path.realpath(link.parent)
             if f"{place}{os.sep}".startswith(f"{target.rstrip(os.sep)}{os.sep}"):
-                self._leave_out(link, "is a link to a folder that it is in itself")
+                self.leave_out(link, "is a link to a folder that it is in itself")
             else:
                 yield link
                 yield from self._tree(link, links)
@@ -85,12 +86,12 @@ class Finder:
     def _tree(self, folder: Path, links: list[Path]) -> Iterator[Path]:
         real = os.path.realpath(folder)
         if real in self._searched:
-            self._leave_out(folder, f"is a link to {self._searched[real]}, which is read already")
+            self.leave_out(folder, f"is a link to {self._searched[real]}, which is read already")
             return
         self._searched[real] = folder
         for path in self._entries(folder):
             if path.name in _LEFT_BY_PROGRAMS and is_folder(path):
-                self._leave_out(path, "holds what a program keeps beside its data")
+                self.leave_out(path, "holds what a program keeps beside its data")
             elif is_folder(path) and path.is_symlink():
                 links.append(path)
             elif is_folder(path):
@@ -104,7 +105,7 @@ class Finder:
         try:
             return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         except OSError as error:
-            self._leave_out(folder, f"the folder may not be read: {error.strerror}")
+            self.leave_out(folder, f"the folder may not be read: {error.strerror}")
             return []
 
     def _is_there(self, path: Path, is_wanted: Callable[[Path], bool]) -> bool:
@@ -113,11 +114,11 @@ class Finder:
             mode = path.stat().st_mode
         except OSError as error:
             if is_wanted(path):
-                self._leave_out(path, unreachable(path, error))
+                self.leave_out(path, unreachable(path, error))
             return False
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return True
-        self._leave_out(path, "is no regular file; give its name to read it all the same")
+        self.leave_out(path, "is no regular file; give its name to read it all the same")
         return False
 
     def _matching(self, start: Path, parts: Sequence[str]) -> Iterator[Path]:
