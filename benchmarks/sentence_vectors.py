@@ -165,7 +165,7 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def ours(model: str, name: str, recipe: Recipe, folder: Path, texts: Path, seed: int) -> tuple[dict[str, Any], Path]:
+def ours(model: str, recipe: Recipe, folder: Path, texts: Path, seed: int) -> tuple[dict[str, Any], Path]:
     """Train by `ernie finetune`, and encode with the run."""
     pair = {"score": "label", "limits": [0, 1]} if recipe.scored else {"temperature": recipe.temperature}
     config = {
