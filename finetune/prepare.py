@@ -26,6 +26,7 @@ from tasks.downstream.base import (
     Example,
     FinetuneTask,
     LogitsTask,
+    TextTask,
     answer_columns,
     is_labeled,
     truncation_note,
@@ -296,6 +297,12 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
         remarks.append(
             f"{split.name}: {rows_cut} cut to {truncation_note(task)}, the first at {split.rows[cut[0]].place}; "
             f"{least}{plural(sum(examples[i].cut for i in cut), 'token')} not seen"
+        )
+    counts = [len(example.samples) for example in examples if len(example.samples) > 1]
+    if counts and isinstance(task, TextTask):
+        remarks.append(
+            f"{split.name}: {len(counts):,} of {plural(len(examples), 'row')} longer than max_len {task.max_len} and "
+            f"read in windows, {sum(counts) / len(counts):.1f} on average and up to {max(counts):,}"
         )
     empty = [i for i, example in enumerate(examples) if example.empty]
     if empty:

@@ -1,6 +1,7 @@
 """Packed batches, which have no padding.
 
-Legend: T tokens of the batch, N sequences, P labeled tokens, U decoder tokens, F frames, M features per frame.
+Legend: T tokens of the batch, N sequences, R rows of one or more sequences, P labeled tokens, U decoder tokens, F
+frames, M features per frame.
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ class Packed:
     `ids` and `segments` are (T,).  `samples` (N, 3) identifies each sample: epoch, item, number within the item.
     `decoder_tokens` is set for tasks with a decoder.  For speech, `sounds` are N waveforms and `frames` their features.
     `weights` (N,) are the factors of the samples' losses, None if all are 1; they do not change the number of targets.
+    `firsts` (R,) is the first sequence of each row, None if every row has one; the labels are those of rows.
     """
 
     ids: np.ndarray
@@ -124,6 +126,7 @@ class Packed:
     sounds: tuple[np.ndarray, ...] = ()
     frames: Frames | None = None
     weights: np.ndarray | None = None
+    firsts: np.ndarray | None = None
 
     @property
     def targets(self) -> int:
@@ -141,15 +144,17 @@ def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
     """Join samples into one packed batch; `names` (N, 3) are their ids (see Packed)."""
     layout = Layout.of_lengths([len(sample) for sample in samples])
     weights = np.array([sample.weight for sample in samples])
+    firsts = [n for n, sample in enumerate(samples) if not sample.continues]
     return Packed(
         ids=np.concatenate([sample.ids for sample in samples]).astype(np.int64),
         segments=np.concatenate([sample.segments for sample in samples]).astype(np.int64),
         layout=layout,
-        labels={key: _labels([sample.labels[key] for sample in samples]) for key in samples[0].labels},
+        labels={key: _labels([samples[n].labels[key] for n in firsts]) for key in samples[0].labels},
         samples=np.zeros((len(samples), 3), np.int64) if names is None else names,
         decoder_tokens=_decoder_tokens([sample.decoder_ids for sample in samples if sample.decoder_ids is not None]),
         sounds=tuple(sample.sound() for sample in samples if sample.sound is not None),
         weights=None if (weights == 1).all() else weights,
+        firsts=None if len(firsts) == len(samples) else np.array(firsts),
     )
 
 

@@ -104,7 +104,8 @@ class Sample:
     several, or an array (n,) with one per token; IGNORE excludes a token or a sequence.  `decoder_ids` (m,) is the
     target sequence of a decoder, including the start token.  For speech, `sound` reads the waveform (s,) on every call,
     since hours of audio would not fit into memory.  `ids` are then n zeros, one per input vector of the encoder.
-    `weight` is the factor of the sample's loss.
+    `weight` is the factor of the sample's loss.  One that `continues` the row of the sample before it has no labels of
+    its own.
     """
 
     ids: np.ndarray
@@ -113,6 +114,7 @@ class Sample:
     decoder_ids: np.ndarray | None = None
     sound: Callable[[], np.ndarray] | None = None
     weight: float = 1.0
+    continues: bool = False
 
     @property
     def size(self) -> int:

@@ -1,12 +1,13 @@
 """Losses as a sum and a target count; only the trainer divides.
 
-Legend: T packed tokens, N sequences, P targets, C classes.
+Legend: T packed tokens, N sequences, R rows of one or more sequences, P targets, C classes.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import paddle
@@ -155,6 +156,17 @@ def grouped_logits(scores_N1: Tensor, firsts_P: np.ndarray) -> tuple[Tensor, np.
     gathered = paddle.gather(scores_N1.squeeze(-1), paddle.to_tensor(index_PC.reshape(-1)))
     logits_PC = gathered.reshape(list(index_PC.shape)) + paddle.to_tensor(np.where(inside_PC, 0.0, -1e9), "float32")
     return logits_PC, inside_PC
+
+
+def pooled_logits(logits_NC: Tensor, firsts_R: np.ndarray, pooling: Literal["mean", "max"]) -> Tensor:
+    """Return the mean or the maximum of the logits of each row's sequences, (N, C) -> (R, C).
+
+    `firsts_R` holds the first sequence of each row.
+    """
+    sizes = np.diff([*firsts_R, logits_NC.shape[0]])
+    rows_N = paddle.to_tensor(np.repeat(np.arange(len(sizes)), sizes))
+    pool = paddle.geometric.segment_mean if pooling == "mean" else paddle.geometric.segment_max
+    return pool(logits_NC, rows_N)
 
 
 def span_logits(logits_T2: Tensor, layout: Layout) -> tuple[Tensor, np.ndarray]:

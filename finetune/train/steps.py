@@ -12,7 +12,7 @@ from ernie.data.batch import Packed, pack, plan, plan_by_length
 from ernie.errors import UserError
 from ernie.formatting import plural
 from finetune.config import TrainConfig
-from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.base import Example, FinetuneTask, TextTask
 from tasks.downstream.hooks import ComparesRows
 
 _MOST_VISITS = 4_000_000_000  # rows times epochs: their numbers are planned before training
@@ -58,10 +58,19 @@ def _epoch_batches(examples: Sequence[Example], config: TrainConfig, seed: int, 
 
 
 def split_steps(task: FinetuneTask, examples: Sequence[Example], steps: Sequence[Step], budget: int) -> str:
-    """Return a remark if rows that are compared with each other are in several micro-batches; "" otherwise."""
+    """Return a remark on rows that do not fit into a micro-batch as they should; "" if there are none.
+
+    These are rows that are compared with each other and are in several micro-batches, and rows with windows of more
+    tokens than a micro-batch.
+    """
+    sizes = np.array([example.tokens for example in examples])
+    if isinstance(task, TextTask) and task.windows is not None and (longest := int(sizes.max(initial=0))) > budget:
+        return (
+            f"train.micro_batch_tokens: the windows of a row have up to {longest:,} tokens, which are computed at once "
+            f"though it is {budget:,}; task.windows.most bounds them, and so memory"
+        )
     if not isinstance(task, ComparesRows) or not task.compares_rows:
         return ""
-    sizes = np.array([example.tokens for example in examples])
     most = max((int(sizes[step.rows].sum()) for step in steps), default=0)
     if most <= budget:
         return ""

@@ -24,6 +24,7 @@ from inference.rows import file_rows, input_rows
 from inference.task_model import TaskModel
 from tasks.downstream.base import (
     LogitsTask,
+    TextTask,
     float_logits,
 )
 from tasks.downstream.hooks import ExportNotes
@@ -79,6 +80,8 @@ class ExportableTask(Exportable):
         if isinstance(task, ExportNotes):
             self.texts = task.text_names or task.texts
             self.reading, self.reading_code = task.reading, task.reading_code
+        if isinstance(task, TextTask) and task.windows is not None:
+            self.reading = f"{self.reading} {task.windows.reading(task.max_len)}".strip()
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
         with evaluating(self._model):

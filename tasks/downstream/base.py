@@ -3,14 +3,14 @@
 A kind is a frozen dataclass whose fields are the keys under `task:` in a YAML file.  Reading rows and scoring answers
 needs no Paddle.
 
-Legend: T tokens of a packed batch, N sequences, D width, C classes.
+Legend: T tokens of a packed batch, N sequences, R rows of one or more sequences, D width, C classes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -20,9 +20,11 @@ from ernie.data.document import Sample
 from ernie.data.labeled.row import Row, is_empty
 from ernie.errors import NotFinite, UserError, about, nearest
 from ernie.registry import Registry
+from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair, single
 from tasks.downstream.calling import calling, named
+from tasks.downstream.windows import WindowConfig, windows_of
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
 
+_MOST_AT_ONCE = 8192  # tokens of a single row that are computed at a time in answering, which bounds memory
 MOST_COUNTED = 1 << 18  # characters of a text of which all tokens are counted, although only the first are used
 # Settings of the loss that not all kinds have, and which kinds they are for: see tasks/downstream/loss_settings.py.
 LOSS_SETTINGS = {
@@ -219,16 +222,30 @@ class LogitsTask(FinetuneTask):
 
     def head_loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         logits = float_logits(self, head, hidden_TD, batch.layout)
+        if batch.firsts is not None:
+            logits, batch = self._of_rows(logits, batch, batch.firsts)
         with about(named(self, "loss")), calling(self, "loss"):
             return self.loss(logits, batch)
+
+    def _of_rows(self, logits: Tensor, batch: Packed, firsts_R: np.ndarray) -> tuple[Tensor, Packed]:
+        """Return what `loss` gets of a batch with samples that continue a row."""
+        return logits, batch
 
     def answer_all(
         self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int
     ) -> Sequence[Answer | UserError]:
-        packed = pack([sample for example in examples for sample in example.samples])
-        logits = float_logits(self, head, self.encode(ernie, head, packed, task_id), packed.layout).numpy()
-        parts = iter(np.split(logits, packed.layout.offsets[1:-1]) if self.per_token else logits)
+        samples = [sample for example in examples for sample in example.samples]
+        groups = _in_groups(samples, _MOST_AT_ONCE) if len(examples) == 1 else [samples]
+        parts = (logits for group in groups for logits in self._logits_of(ernie, head, group, task_id))
         return [self._answer(example, [next(parts) for _ in example.samples]) for example in examples]
+
+    def _logits_of(
+        self, ernie: ErnieModel, head: nn.Layer, samples: Sequence[Sample], task_id: int
+    ) -> list[np.ndarray]:
+        """Return the logits of each sample: (C,), or (n, C) if the kind is `per_token`."""
+        packed = pack(samples)
+        logits = float_logits(self, head, self.encode(ernie, head, packed, task_id), packed.layout).numpy()
+        return list(np.split(logits, packed.layout.offsets[1:-1]) if self.per_token else logits)
 
     def _answer(self, example: Example, logits: list[np.ndarray]) -> Answer | UserError:
         from ernie.model.inference import finite
@@ -239,7 +256,11 @@ class LogitsTask(FinetuneTask):
         except NotFinite as error:
             return error
         with calling(self, "answer"):
-            return self.answer(example, logits)
+            return self.answer(example, self._of_row(logits))
+
+    def _of_row(self, logits: list[np.ndarray]) -> list[np.ndarray]:
+        """Return what `answer` gets of the logits of a row's samples."""
+        return logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,13 +268,30 @@ class TextTask(LogitsTask):
     """A task on a text or on a pair of texts, with one output for each sequence.
 
     `text` and, for pairs, `text_pair` name the columns that are read, `label` the column of targets.
+
+    A text that is too long is cut to `max_len` tokens or, with `windows`, read in windows whose logits are pooled: see
+    WindowConfig.  Of a pair the longer text is divided into windows, and the shorter one stands in each of them, cut to
+    half of a sample.  The loss and the answer are those of the pooled logits, so that a row counts once.
     """
 
     text: str = "text"
     text_pair: str = ""
     label: str = "label"
+    windows: WindowConfig | None = None
 
     column_fields: ClassVar[tuple[str, ...]] = ("text", "text_pair", "label")
+    decoding_fields: ClassVar[tuple[str, ...]] = ("windows",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.windows is not None and self.windows.stride >= (
+            room := _least_room(self.max_len, bool(self.text_pair))
+        ):
+            whose = "the longer text of a pair" if self.text_pair else "a text"
+            raise UserError(
+                f"windows.stride: a window of max_len {self.max_len} may hold as few as {room} tokens of {whose}; "
+                f"expected an overlap of fewer, found {self.windows.stride}"
+            )
 
     @abstractmethod
     def sample_target(self, row: Row) -> int | float | np.ndarray:
@@ -274,9 +312,31 @@ class TextTask(LogitsTask):
         return self._example(row, tokenizer, {"label": self.sample_target(row)})
 
     def _example(self, row: Row, tokenizer: Tokenizer, labels: dict[str, Any]) -> Example:
-        columns = (self.text, self.text_pair) if self.text_pair else (self.text,)
-        first, *second = (encode_start(tokenizer, row.text(column), self.max_len) for column in columns)
-        return text_example(tokenizer, first, second[0] if second else None, self.max_len, labels)
+        texts = [row.text(column) for column in self.texts]
+        if self.windows is None:
+            ids = [encode_start(tokenizer, text, self.max_len) for text in texts]
+            return text_example(tokenizer, ids[0], ids[1] if len(ids) > 1 else None, self.max_len, labels)
+        most = self.windows.most * self.max_len
+        ids = [encode_start(tokenizer, text, most) if most else tokenizer.ids(text) for text in texts]
+        return _windows_example(tokenizer, ids, self.max_len, self.windows, labels)
+
+    def _of_rows(self, logits: Tensor, batch: Packed, firsts_R: np.ndarray) -> tuple[Tensor, Packed]:
+        from ernie.model.losses import pooled_logits
+
+        assert self.windows is not None
+        weights_R = None if batch.weights is None else batch.weights[firsts_R]
+        pooled = pooled_logits(self.comparable(logits), firsts_R, self.windows.pooling)
+        return pooled, replace(batch, weights=weights_R)
+
+    def _of_row(self, logits: list[np.ndarray]) -> list[np.ndarray]:
+        if self.windows is None or len(logits) == 1:
+            return logits
+        logits_NC = self.comparable(np.stack(logits))
+        return [logits_NC.mean(0) if self.windows.pooling == "mean" else logits_NC.max(0)]
+
+    def comparable(self, logits_NC: Any) -> Any:
+        """Return the logits of windows, arrays or tensors, in a form in which their largest value has a meaning."""
+        return logits_NC
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead
@@ -321,7 +381,10 @@ def check_max_len(task: FinetuneTask, positions: int, encoder: str) -> None:
 
 def truncation_note(task: FinetuneTask) -> str:
     """Return the setting, with its value, to which texts that are too long are cut."""
-    return f"{task.truncating_field} {getattr(task, task.truncating_field)}"
+    if not isinstance(task, TextTask) or task.windows is None:
+        return f"{task.truncating_field} {getattr(task, task.truncating_field)}"
+    limits = [f"half of max_len {task.max_len} for the shorter text of a pair"] if task.text_pair else []
+    return " or ".join(limits + ([f"windows.most {task.windows.most}"] if task.windows.most else []))
 
 
 def float_logits(task: LogitsTask, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
@@ -347,6 +410,45 @@ def text_example(
     sample = pair(tokenizer, first, second, max_len, **labels)
     cut = len(first) + len(second) + 3 - len(sample)
     return Example((sample,), cut=cut, empty=not (len(first) and len(second)))
+
+
+def _windows_example(
+    tokenizer: Tokenizer, ids: Sequence[np.ndarray], max_len: int, windows: WindowConfig, labels: dict[str, Any]
+) -> Example:
+    """Make the samples of a text or a pair of texts, windows of the longer one; the first has the labels."""
+    if sum(map(len, ids)) + len(ids) + 1 <= max_len:
+        return text_example(tokenizer, ids[0], ids[1] if len(ids) > 1 else None, max_len, labels)
+    divided = int(np.argmax([*map(len, ids)]))
+    kept = [part[: _half(max_len)] for number, part in enumerate(ids) if number != divided]
+    size = max_len - len(ids) - 1 - sum(map(len, kept))
+    spans = windows_of(len(ids[divided]), size, windows.stride)[: windows.most or None]
+    samples: list[Sample] = []
+    for start, stop in spans:
+        parts = [*kept[:divided], ids[divided][start:stop], *kept[divided:]]
+        samples.append(Sample(*frame(tokenizer, *parts), {} if samples else labels, continues=bool(samples)))
+    cut = sum(map(len, ids)) - spans[-1][1] - sum(map(len, kept))
+    return Example(tuple(samples), cut=cut, empty=not all(map(len, ids)))
+
+
+def _half(max_len: int) -> int:
+    """Return how many tokens of the shorter text of a pair stand in each window."""
+    return (max_len - 3) // 2
+
+
+def _least_room(max_len: int, is_pair: bool) -> int:
+    """Return how many tokens of the divided text a window has at least."""
+    return max_len - 3 - _half(max_len) if is_pair else max_len - 2
+
+
+def _in_groups(samples: Sequence[Sample], budget: int) -> Iterator[list[Sample]]:
+    """Yield samples in groups of at most `budget` tokens, or of one sample."""
+    group: list[Sample] = []
+    for sample in samples:
+        if group and sum(map(len, group)) + len(sample) > budget:
+            yield group
+            group = []
+        group.append(sample)
+    yield group
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

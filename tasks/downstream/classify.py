@@ -57,7 +57,7 @@ class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNot
 
     known_metrics: ClassVar = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
     head_fields: ClassVar = ("labels",)
-    decoding_fields: ClassVar = ("all_labels", "raw_scores")
+    decoding_fields: ClassVar = (*TextTask.decoding_fields, "all_labels", "raw_scores")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,7 +22,7 @@ from tasks.downstream.answer_metrics import cmrc_exact, cmrc_f1, squad_exact, sq
 from tasks.downstream.base import Answer, Example, LogitsTask, encode_start, finetune_task, rounded
 from tasks.downstream.hooks import EvaluationExamples, ExportNotes
 from tasks.downstream.loss_settings import ClassLoss
-from tasks.downstream.windows import Window, has_most_context, touched, window_starts
+from tasks.downstream.windows import Window, touched, windows_of, with_most_context
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -145,33 +145,32 @@ class Extract(ClassLoss, LogitsTask, EvaluationExamples, ExportNotes):
         text = row.text(self.context)
         context = tokenizer.encode(text)
         size, begins = self.max_len - len(question) - 3, len(question) + 2
-        starts = window_starts(len(context.ids), size, self.stride)
+        parts = windows_of(len(context.ids), size, self.stride)
+        most_context = with_most_context(parts)
         answer = touched(context.offsets, *span) if span else None
         samples, windows = [], []
-        for i, start in enumerate(starts):
-            part = slice(start, start + size)
-            labels = _target(answer, part, begins) if span else {}
-            samples.append(pair(tokenizer, question, context.ids[part], self.max_len, **labels))
-            best = has_most_context(starts, i, size, len(context.ids))
-            windows.append(Window(context.offsets[part], begins, best))
+        for i, (start, stop) in enumerate(parts):
+            labels = _target(answer, start, stop, begins) if span else {}
+            samples.append(pair(tokenizer, question, context.ids[start:stop], self.max_len, **labels))
+            windows.append(Window(context.offsets[start:stop], begins, most_context[start:stop] == i))
         empty = not (len(full_question) and len(context.ids))
         wanted = accepted or ([span] if span and span[0] >= 0 else [])
         given = [tokens for found in wanted if (tokens := touched(context.offsets, *found))]
         if wanted and not given:
             warnings: tuple[str, ...] = ("an answer without any token, which cannot be given",)
         else:
-            warnings = self._warnings(given, starts, size, learned=span is not None)
+            warnings = self._warnings(given, parts, learned=span is not None)
         return Example(tuple(samples), (text, windows), len(full_question) - len(question), empty, warnings)
 
     def _warnings(
-        self, answers: Sequence[tuple[int, int]], starts: Sequence[int], size: int, *, learned: bool
+        self, answers: Sequence[tuple[int, int]], windows: Sequence[tuple[int, int]], *, learned: bool
     ) -> tuple[str, ...]:
         """Return a remark if none of the answers, first and last token, can be given.
 
         Raises UserError for an answer to be learned that is short enough, but that every window cuts.
         """
         short = [(first, last) for first, last in answers if last - first < self.max_answer]
-        held = [answer for answer in answers if any(s <= answer[0] and answer[1] < s + size for s in starts)]
+        held = [answer for answer in answers if any(start <= answer[0] and answer[1] < stop for start, stop in windows)]
         if learned and short and not held:
             raise UserError(
                 f"the answer stands in no window as a whole: windows overlap by stride {self.stride} tokens, and "
@@ -254,9 +253,9 @@ def _place(context: str, answer: str, given: int | None) -> int:
     return start
 
 
-def _target(answer: tuple[int, int] | None, window: slice, begins: int) -> dict[str, int]:
+def _target(answer: tuple[int, int] | None, start: int, stop: int, begins: int) -> dict[str, int]:
     """Return the answer's first and last token in a window's sample; both are [CLS] if the window lacks a part of
     it."""
-    if answer is None or answer[0] < window.start or answer[1] >= window.stop:
+    if answer is None or answer[0] < start or answer[1] >= stop:
         return {"start": 0, "end": 0}
-    return {"start": answer[0] - window.start + begins, "end": answer[1] - window.start + begins}
+    return {"start": answer[0] - start + begins, "end": answer[1] - start + begins}

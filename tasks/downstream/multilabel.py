@@ -80,7 +80,7 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
     known_metrics: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
     default_metrics: ClassVar = 3
     head_fields: ClassVar = ("labels", "multi_hot")
-    decoding_fields: ClassVar = ("threshold", "all_labels", "raw_scores")
+    decoding_fields: ClassVar = (*TextTask.decoding_fields, "threshold", "all_labels", "raw_scores")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
         "accuracy": ranked_accuracy,
     }
     default_metrics: ClassVar = 3
-    decoding_fields: ClassVar = ("raw_scores",)
+    decoding_fields: ClassVar = (*TextTask.decoding_fields, "raw_scores")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,6 +98,10 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
 
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
         return self.class_loss(logits, batch.labels["label"].values, batch.weights)
+
+    def comparable(self, logits_NC: Any) -> Any:
+        """Return logits whose difference is the score: the largest is that of the most relevant window (MaxP)."""
+        return logits_NC - logits_NC[:, :1]
 
     @property
     def reading(self) -> str:

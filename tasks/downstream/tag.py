@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ernie.config import check_least
 from ernie.data.batch import Layout, Packed
 from ernie.data.document import IGNORE, Sample
 from ernie.data.labeled.row import Row, as_list
@@ -38,6 +39,7 @@ from tasks.downstream.metrics import (
     tag_accuracy,
     tag_scores,
 )
+from tasks.downstream.windows import with_most_context
 from tasks.downstream.word_splitting import Span, Splitting, split_words, splitting_of
 
 if TYPE_CHECKING:
@@ -57,13 +59,15 @@ _NO_SPACE = re.compile(f"[{NO_SPACES}]")
 class Words:
     """The words of a row; for raw text, also their spans in it.
 
-    `firsts` holds for each sample where the first tokens of its words are.
+    `windows` has the words of each sample, [first, behind the last]. `firsts` holds for each sample where the first
+    tokens are of the words that it answers for.
     """
 
     words: list[str]
     text: str = ""
     spans: Sequence[Span] = ()
     firsts: Sequence[np.ndarray] = ()
+    windows: Sequence[Span] = ()
 
     def located(self, entity: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         """Return an entity with its score, the mean probability of its words' tags.
@@ -94,7 +98,12 @@ class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, Export
     parts of speech.
 
     `labels` are the tags to learn, in any of these schemes.  The default is those of the rows, in BIO, as the tags of
-    answers are.  A sentence longer than `max_len` is split into several samples, so that every word gets its tag.
+    answers are.
+
+    A sentence longer than `max_len` is read in windows, so that every word gets its tag.  They have whole words and
+    overlap by up to `stride` tokens.  A word is learned and answered once, in the window that has most of the sentence
+    around it (Luoma and Pyysalo, 2020, "Exploring Cross-sentence Contexts for Named Entity Recognition with BERT",
+    arXiv 2006.01563).
     """
 
     tokens: str = "token"
@@ -103,6 +112,7 @@ class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, Export
     entities: bool = True
     splitting: Splitting | None = None
     attached: tuple[str, ...] = ()
+    stride: int = 0
 
     column_fields: ClassVar = ("tokens", "tags")
     known_metrics: ClassVar = {
@@ -116,10 +126,17 @@ class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, Export
     answer_fields: ClassVar = ("tags",)
     labels_belong_to: ClassVar = "word"
     head_fields: ClassVar = ("labels", "splitting", "attached")
+    decoding_fields: ClassVar = ("stride",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_labels(self.labels)
+        check_least(self, stride=0)
+        if self.stride >= self.max_len - 2:
+            raise UserError(
+                f"stride: a window of max_len {self.max_len} has {self.max_len - 2} tokens of the sentence; expected "
+                f"an overlap of fewer, found {self.stride}"
+            )
         if self.entities:
             with about("labels"):
                 as_bio(self.labels)
@@ -188,10 +205,22 @@ class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, Export
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         words, tags = self._tagged(row, tokenizer)
-        return self._example(words, [self.labels.index(tag) for tag in self._as_learned(tags)], tokenizer)
+        example = self._example(words, [self.labels.index(tag) for tag in self._as_learned(tags)], tokenizer)
+        return self._with_remark(example, tags)
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        return self._example(self._tagged(row, tokenizer)[0], None, tokenizer)
+        words, tags = self._tagged(row, tokenizer)
+        return self._with_remark(self._example(words, None, tokenizer), tags)
+
+    def _with_remark(self, example: Example, tags: Sequence[str]) -> Example:
+        """Return an example with a remark if there is an entity that no window holds whole."""
+        spans: Sequence[Span] = example.notes.windows
+        if len(spans) == 1 or not self.entities:
+            return example
+        found = [(entity["start"], entity["end"]) for entity in entities(example.notes.words, tags)]
+        if all(any(start <= first and behind <= stop for start, stop in spans) for first, behind in found):
+            return example
+        return replace(example, warnings=(f"an entity that no window holds whole (task.stride {self.stride})",))
 
     def _tagged(self, row: Row, tokenizer: Tokenizer) -> tuple[Words, list[str]]:
         words, tags = self._words(row, tokenizer), self.target(row)
@@ -224,19 +253,21 @@ class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, Export
         cut = sum(max(0, len(ids) - limit) for ids in subwords)  # the ends of words longer than a sample
         # A word that the normalizer removes becomes [UNK], so that later tags stay aligned.
         subwords = [ids[:limit] if len(ids) else np.array([tokenizer.unk_id]) for ids in subwords]
+        lengths = [*map(len, subwords)]
+        windows = _windows(lengths, limit, self.stride)
+        begins = np.cumsum([0, *lengths])
+        answered_in = with_most_context([(begins[start], begins[stop]) for start, stop in windows])[begins[:-1]]
         samples: list[Sample] = []
         firsts: list[np.ndarray] = []
-        start = 0
-        while start < len(words) or not samples:
-            stop, size = start, 0
-            while stop < len(words) and size + len(subwords[stop]) <= limit:
-                size += len(subwords[stop])
-                stop += 1
-            sample, positions = _sample(tokenizer, subwords[start:stop], tags[start:stop] if tags is not None else None)
-            samples.append(sample)
-            firsts.append(positions)
-            start = stop
-        return Example(tuple(samples), replace(given, firsts=firsts), cut, empty=not words)
+        for number, (start, stop) in enumerate(windows):
+            own = answered_in[start:stop] == number
+            positions = (begins[start:stop] - begins[start])[own]
+            ids = np.concatenate([np.empty(0, np.int64), *subwords[start:stop]])
+            samples.append(
+                _sample(tokenizer, ids, positions, None if tags is None else np.array(tags[start:stop])[own])
+            )
+            firsts.append(positions + 1)
+        return Example(tuple(samples), replace(given, firsts=firsts, windows=windows), cut, empty=not words)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -279,15 +310,32 @@ class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, Export
         return entity_scores(*both) if self.entities else tag_scores(*both)
 
 
-def _sample(tokenizer: Tokenizer, subwords: list[np.ndarray], tags: list[int] | None) -> tuple[Sample, np.ndarray]:
-    """Make a sample of words split into subwords, and return where each word begins in it."""
-    ids = np.concatenate([np.empty(0, np.int64), *subwords])
-    positions = np.cumsum([0, *map(len, subwords)])[:-1].astype(np.int64)
+def _windows(lengths: Sequence[int], limit: int, stride: int) -> list[Span]:
+    """Return the words [first, behind the last] of each window of a sentence, whose words have so many tokens.
+
+    A window has as many words as fit into `limit` tokens.  It repeats as many of the one before as `stride` tokens hold
+    and as leave room for the next word.
+    """
+    windows: list[Span] = []
+    start = stop = size = 0
+    while stop < len(lengths) or not windows:
+        while stop < len(lengths) and size + lengths[stop] <= limit:
+            size += lengths[stop]
+            stop += 1
+        windows.append((start, stop))
+        while stop < len(lengths) and size > min(stride, limit - lengths[stop]):
+            size -= lengths[start]
+            start += 1
+    return windows
+
+
+def _sample(tokenizer: Tokenizer, ids: np.ndarray, positions: np.ndarray, tags: np.ndarray | None) -> Sample:
+    """Make a sample of tokens with the tags of words, if known, at the positions where these begin."""
     if tags is None:
-        return single(tokenizer, ids), positions + 1
+        return single(tokenizer, ids)
     labels = np.full(len(ids), IGNORE, np.int64)
     labels[positions] = tags
-    return single(tokenizer, ids, tag=labels), positions + 1
+    return single(tokenizer, ids, tag=labels)
 
 
 def as_bio(tags: Sequence[str]) -> list[str]:

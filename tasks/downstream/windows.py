@@ -1,11 +1,41 @@
-"""Overlapping windows over passages longer than a sample, as in BERT for SQuAD (Devlin et al., 2019, section 4.2)."""
+"""Overlapping windows over texts longer than a sample, as in BERT for SQuAD (Devlin et al., 2019, section 4.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
+
+from ernie.config import check_least
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """How a text of more than `max_len` tokens is read: in windows, whose logits are pooled before the loss.
+
+    `pooling` takes the mean of each logit over the windows or its largest value.  The mean is also that of the windows'
+    pooled vectors, since the layer after them is linear (Sun et al., 2019, "How to Fine-Tune BERT for Text
+    Classification", arXiv 1905.05583, section 5.3.1).  The maximum finds what one passage shows (Dai and Callan, 2019,
+    "Deeper Text Understanding for IR with Contextual Neural Language Modeling", arXiv 1905.09217, section 3).
+
+    `stride` is the overlap of two windows in tokens.  `most` is how many windows a text has at most; what is behind
+    them is cut off.  With 0 there is no limit.
+    """
+
+    pooling: Literal["mean", "max"] = "mean"
+    stride: int = 0
+    most: int = 0
+
+    def __post_init__(self) -> None:
+        check_least(self, stride=0, most=0)
+
+    def reading(self, max_len: int) -> str:
+        """Say how the logits of windows become those of a text."""
+        over = f", each overlapping the next by {self.stride}" if self.stride else ""
+        pooled = "mean of each logit" if self.pooling == "mean" else "largest value of each logit"
+        return f"A longer text has windows of at most {max_len} tokens{over}; its logits are the {pooled} over them."
 
 
 class Window(NamedTuple):
@@ -19,34 +49,31 @@ class Window(NamedTuple):
     best: np.ndarray
 
 
-def window_starts(tokens: int, size: int, stride: int) -> list[int]:
-    """Return where the windows of a passage begin, each `size` tokens long and overlapping the next by `stride`.
+def windows_of(tokens: int, size: int, stride: int) -> list[tuple[int, int]]:
+    """Return the first token of each window of a text, and the one behind its last.
 
-    The last window ends with the passage.
+    Each has `size` tokens and overlaps the next by `stride`; the last one ends with the text.
     """
     starts = [0]
     while starts[-1] + size < tokens:
         starts.append(starts[-1] + size - stride)
-    return starts
+    return [(start, min(start + size, tokens)) for start in starts]
 
 
-def has_most_context(starts: Sequence[int], i: int, size: int, tokens: int) -> np.ndarray:
-    """Return for each token of window `i` whether it is the first of the windows with the most context around it.
+def with_most_context(windows: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Return for each token of a text the number of the window with the most context around it, the first of equal
+    ones.
 
     BERT prefers longer windows, too; here none is longer than an earlier one.
     """
-    stops = [min(start + size, tokens) for start in starts]
-    positions = np.arange(starts[i], stops[i])
-
-    def context(j: int) -> np.ndarray:
-        left, right = positions - starts[j], stops[j] - 1 - positions
-        return np.where((left >= 0) & (right >= 0), np.minimum(left, right), -1)
-
-    own = context(i)
-    reach = size // (starts[1] - starts[0]) + 1 if len(starts) > 1 else 0  # windows further away do not overlap
-    near = range(max(0, i - reach), min(len(starts), i + reach + 1))
-    overlap = [j for j in near if j != i and starts[j] < stops[i] and stops[j] > starts[i]]
-    return np.all([own > context(j) if j < i else own >= context(j) for j in overlap], axis=0) & (own >= 0)
+    tokens = windows[-1][1]
+    most, found = np.full(tokens, -1), np.zeros(tokens, np.int64)
+    for number, (start, stop) in enumerate(windows):
+        positions = np.arange(start, stop)
+        context = np.minimum(positions - start, stop - 1 - positions)
+        more = positions[context > most[start:stop]]
+        found[more], most[more] = number, context[more - start]
+    return found
 
 
 def touched(offsets: np.ndarray, start: int, end: int) -> tuple[int, int] | None:

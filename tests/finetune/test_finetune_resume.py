@@ -60,13 +60,15 @@ def outcome(run: Path) -> tuple[Any, ...]:
 
 
 LOSS = ["--set", "task={class_weights: balanced, label_smoothing: 0.1, focal_gamma: 1}"]
+WINDOWS = ["--set", "task.max_len=8", "--set", "task.windows={stride: 2, pooling: max}"]
 LEVERS = ["--set", "train.ema=0.9", "--set", "train.r_drop=0.5", "--set", "train.adversarial={epsilon: 0.5, moves: 2}"]
 
 ADAPT = ["--set", "train.ema=0.9", "--set", "train.adapt={rank: 2, targets: [query, outer]}"]
 
 
 @pytest.mark.parametrize(
-    ("saves", "more"), [(1, []), (4, LOSS), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"]), (4, ADAPT)]
+    ("saves", "more"),
+    [(1, []), (4, LOSS + WINDOWS), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"]), (4, ADAPT)],
 )
 def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
     work: Path, saves: int, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -77,7 +79,7 @@ def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
     assert finetune("cut", *more) == 0
     assert f"seed=0: resumes after step {saves}" in capsys.readouterr().err
     assert outcome(work / "cut") == outcome(work / "whole")
-    assert ("- class weights: " in (work / "cut" / "README.md").read_text(encoding="utf-8")) == (more == LOSS)
+    assert ("- class weights: " in (work / "cut" / "README.md").read_text(encoding="utf-8")) == (more == LOSS + WINDOWS)
     files = sorted((work / "whole" / "model").rglob("*.safetensors"))
     assert any("adapter" in file.name for file in files) == (more == ADAPT)
     for file in files:

@@ -22,7 +22,7 @@ from tasks.downstream.base import (
 )
 from tasks.downstream.extract import Extract
 from tasks.downstream.scoring import score_answers
-from tasks.downstream.windows import has_most_context, window_starts
+from tasks.downstream.windows import windows_of, with_most_context
 
 ENGLISH = [
     "Paris",
@@ -90,19 +90,17 @@ class TestWindows:
         self, tokens: int, size: int, data: st.DataObject
     ) -> None:
         stride = data.draw(st.integers(0, size - 1))
-        starts = window_starts(tokens, size, stride)
-        assert starts == [i * (size - stride) for i in range(len(starts))]
-        assert starts[-1] + size >= tokens
+        windows = windows_of(tokens, size, stride)
+        starts, stops = zip(*windows, strict=True)
+        assert [*starts] == [i * (size - stride) for i in range(len(starts))]
+        assert [*stops] == [min(start + size, tokens) for start in starts] and stops[-1] == tokens
         assert len(starts) == 1 or starts[-1] + stride < tokens  # the last one has new tokens
-        best = np.zeros(tokens, int)
-        for i, start in enumerate(starts):
-            best[start : start + size] += has_most_context(starts, i, size, tokens)
-        assert (best == 1).all()
+        for token, number in enumerate(with_most_context(windows)):
+            around = [min(token - start, stop - 1 - token) for start, stop in windows]
+            assert around[number] == max(around) >= 0 and around.index(max(around)) == number
 
     def test_a_token_belongs_to_the_window_that_gives_it_the_most_context(self) -> None:
-        starts = window_starts(16, 10, 4)  # tokens 0 to 9, 6 to 15
-        assert has_most_context(starts, 0, 10, 16).tolist() == [True] * 8 + [False] * 2
-        assert has_most_context(starts, 1, 10, 16).tolist() == [False] * 2 + [True] * 8
+        assert with_most_context([(0, 10), (6, 16)]).tolist() == [0] * 8 + [1] * 8
 
     @given(passages())
     def test_samples_contain_every_token_of_the_passage_in_order(self, passage: tuple[str, int, int]) -> None:
@@ -133,14 +131,6 @@ class TestWindows:
     def test_settings_that_leave_no_space_are_rejected(self, settings: dict[str, int], message: str) -> None:
         with pytest.raises(UserError, match=message):
             replace(TASK, **settings)
-
-
-@pytest.mark.parametrize(("size", "stride"), [(14, 8), (14, 0), (5, 4), (9, 3)])
-def test_of_each_token_one_window_has_the_most_context_however_many_there_are(size: int, stride: int) -> None:
-    starts = window_starts(400, size, stride)
-    best = [has_most_context(starts, i, size, 400) for i in range(len(starts))]
-    chosen = [start + int(n) for start, marks in zip(starts, best, strict=True) for n in np.flatnonzero(marks)]
-    assert sorted(chosen) == list(range(400))
 
 
 class TestTargets:

@@ -93,6 +93,8 @@ def _plan(source: Path, loaded: LoadedCheckpoint[ErnieModel], to: Target, task: 
     if head is not None and to != "ernie" and folded.masked_head is not None:
         notes.append("its masked-token head is left out: the format has one head a model, here that of the task")
         folded.masked_head = None
+    if head is not None and to != "ernie" and head.data["task"].get("windows"):
+        notes.append("its windows over longer texts are this library's own: other libraries cut such texts")
     task_notes = [] if folded.masked_head is None else _task_notes(model, to, task)
     return _Plan(folded, task, head, notes + task_notes, bool(task_notes))
 
