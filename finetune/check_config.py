@@ -22,15 +22,17 @@ from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import FinetuneConfig
 from finetune.folds import CrossValidation
 from finetune.label_remarks import label_counts, listed_counts
-from finetune.prepare import Prepared, describe, loss_notes, prepare_all
+from finetune.prepare import Prepared, check_segments, describe, loss_notes, prepare_all, training_rows
 from finetune.train.loop import finetune
-from finetune.train.run import check_segments
 from finetune.train.steps import planned_steps, split_steps
+from finetune.train.teacher import Teacher, load_teacher
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
 from tasks.downstream.base import Example, FinetuneTask, TextTask
 from tasks.downstream.calling import named
 
-_ROWS = {"train": 16, "dev": 4}  # of the trial step and of the scoring, where a voice takes long for each row
+# Of the trial step and of the scoring, where a voice takes long for each row.
+_ROWS = {"train": 16, "unlabeled": 4, "dev": 4}
+_JUDGED = 200  # rows of dev on which a teacher is scored
 _SHOWN = 60  # tokens of the example that are shown
 
 
@@ -46,14 +48,19 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     if remark := remark_on_head(config):
         yield f"note: {remark}"
     task, splits = prepare_all(starting_task(config), config.data, tokenizer, needed=config.needed)
-    check_segments(splits["train"], ernie, config.model)
+    check_segments(splits["train"], shape.segments, config.model)
     for split in splits.values():
         yield f"ok: {describe(split)}"
         yield from (f"note: {remark}" for remark in split.remarks)
     folds = CrossValidation.of(config, task, splits["train"], tokenizer)
-    judged = {"train": splits["train"], "dev": splits["dev"] if folds is None or "dev" in splits else folds.held_out}
-    few = {name: split.part(range(min(_ROWS[name], len(split)))) for name, split in judged.items()}
-    check_kind(task, few, tokenizer)
+    tried = {name: splits[name] for name in _ROWS if name in splits}
+    if folds is not None:
+        tried.setdefault("dev", folds.held_out)
+    few = {name: split.part(range(min(_ROWS[name], len(split)))) for name, split in tried.items()}
+    check_kind(task, {name: split for name, split in few.items() if name != "unlabeled"}, tokenizer)
+    teacher = load_teacher(config, task, ernie)
+    if teacher is not None:
+        yield from _teacher_lines(teacher, splits)
     yield from _label_lines(task, splits["train"])
     yield from (f"ok: {note}" for note in loss_notes(task, splits["train"]))
     if folds is not None:
@@ -62,7 +69,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
     yield from described_example(splits["train"], tokenizer, spoken=task.answer_fields == ("audio",))
     yield from (f"note: {remark}" for remark in _step_remarks(config, task, splits["train"]))
-    yield from _try_step(config, ernie, task, few)
+    yield from _try_step(config, ernie, task, few, teacher)
 
 
 def _label_lines(task: FinetuneTask, train: Prepared) -> Iterator[str]:
@@ -122,23 +129,39 @@ def _describe_labels(sample: Sample) -> list[str]:
     return parts
 
 
-def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, few: dict[str, Prepared]) -> Iterator[str]:
+def _teacher_lines(teacher: Teacher, splits: Mapping[str, Prepared]) -> Iterator[str]:
+    """Yield what the teacher is, how many rows it teaches, and how well it does on dev."""
+    yield f"ok: {teacher.described}"
+    labeled, unlabeled = len(splits["train"]), len(splits.get("unlabeled", ()))
+    yield f"ok: it teaches {plural(labeled, 'row')} with labels and {unlabeled:,} without"
+    rows = splits["dev"].rows[:_JUDGED]
+    which = "the first" if len(rows) < len(splits["dev"]) else "all"
+    for name, score in teacher.score(rows).items():
+        yield f"ok: its {name} is {score:.4f} on {which} {plural(len(rows), 'row')} of dev"
+
+
+def _try_step(
+    config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, few: dict[str, Prepared], teacher: Teacher | None
+) -> Iterator[str]:
     lr = LRScheduleConfig(peak=config.train.lr.peak, decay="constant", warmup=0)  # the real one may span many steps
-    settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1, lr=lr)
+    rows, head = training_rows(few), kept_head(config)
+    settings = replace(config.train, epochs=1, batch=len(rows), batch_tokens=0, evaluations=1, lr=lr)
     began = time.monotonic()
     with precision(config.train.precision, config.train.amp_level):
-        model, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed, head=kept_head(config))
+        if teacher is not None:
+            teacher.read(rows)
+        model, curve = finetune(ernie, task, rows, few["dev"], settings, config.seed, head=head, teacher=teacher)
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):
         raise TrainingFailed(f"the loss of the first step is {loss}: is the model damaged?")
     trained, total = model.weight_counts()
     if trained < total:
         yield f"ok: {trained:,} of {total:,} weights are trained ({trained / total:.2%})"
-    rows, scored, on = len(few["train"]), len(few["dev"]), few["dev"].name
+    scored, on = len(few["dev"]), few["dev"].name
     for name, score in curve[-1].scores.items():
         if not np.isfinite(score):
             yield f"note: {name} is {score} on the first {plural(scored, 'row')} of {on}; no checkpoint is best by that"
-    yield f"ok: one step on {rows} rows and a scoring of {scored}: loss {loss:.4f}, {seconds:.1f} s"
+    yield f"ok: one step on {len(rows)} rows and a scoring of {scored}: loss {loss:.4f}, {seconds:.1f} s"
 
 
 def check_kind(task: FinetuneTask, splits: Mapping[str, Prepared], tokenizer: Tokenizer) -> None:

@@ -29,7 +29,7 @@ from tasks.downstream.saved import completed
 from tasks.downstream.transcribe import Transcribe
 
 FROZEN = ("none", "embeddings", "encoder")  # or a number of layers
-SPLITS = ("train", "dev", "test")
+SPLITS = ("train", "unlabeled", "dev", "test")
 # Of a cross-validation: the rows that one model did not see, and those of all its models together.
 HELD_OUT, OUT_OF_FOLD = "held_out", "out_of_fold"
 _MOST_TRIALS = 100_000
@@ -40,12 +40,14 @@ Sources = str | tuple[str, ...]
 class DataConfig(RowOptions):
     """The sources of each split's rows, one or a list (see docs/howto/finetuning/data.md), and how they are read.
 
+    `unlabeled` are training rows without labels, of which only a teacher's predictions are learned (see TeacherConfig).
     `more` maps names to further splits that are scored at the end of the run, such as another domain's.  `per_split`
     holds the row options of splits whose files are read differently; such a block inherits nothing from the shared
     options.
     """
 
     train: Sources = ()
+    unlabeled: Sources = ()
     dev: Sources = ()
     test: Sources = ()
     more: dict[str, Sources] = field(default_factory=dict)
@@ -91,10 +93,10 @@ class DataConfig(RowOptions):
 
     def with_splits(self, sources: dict[str, tuple[str, ...]]) -> DataConfig:
         """Return a copy with exactly these splits."""
-        train, dev, test = (sources.get(name, ()) for name in SPLITS)
+        named: dict[str, Any] = {name: sources.get(name, ()) for name in SPLITS}
         more: dict[str, Sources] = {name: found for name, found in sources.items() if name not in SPLITS}
         kept = {name: options for name, options in self.per_split.items() if name in sources}
-        return replace(self, train=train, dev=dev, test=test, more=more, per_split=kept)
+        return replace(self, more=more, per_split=kept, **named)
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,120 @@ class SubmissionConfig:
 
 
 @dataclass(frozen=True)
+class HiddenConfig:
+    """How the vectors of a student's layers learn from a teacher's: the weight of their squared difference.
+
+    `layers` names a layer of the teacher for each of the student's, counted from 1. By default they are spread evenly,
+    the last one included (TinyBERT: Jiao et al., 2020, arXiv 1909.10351, section 3.1).
+    """
+
+    weight: float = 1.0
+    layers: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_above_zero(self.weight)
+
+    def chosen(self, student: int, teacher: int) -> tuple[int, ...]:
+        """Return the layer of a teacher for each of a student's, given how many both have.
+
+        Raises UserError if there are not so many.
+        """
+        if not self.layers and teacher % student:
+            raise UserError(
+                f"teacher.hidden.layers: the teacher's {plural(teacher, 'layer')} cannot be spread evenly over the "
+                f"student's {student}; name one for each of them"
+            )
+        layers = self.layers or tuple(range(teacher // student, teacher + 1, teacher // student))
+        if len(layers) != student:
+            raise UserError(
+                f"teacher.hidden.layers: expected a layer of the teacher for each of the student's {student}, found "
+                f"{len(layers)}"
+            )
+        check_layers(layers, teacher, "teacher.hidden.layers", "the teacher")
+        return layers
+
+
+@dataclass(frozen=True)
+class RelationsConfig:
+    """How the relations among tokens in a student's last layer learn from a teacher's: the weight of their divergence.
+
+    Relations are those of queries, of keys and of values to each other, in `heads` relation heads (default: the
+    teacher's attention heads).  `layer` is the teacher's, counted from 1 (default: the last).  MiniLMv2: Wang et al.,
+    2021, arXiv 2012.15828, section 3.
+    """
+
+    weight: float = 1.0
+    layer: int | None = None
+    heads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_above_zero(self.weight)
+
+    def chosen_layer(self, teacher: int) -> int:
+        """Return the layer of a teacher that has so many.  Raises UserError if there is no such layer."""
+        layer = self.layer or teacher
+        check_layers([layer], teacher, "teacher.relations.layer", "the teacher")
+        return layer
+
+    def chosen_heads(self, teacher_heads: int, student: int, teacher: int) -> int:
+        """Return the number of relation heads for two widths.  Raises UserError if it does not divide both."""
+        heads = teacher_heads if self.heads is None else self.heads
+        if heads < 1 or student % heads or teacher % heads:
+            common = ", ".join(str(n) for n in range(1, student + 1) if student % n == teacher % n == 0)
+            raise UserError(
+                f"teacher.relations.heads: expected a divisor of both widths, the student's {student} and the "
+                f"teacher's {teacher}, found {heads}; give one of {common}"
+            )
+        return heads
+
+
+@dataclass(frozen=True)
+class TeacherConfig:
+    """A finished run, or a published model of the same kind, from which the model of this run, its student, learns.
+
+    The loss is 1 - `weight` times that of the labels, and `weight` times how much the student's predictions differ from
+    those of the teacher `model`.  Of classes that is the divergence of both softened by `temperature`, times its square
+    (Hinton et al., 2015, arXiv 1503.02531, section 2).  `hidden` and `relations` add losses that compare layers.  With
+    `weight: 0` the teacher may be a bare encoder.
+    """
+
+    model: str
+    weight: float = 0.9
+    temperature: float = 2.0
+    hidden: HiddenConfig | None = None
+    relations: RelationsConfig | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= 1:
+            raise UserError(f"weight: expected a number from 0 to 1, found {self.weight:g}")
+        if not 0 < self.temperature < math.inf:
+            raise UserError(f"temperature: expected more than 0, found {self.temperature:g}")
+        if not self.weight and not self.compares_layers:
+            raise UserError("weight: is 0, so that nothing is learned from the teacher; give hidden or relations")
+
+    @property
+    def compares_layers(self) -> bool:
+        """Whether the student learns from layers of the teacher."""
+        return self.hidden is not None or self.relations is not None
+
+    @property
+    def summary(self) -> str:
+        """The settings in words, without the model."""
+        parts = [f"weight {self.weight:g}, temperature {self.temperature:g}"] if self.weight else []
+        parts += [f"hidden states, weight {self.hidden.weight:g}"] if self.hidden else []
+        parts += [f"relations of tokens, weight {self.relations.weight:g}"] if self.relations else []
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True)
 class FinetuneConfig:
     """One downstream task: its kind, data, encoder and training settings.
 
     `model` is the folder of an encoder or of a run, or the name of a published encoder.  Its head is a new one, or with
-    `head: keep` that of the run `model`, of the same kind, from which training goes on.  `local` describes the same
+    `head: keep` that of the run `model`, of the same kind, from which training goes on.  `layers` keeps some of the
+    encoder's layers and drops the others: their numbers, from 1, or how many.  With a number they are spread evenly
+    from the first to the last (DistilBERT: Sanh et al., 2019, arXiv 1910.01108, section 2).  `teacher` is a model that
+    this one learns from.  `local` describes the same
     data as files in a folder and replaces `data` when `--data DIR` names that folder.  With `seeds` above 1 everything
     is repeated with consecutive seeds that start at `seed`.  With `folds` above 1 the rows of train are split into as
     many folds, anew for each seed.  Each fold is trained on the others and scored on itself; rows with the same cell in
@@ -209,6 +320,8 @@ class FinetuneConfig:
     local: DataConfig | None = None
     model: str = ""
     head: Literal["new", "keep"] = "new"
+    layers: int | tuple[int, ...] | None = None
+    teacher: TeacherConfig | None = None
     train: TrainConfig = field(default_factory=TrainConfig)
     grid: GridConfig = field(default_factory=GridConfig)
     seed: int = 0
@@ -243,6 +356,7 @@ class FinetuneConfig:
             )
         if self.train.adapt is not None:
             self._check_adapted(degrees)
+        self._check_taught(degrees)
         if self.save_minutes < 0:
             raise UserError(f"save_minutes: expected at least 0, found {self.save_minutes:g}")
         if self.seeds < 1:
@@ -295,10 +409,36 @@ class FinetuneConfig:
                 f"train.adapt: needs the encoder's matrices whole, and parallel.{degrees[0]} spreads them over "
                 "processes; parallel.data can be used"
             )
+        if self.layers is not None:
+            raise UserError(
+                "train.adapt: is saved as an update of the encoder `model`, of which `layers` keeps only some; drop one"
+            )
         if isinstance(self.task, PartialTraining) and self.task.freezes_encoder:
             raise UserError(f"train.adapt: {self.task.variant_name} leaves the encoder as it is with these settings")
         if isinstance(self.task, Transcribe) and self.task.recurrent is not None:
             raise UserError("train.adapt: changes the encoder's layers, which task.recurrent replaces; drop either")
+
+    def _check_taught(self, degrees: Sequence[str]) -> None:
+        """Raise UserError for what a student cannot learn, or where these degrees spread its layers over processes."""
+        if self.teacher is None:
+            if self.data.unlabeled:
+                raise UserError(
+                    "data.unlabeled: rows without labels are learned only from a teacher; name one by teacher.model"
+                )
+            return
+        if not isinstance(self.task, LogitsTask):
+            raise UserError(f"teacher: a model of the kind {self.task.variant_name} has no logits to learn from")
+        if self.folds > 1:
+            raise UserError(
+                "folds: the teacher may have learned the rows that a fold holds out, so that scores on them would be "
+                "too good; train without folds"
+            )
+        if self.teacher.compares_layers and degrees:
+            key = "hidden" if self.teacher.hidden is not None else "relations"
+            raise UserError(
+                f"teacher.{key}: needs the outputs of all layers, and parallel.{degrees[0]} spreads them over "
+                "processes; parallel.data can be used"
+            )
 
     def trials(self) -> Iterator[tuple[str, TrainConfig]]:
         """Yield each combination of the grid: a name made of its values, and the training settings."""
@@ -309,6 +449,19 @@ class FinetuneConfig:
             name = ",".join(f"{key}={value}" for key, value in point.items())
             lr = replace(self.train.lr, peak=point.pop("peak", self.train.lr.peak))
             yield name, replace(self.train, lr=lr, **point)
+
+
+def check_above_zero(weight: float) -> None:
+    """Raise UserError for the weight of a loss that is not above 0."""
+    if not 0 < weight < math.inf:
+        raise UserError(f"weight: expected more than 0, found {weight:g}")
+
+
+def check_layers(layers: Sequence[int], there: int, key: str, whose: str) -> None:
+    """Raise UserError for the number of a layer, counted from 1, that `whose` encoder of so many layers lacks."""
+    for layer in layers:
+        if not 1 <= layer <= there:
+            raise UserError(f"{key}: expected layers from 1 to {there}, as many as {whose} has, found {layer}")
 
 
 def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *, saved: bool = False) -> FinetuneConfig:
@@ -349,7 +502,7 @@ def _without_foreign_splits(tree: Value) -> Value:
         return tree
     homes = {name: value.where.rpartition(":")[0] for name, value in block.data.items()}  # "" for --set
     own = {homes.get("train"), homes.get("dev")}
-    foreign = [name for name in ("test", "more") if homes.get(name) and not own & {None, "", homes[name]}]
+    foreign = [name for name in ("unlabeled", "test", "more") if homes.get(name) and not own & {None, "", homes[name]}]
     if not foreign:
         return tree
     left_out, file = " and ".join(f"data.{name}" for name in foreign), Path(homes[foreign[0]]).name

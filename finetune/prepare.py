@@ -48,6 +48,7 @@ from tasks.downstream.multilabel import MultiLabel
 T = TypeVar("T")
 R = TypeVar("R")
 NEEDED = ("train", "dev")
+_PROBED = 1000  # training rows whose segments are checked
 _SEEN = 0.05  # share of rows: some short texts are common
 _UNKNOWN = 0.2  # share of tokens: a text with as many is unreadable
 _PROGRESS_INTERVAL = 15.0  # seconds of reading between progress messages
@@ -227,8 +228,10 @@ def prepare(
     (`SplitRemarks.check_examples`).  With `labels_from_train` its message says how to declare labels that train lacks.
     """
     labeled = is_labeled(task, split.rows) and not (split.name == "train" and _compares_passes(task))
-    make = task.example
-    if split.name == "train" and (labeled or _compares_passes(task)):
+    make: Callable[..., Example] = task.example
+    if split.name == "unlabeled":
+        labeled, make = False, _unlabeled(task)
+    elif split.name == "train" and (labeled or _compares_passes(task)):
         make = task.training_example
     elif labeled and isinstance(task, EvaluationExamples):
         make = task.evaluation_example
@@ -249,6 +252,8 @@ def prepare(
                 example = make(row, tokenizer)
             if isinstance(task, WeightedRows) and split.name == "train":
                 example = task.weighted(row, example)
+            if split.name == "unlabeled":  # a weight of 0: the loss of labels does not count
+                example = replace(example, samples=tuple(replace(each, weight=0.0) for each in example.samples))
             examples.append(example)
             usable.append(row)
         except UserError as error:
@@ -270,6 +275,15 @@ def prepare(
     if labeled:
         remarks += [f"{split.name}: {remark}" for remark in unusual] + _contradictions(task, split)
     return Prepared(split.name, usable, examples, labeled, remarks)
+
+
+def _unlabeled(task: FinetuneTask) -> Callable[..., Example]:
+    """Return what makes the samples of rows without labels.  Raises UserError for kinds that cannot learn from them."""
+    if not isinstance(task, LogitsTask) or not isinstance(task, WeightedRows):
+        raise UserError(
+            f"data.unlabeled: a model of the kind {task.variant_name} cannot learn from rows without labels"
+        )
+    return task.unlabeled_example
 
 
 def _fault_remarks(split: Split, faults: Sequence[Fault]) -> list[str]:
@@ -448,6 +462,25 @@ def _label_places(task: FinetuneTask, split: Prepared) -> Mapping[str, list[str]
         for label in dict.fromkeys(labels_of(task, row)):
             found.setdefault(label, []).append(str(row.place))
     return found
+
+
+def check_segments(train: Prepared, segments: int, model: str, key: str = "model") -> None:
+    """Raise UserError if rows are pairs, and the encoder `model` has only one of its `segments` embeddings."""
+    samples = (sample for example in train.examples[:_PROBED] for sample in example.samples)
+    needed = 1 + max((int(sample.segments.max(initial=0)) for sample in samples), default=0)
+    if needed > segments:
+        raise UserError(
+            f"{key}: {model} has {plural(segments, 'segment embedding')}, and the rows of this task, which are of "
+            f"several texts, need {needed}"
+        )
+
+
+def training_rows(splits: Mapping[str, Prepared]) -> Prepared:
+    """Return the rows that a model is trained on: those of train, and those without labels."""
+    train, more = splits["train"], splits.get("unlabeled")
+    if more is None:
+        return train
+    return Prepared(train.name, train.rows + more.rows, train.examples + more.examples, train.labeled)
 
 
 def loss_notes(task: FinetuneTask, train: Prepared) -> list[str]:

@@ -54,14 +54,21 @@ class BaseEncoder(nn.Layer):
         return super()._to_impl(*given, **named)
 
     def encode_packed(
-        self, batch: Packed, task_id: int = 0, needed: np.ndarray | None = None, mask: Mask | None = None
+        self,
+        batch: Packed,
+        task_id: int = 0,
+        needed: np.ndarray | None = None,
+        mask: Mask | None = None,
+        states: list[Tensor] | None = None,
     ) -> Tensor:
         """Encode a packed batch, (T, D).
 
         `needed` holds, in ascending order, the indices of the tokens whose vectors are wanted (default: all); the other
         vectors are zero, and the last layer does not compute them.  `mask` restricts which tokens of its sequence each
-        token attends to (default: all).
+        token attends to (default: all).  If `states` is given, the embeddings and then each layer's output are added.
         """
         layout = batch.layout
         x_TD = self.embedding(batch.ids, batch.segments, layout.positions, task_id)
-        return self.encoder(x_TD, layout, needed=needed, mask=mask)
+        if states is not None:
+            states.append(x_TD)
+        return self.encoder(x_TD, layout, states, needed, mask)

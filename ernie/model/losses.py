@@ -120,6 +120,45 @@ def divergence(log_p_PC: Tensor, log_q_PC: Tensor) -> Tensor:
         return 0.5 * ((p_PC - q_PC) * (log_p_PC - log_q_PC)).sum()
 
 
+def distillation(logits_PC: Tensor, teacher_PC: Tensor, temperature: float) -> Tensor:
+    """Return how much a teacher's predictions diverge from a student's, both softened, summed over the targets.
+
+    It is temperature^2 times the Kullback-Leibler divergence of the softmax of the logits over the temperature.  Hinton
+    et al., 2015, "Distilling the Knowledge in a Neural Network" (arXiv 1503.02531), section 2.
+    """
+    with paddle.amp.auto_cast(enable=False):
+        log_q_PC = F.log_softmax(logits_PC / temperature, axis=-1)
+        log_p_PC = F.log_softmax(teacher_PC / temperature, axis=-1)
+        return temperature**2 * (paddle.exp(log_p_PC) * (log_p_PC - log_q_PC)).sum()
+
+
+def relation_divergence(vectors_TD: Tensor, teacher_TE: Tensor, layout: Layout, heads: int) -> Tensor:
+    """Return how much a teacher's relations of tokens diverge from a student's.
+
+    The divergence is averaged over the heads and summed over the tokens.  Vectors are split into relation heads of a
+    size d.  The relations of a token in a head are the softmax, over its sequence, of its products with all vectors
+    over the root of d.  The widths D and E may differ; `heads` divides both.
+    Wang et al., 2021, "MiniLMv2" (arXiv 2012.15828), section 3.1.
+    """
+    with paddle.amp.auto_cast(enable=False):
+        log_q, log_p = (_log_relations(each, layout, heads) for each in (vectors_TD, teacher_TE))
+        terms_NHLL = paddle.exp(log_p) * (log_p - log_q)
+        inside_NL = np.zeros(layout.sequences * layout.longest, np.float32)
+        inside_NL[layout.slots] = 1.0 / heads
+        return (terms_NHLL.sum([1, 3]).reshape([-1]) * paddle.to_tensor(inside_NL)).sum()
+
+
+def _log_relations(vectors_TD: Tensor, layout: Layout, heads: int) -> Tensor:
+    """Return the logarithm of the relations (N, H, L, L) of all tokens to those of their sequence."""
+    N, L, D = layout.sequences, layout.longest, vectors_TD.shape[-1]
+    padded = pad(vectors_TD.astype("float32"), layout).reshape([N, L, heads, D // heads]).transpose([0, 2, 1, 3])
+    products = paddle.matmul(padded, padded, transpose_y=True) / math.sqrt(D // heads)
+    if not layout.is_rectangular:
+        bias_NL = np.where(np.arange(L) < layout.lengths[:, None], 0.0, -1e9).astype(np.float32)
+        products = products + paddle.to_tensor(bias_NL).reshape([N, 1, 1, L])
+    return F.log_softmax(products, axis=-1)
+
+
 def squared_error(values_N1: Tensor, labels_N: np.ndarray, weights_N: np.ndarray | None = None) -> Loss:
     """Summed squared error of one output per sequence, times its weight.  Raises UserError if there are several."""
     if values_N1.shape[-1] != 1:

@@ -49,7 +49,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         *(f"- {prose(describe(split))}; from {_sources(config, split.name)}" for split in splits),
         *(f"- {prose(remark)}" for split in splits for remark in split.remarks),
         "",
-        *_loss_section(result.task, splits[0]),
+        *_loss_section(config, result.task, splits[0]),
         "## Use",
         "",
         *(f"{line}\n" for line in plugins_needed(config.plugins)),
@@ -65,9 +65,11 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
     put_text(folder / CARD_FILE, shown("\n".join(lines) + "\n"))
 
 
-def _loss_section(task: FinetuneTask, train: Prepared) -> list[str]:
-    notes = loss_notes(task, train)
-    return ["## Loss", "", *(f"- {prose(note)}" for note in notes), ""] if notes else []
+def _loss_section(config: FinetuneConfig, task: FinetuneTask, train: Prepared) -> list[str]:
+    lines = [f"- {prose(note)}" for note in loss_notes(task, train)]
+    if config.teacher is not None:
+        lines.append(f"- teacher: {code(config.teacher.model)}; {config.teacher.summary}")
+    return ["## Loss", "", *lines, ""] if lines else []
 
 
 def score_table(result: Result) -> list[str]:

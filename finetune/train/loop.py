@@ -11,6 +11,7 @@ from ernie.train.trainer import StepReport, TrainingStopped
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared
 from finetune.train.model import TrainingModel
+from finetune.train.teacher import Teacher
 from finetune.train.training import Training
 from finetune.train.trial_checkpoint import Evaluation, TrialCheckpoints
 from tasks.downstream.base import FinetuneTask
@@ -30,17 +31,18 @@ def finetune(
     mesh: Mesh | None = None,
     checkpoints: TrialCheckpoints | None = None,
     head: Path | None = None,
+    teacher: Teacher | None = None,
 ) -> tuple[TrainingModel, list[Evaluation]]:
     """Train encoder and head on `train`; return them as of their best evaluation on `dev`, with all evaluations.
 
     The seed determines row order, dropout and the initial weights of the head, unless they are those of the file
     `head`.  The processes of `mesh` train together; the returned model is that of rank 0.  Training resumes from the
-    latest of the `checkpoints` and writes new ones.
+    latest of the `checkpoints` and writes new ones.  A `teacher` has read the rows of train.
 
     When the loss, gradients or outputs are no longer finite, the best model so far is returned, with a warning (a
     Remark).  Raises TrainingFailed if there is none yet, or if most steps were skipped.
     """
-    training = Training(ernie, task, train, dev, config, seed, mesh or Mesh(), checkpoints, head)
+    training = Training(ernie, task, train, dev, config, seed, mesh or Mesh(), checkpoints, head, teacher)
     for number, step in training.remaining():
         try:
             report = training.step(number, step)

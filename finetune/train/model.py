@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import paddle
+from paddle import nn
 
 from ernie.data.batch import Packed
 from ernie.errors import UserError, about
@@ -15,6 +16,7 @@ from ernie.kernels.mask import Mask
 from ernie.model.ernie import ErnieModel
 from ernie.model.losses import Loss, checked
 from ernie.train.adapter import Adapter
+from finetune.train.teacher import Teacher
 from inference.task_model import TaskModel
 from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.hooks import OwnBatches
@@ -26,7 +28,8 @@ class TrainingModel(TaskModel):
     With `r_drop` above 0 a batch has every sample twice, and the loss also counts how much the two predictions differ
     under dropout (R-Drop: Liang et al., 2021, arXiv 2106.14448, section 2.2, in the scale of the authors' code).
 
-    An `adapter` is what is trained of the encoder, if only that is (see Adapter).
+    An `adapter` is what is trained of the encoder, if only that is (see Adapter).  A `teacher` adds what the model
+    learns from it, by way of a `projection` to the teacher's width if it compares vectors of another width.
     """
 
     r_drop = 0.0
@@ -34,11 +37,15 @@ class TrainingModel(TaskModel):
     def __init__(self, ernie: ErnieModel, task: FinetuneTask, task_id: int = 0):
         super().__init__(ernie, task, task_id)
         self.adapter: Adapter | None = None
+        self.projection: nn.Linear | None = None
+        self.teacher: Teacher | None = None
 
     def weight_counts(self) -> tuple[int, int]:
         """Return how many weights are trained, and how many encoder and head have."""
         merged = [] if self.adapter is None else [id(update.weight) for update in self.adapter.updates.values()]
-        trained = [each for each in self.parameters() if not each.stop_gradient and id(each) not in merged]
+        dropped = [] if self.projection is None else [id(each) for each in self.projection.parameters()]
+        left_out = {*merged, *dropped}
+        trained = [each for each in self.parameters() if not each.stop_gradient and id(each) not in left_out]
         own = [*self.ernie.parameters(), *self.head.parameters()]
         return sum(each.size for each in trained), sum(each.size for each in own)
 
@@ -46,7 +53,12 @@ class TrainingModel(TaskModel):
         """Return the loss of one batch."""
         if isinstance(self.task, OwnBatches):
             batch = self.task.augmented(batch, self.training)
-        return self.head_loss("", self.task.encode(self.ernie, self.head, batch, self.task_id), batch)
+        if self.teacher is None or not self.teacher.config.compares_layers:
+            return self.head_loss("", self.task.encode(self.ernie, self.head, batch, self.task_id), batch)
+        states: list[paddle.Tensor] = []
+        found = self.head_loss("", self.ernie.encode_packed(batch, self.task_id, states=states), batch)
+        compared = self.teacher.layer_loss(self.ernie, states, batch, self.projection)
+        return replace(found, total=found.total + compared)
 
     def task_embedding(self, _: str) -> int:
         """Return the id of the task embedding."""
@@ -61,9 +73,15 @@ class TrainingModel(TaskModel):
         loss = self.task.head_loss(self.head, hidden_TD, batch)
         with about(f"kind '{self.task.variant_name}'"):
             found = checked(loss, batch)
-            if not self.r_drop:
+            taught = 0.0 if self.teacher is None else self.teacher.config.weight
+            if not self.r_drop and not taught:
                 return found
             if not isinstance(self.task, LogitsTask) or found.logits is None:
-                raise UserError("train.r_drop: compares the logits of a Loss, and its `loss` gives none")
-        # The trainer divides by the targets of both passes.
-        return replace(found, total=found.total + 2 * self.r_drop * self.task.divergence(found.logits))
+                key = "train.r_drop" if self.r_drop else "teacher"
+                raise UserError(f"{key}: compares the logits of a Loss, and its `loss` gives none")
+        total = found.total
+        if self.teacher is not None and taught:
+            total = (1 - taught) * total + taught * self.teacher.prediction_loss(found.logits, batch)
+        if self.r_drop:  # twice, as the trainer divides by the targets of both passes
+            total = total + 2 * self.r_drop * self.task.divergence(found.logits)
+        return replace(found, total=total)

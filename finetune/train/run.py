@@ -19,13 +19,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 
 from ernie.atomic import check_room, disk_guard, inner_folder, put_text
-from ernie.errors import Remark, UserError, about
-from ernie.formatting import plural
+from ernie.errors import Remark, about
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
@@ -38,7 +37,7 @@ from ernie.train.run_folder import CHECKPOINTS
 from ernie.train.trainer import StepReport
 from finetune.config import HELD_OUT, FinetuneConfig, TrainConfig
 from finetune.folds import CrossValidation
-from finetune.prepare import Prepared, describe, prepare_all
+from finetune.prepare import Prepared, check_segments, describe, prepare_all, training_rows
 from finetune.report.card import write_card
 from finetune.report.latency import measure_latency, write_latency
 from finetune.report.split_answers import gather_out_of_fold, write_out_of_fold, write_split_answers
@@ -46,6 +45,7 @@ from finetune.train.early_stopping import best_of, unlearned
 from finetune.train.loop import finetune
 from finetune.train.run_contents import claim_folder, encoder_fingerprint, inputs_of, keep_model, kept_trial
 from finetune.train.steps import planned_steps
+from finetune.train.teacher import Teacher, load_teacher
 from finetune.train.trial import SCORES_FILE, Result, Trial, best_trial, check_alike, trial_name
 from finetune.train.trial_checkpoint import Evaluation, TrialCheckpoints
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
@@ -55,8 +55,6 @@ from tasks.downstream.hooks import PartialTraining
 from tasks.downstream.saved import TRIALS_FOLDER
 from tasks.downstream.scoring import score_answers, signatures
 from tasks.downstream.translate import Translate
-
-_PROBED = 1000  # training rows whose segments are checked
 
 
 def run(
@@ -81,7 +79,7 @@ def run(
     if config.train.dropout is None and not ernie.config.dropout and not is_frozen:
         say("note: this encoder was pretrained without dropout; with few rows `train.dropout: 0.1` is usually better")
     task, splits = prepare_all(starting_task(config), config.data, tokenizer_of(ernie), say, config.needed)
-    check_segments(splits["train"], ernie, config.model)
+    check_segments(splits["train"], ernie.config.segments, config.model)
     for split in splits.values():
         say(describe(split))
         for remark in split.remarks:
@@ -91,13 +89,18 @@ def run(
         say(folds.note(splits))
         for remark in folds.remarks(task, splits, tokenizer_of(ernie)):
             say(f"note: {remark}")
-    inputs = inputs_of(encoder_fingerprint(ernie), splits, config)
+    teacher = load_teacher(config, task, ernie)
+    if teacher is not None:
+        say(teacher.described)
+        scores = on_rank0(mesh, "scoring the teacher", lambda: teacher.score(splits["dev"].rows))
+        say(f"teacher on dev: {', '.join(f'{name} {score:.4f}' for name, score in scores.items()) or 'has no head'}")
+    inputs = inputs_of(encoder_fingerprint(ernie), splits, config, teacher)
     with ExitStack() as stack:
         claimed = claim_folder(config, inputs, folder)
         identity = on_rank0(mesh, "opening the run", lambda: stack.enter_context(claimed))
         size = sum(4 * weight.size for weight in ernie.parameters())
         del ernie  # each trial loads its own: do not hold two in memory
-        runner = _Runner(config, task, splits, folds, folder, identity, quiet, mesh)
+        runner = _Runner(config, task, splits, folds, teacher, folder, identity, quiet, mesh)
         trials: list[Trial] = []
         for point, settings in config.trials():
             for seed, fold in product(range(config.seed, config.seed + config.seeds), config.fold_numbers):
@@ -147,17 +150,6 @@ def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:
     return Sizes.of(shape, 2 * layout.replicas * layout.pipeline)
 
 
-def check_segments(train: Prepared, ernie: ErnieModel, model: str | Path) -> None:
-    """Raise UserError if rows are pairs, and the encoder has no second segment embedding."""
-    samples = (sample for example in train.examples[:_PROBED] for sample in example.samples)
-    segments = 1 + max((int(sample.segments.max(initial=0)) for sample in samples), default=0)
-    if segments > ernie.config.segments:
-        raise UserError(
-            f"model: {model} has {plural(ernie.config.segments, 'segment embedding')}, and the rows of this task, "
-            f"which are of several texts, need {segments}"
-        )
-
-
 @dataclass(frozen=True)
 class _Runner:
     """What all trials of a run share."""
@@ -166,6 +158,7 @@ class _Runner:
     task: FinetuneTask
     splits: dict[str, Prepared]
     folds: CrossValidation | None
+    teacher: Teacher | None
     folder: Path
     identity: str
     quiet: bool
@@ -175,10 +168,20 @@ class _Runner:
         metric = self.task.scored_by[0]
         return f"{metric} {trial.headline(metric):.4f}"
 
+    @cached_property
+    def training_rows(self) -> Prepared:
+        """The rows that all trials are trained on, if there are no folds; the teacher has read them."""
+        rows = training_rows(self.splits)
+        if self.teacher is not None:
+            self.teacher.read(rows)
+        return rows
+
     def train(self, settings: TrainConfig, point: str, seed: int, fold: int | None = None) -> tuple[TaskModel, Trial]:
         """Run one fine-tuning, without the rows of a fold, and write its folder, except for scores.json."""
         trial_folder = self.folder / TRIALS_FOLDER / trial_name(point, seed, fold)
-        splits = self.splits if self.folds is None or fold is None else self.folds.splits(self.splits, seed, fold)
+        splits = {**self.splits, "train": self.training_rows}
+        if self.folds is not None and fold is not None:
+            splits = self.folds.splits(self.splits, seed, fold)
         model, curve = self._run_training(load_encoder(self.config, seed), splits, settings, seed, trial_folder)
         if self.mesh.is_first and (remark := unlearned(self.task, curve)):
             warnings.warn(remark, Remark, 2)
@@ -259,6 +262,7 @@ class _Runner:
                     self.mesh,
                     checkpoints,
                     kept_head(self.config),
+                    self.teacher,
                 )
                 stop()
                 return outcome

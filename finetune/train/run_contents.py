@@ -44,6 +44,7 @@ from ernie.train.run_folder import (
 from finetune.config import FinetuneConfig, decoding_overrides, load
 from finetune.prepare import Prepared
 from finetune.train.model import TrainingModel
+from finetune.train.teacher import Teacher
 from finetune.train.trial import SCORES_FILE
 from finetune.train.warm_start import kept_head
 from inference.rows import usable_rows
@@ -131,18 +132,21 @@ def read_inputs(folder: Path) -> dict[str, str]:
     return {names.get(name, name): digest for name, digest in inputs.items()}
 
 
-def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], config: FinetuneConfig) -> dict[str, str]:
+def inputs_of(
+    encoder: str, splits: Mapping[str, Prepared | Split], config: FinetuneConfig, teacher: Teacher | None = None
+) -> dict[str, str]:
     """Return fingerprints of a run's training inputs, named after the keys of its configuration.
 
-    They cover the encoder, a head that is kept, each split's rows and the files that they name, the task's own files,
-    and the plug-ins' code.
+    They cover the encoder, a head that is kept, the teacher, each split's rows and the files that they name, the task's
+    own files, and the plug-ins' code.
     """
     task = config.task
     rows = {f"data.{name}": _rows_fingerprint(split.rows, task) for name, split in splits.items()}
     files = {f"task.{field}": file_sha256(file) for field, file in _learned_files(task).items()}
     code = {f"plugins.{name}": digest for name, digest in plugin_sources(config.plugins).items()}
     head = kept_head(config)
-    return {"model": encoder, **({"head": file_sha256(head)} if head else {}), **rows, **files, **code}
+    taught = {} if teacher is None else {"teacher.model": _teacher_fingerprint(teacher)}
+    return {"model": encoder, **({"head": file_sha256(head)} if head else {}), **taught, **rows, **files, **code}
 
 
 def _learned_files(task: FinetuneTask) -> dict[str, Path]:
@@ -157,6 +161,16 @@ def encoder_fingerprint(ernie: ErnieModel) -> str:
     digest = hashlib.sha256(json.dumps([tokenizer, to_dict(ernie.config)]).encode())
     for name, values in sorted(arrays(ernie).items()):
         digest.update(name.encode() + values.tobytes())
+    return digest.hexdigest()
+
+
+def _teacher_fingerprint(teacher: Teacher) -> str:
+    digest = hashlib.sha256(encoder_fingerprint(teacher.ernie).encode())
+    if teacher.model is not None:
+        task = json.dumps([to_dict(teacher.model.task), teacher.model.task_id], default=str, sort_keys=True)
+        digest.update(task.encode())
+        for name, values in sorted(arrays(teacher.model.head).items()):
+            digest.update(name.encode() + values.tobytes())
     return digest.hexdigest()
 
 

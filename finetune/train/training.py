@@ -35,6 +35,7 @@ from finetune.prepare import Prepared
 from finetune.train.early_stopping import evaluations_since_best, is_out_of_patience
 from finetune.train.model import TrainingModel
 from finetune.train.steps import Step, micro_batches, planned_steps, split_steps
+from finetune.train.teacher import Teacher
 from finetune.train.trial_checkpoint import (
     Evaluation,
     TrialCheckpoints,
@@ -57,6 +58,7 @@ class Training:
 
     It goes on from the checkpoint that was found, if any.  `model` is trained; `full_model` is the same, whole, where
     a mesh of processes splits the model.  The weights of the head are random, or those of the file `head`.
+    The model learns from a `teacher`, if any, that has read the rows of train.
     """
 
     def __init__(
@@ -70,16 +72,18 @@ class Training:
         mesh: Mesh,
         checkpoints: TrialCheckpoints | None,
         head: Path | None,
+        teacher: Teacher | None,
     ):
         self.task, self.config, self._mesh = task, config, mesh
         self._train, self._dev, self._checkpoints = train, dev, checkpoints
         checkpoint = None if checkpoints is None else checkpoints.found
         self.state = TrialState() if checkpoint is None else read_trial_state(checkpoint)
-        self.model = self.full_model = _build_model(ernie, task, config, seed, mesh.layout.replicas, head)
+        self.model = self.full_model = _build_model(ernie, task, config, seed, mesh.layout.replicas, head, teacher)
         if checkpoint is not None:
             set_model(self.model, checkpoint)
         if mesh.splits_model and mesh.is_first:
             self.full_model = copy.deepcopy(self.model)
+        self.model.teacher = teacher
         clipped_apart = task.separate_clip_groups if isinstance(task, PartialTraining) else ()
         self._trainer = Trainer(
             self.model,
@@ -225,7 +229,13 @@ class Training:
 
 
 def _build_model(
-    ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int, replicas: int, head: Path | None
+    ernie: ErnieModel,
+    task: FinetuneTask,
+    config: TrainConfig,
+    seed: int,
+    replicas: int,
+    head: Path | None,
+    teacher: Teacher | None,
 ) -> TrainingModel:
     paddle.seed(seeded_rng.key(seed, "head") % 2**31)
     ernie.masked_head = None  # fine-tuning changes the encoder, so its pretraining head no longer fits
@@ -237,6 +247,7 @@ def _build_model(
     if config.dropout is not None:
         set_dropout(model, config.dropout)
     model.r_drop = config.r_drop
+    model.projection = None if teacher is None else teacher.projection(ernie)
     compares_itself = isinstance(task, ComparesRows) and task.compares_passes
     key = "train.r_drop" if config.r_drop else "task.simcse" if compares_itself else ""
     if key and not ernie.config.dropout and not config.dropout:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as shortened
 
+import numpy as np
 import paddle
+from paddle import nn
 
 from ernie.config import differences, to_dict
 from ernie.data import seeded_rng
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
-from finetune.config import FinetuneConfig
+from finetune.config import FinetuneConfig, check_layers
 from tasks.downstream.base import (
     FinetuneTask,
     check_max_len,
@@ -35,6 +39,8 @@ def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
     if not config.model:
         raise UserError("model: which encoder? Give --model, or the key `model`")
     ernie = read_encoder(config.model, seed)
+    if config.layers is not None:
+        keep_layers(ernie, config.layers, config.model)
     if ernie.tokenizer is None:
         raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
     task = config.task
@@ -54,6 +60,22 @@ def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
     if isinstance(task, EncoderConditions):
         task.check_encoder(ernie, config.train.task_id, config.model)
     return ernie
+
+
+def keep_layers(ernie: ErnieModel, kept: int | Sequence[int], encoder: str) -> None:
+    """Drop the layers of an encoder that are not `kept`: see FinetuneConfig.  Raises UserError if it lacks them."""
+    there = ernie.config.layers
+    if isinstance(kept, int):
+        if not 1 <= kept <= there:
+            raise UserError(f"layers: expected a number from 1 to {there}, as many as {encoder} has, found {kept}")
+        chosen = np.linspace(1, there, kept).round().astype(int).tolist()
+    else:
+        chosen = list(kept)
+        if chosen != sorted(set(chosen)) or not chosen:
+            raise UserError(f"layers: expected numbers of layers that rise, found {chosen}")
+        check_layers(chosen, there, "layers", encoder)
+    ernie.encoder.layers = nn.LayerList([ernie.encoder.layers[number - 1] for number in chosen])
+    ernie.config = replace(ernie.config, layers=len(chosen))
 
 
 def kept_head(config: FinetuneConfig) -> Path | None:

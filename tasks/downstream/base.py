@@ -217,11 +217,51 @@ class LogitsTask(FinetuneTask):
         one, other = log_softmax(logits, axis=-1).chunk(2)
         return divergence(one, other)
 
+    def distillation(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        """Return how much predictions differ from a teacher's, summed over the targets.
+
+        Both logits are those of the loss (P, C).  By default they are of classes, softened by the temperature.  Raises
+        UserError for a single class.
+        """
+        from ernie.model.losses import distillation
+
+        if logits.shape[-1] < 2:
+            raise UserError(f"{named(self, 'distillation')} compares classes, and there is one logit: write its own")
+        return distillation(logits, teacher, temperature)
+
+    def from_teacher(self, teacher: LogitsTask, logits: np.ndarray) -> np.ndarray:
+        """Return logits (..., C) of a teacher, a model of the same kind, as those of this task.
+
+        By default they are put into the order of `labels`.  Raises UserError if the labels are not the same.
+        """
+        own, theirs = (tuple(getattr(task, "labels", ())) for task in (self, teacher))
+        if own == theirs:
+            return logits
+        lists = {"lacks": [label for label in own if label not in theirs]}
+        lists["also has"] = [label for label in theirs if label not in own]
+        if any(lists.values()):
+            said = " and ".join(f"{verb} {', '.join(found[:5])}" for verb, found in lists.items() if found)
+            raise UserError(
+                f"has other labels: it {said}; data.values renames those of the rows, and task.labels can name labels "
+                "that train lacks"
+            )
+        return logits[..., [theirs.index(label) for label in own]]
+
+    def unlabeled_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        """Return the samples of a training row without a target, of which only a teacher's predictions are learned.
+
+        They have targets of any value, by which they are counted.  Raises UserError for a kind that cannot.
+        """
+        raise UserError(f"a model of the kind {self.variant_name} cannot learn from rows without labels")
+
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         return ernie.encode_packed(batch, task_id, self.reads(batch.layout))
 
     def head_loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
-        logits = float_logits(self, head, hidden_TD, batch.layout)
+        return self.batch_loss(float_logits(self, head, hidden_TD, batch.layout), batch)
+
+    def batch_loss(self, logits: Tensor, batch: Packed) -> Loss:
+        """Return the loss of a batch, given the head's output; where samples continue a row, they count as one."""
         if batch.firsts is not None:
             logits, batch = self._of_rows(logits, batch, batch.firsts)
         with about(named(self, "loss")), calling(self, "loss"):
@@ -310,6 +350,14 @@ class TextTask(LogitsTask):
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, {"label": self.sample_target(row)})
+
+    @property
+    def no_target(self) -> int | float | np.ndarray:
+        """Any target of a sample, for rows that have none."""
+        return 0
+
+    def unlabeled_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(row, tokenizer, {"label": self.no_target})
 
     def _example(self, row: Row, tokenizer: Tokenizer, labels: dict[str, Any]) -> Example:
         texts = [row.text(column) for column in self.texts]

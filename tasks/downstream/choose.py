@@ -106,6 +106,9 @@ class Choose(ClassLoss, LogitsTask, SplitRemarks, ExportNotes):
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, self.target(row))
 
+    def unlabeled_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(row, tokenizer, 0)
+
     def _example(self, row: Row, tokenizer: Tokenizer, target: int | None) -> Example:
         text, choices = row.text(self.text), self._choices(row)
         if self.blank and self.blank not in text:

@@ -103,6 +103,10 @@ class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNot
     def sample_target(self, row: Row) -> int | np.ndarray:
         return self.occurrences(row).astype(np.float32) if self.soft_labels else self.target(row)
 
+    @property
+    def no_target(self) -> int | np.ndarray:
+        return np.eye(self.outputs(), dtype=np.float32)[:1] if self.soft_labels else 0
+
     def prediction(self, answer: Answer) -> int:
         return self.labels.index(answer["label"])
 

@@ -112,6 +112,9 @@ class Extract(ClassLoss, LogitsTask, EvaluationExamples, ExportNotes):
         remark = (f"an answer that stands up to {_NEAR} characters beside its answer_start",)
         return replace(example, warnings=example.warnings + remark) if given not in (None, start) else example
 
+    def unlabeled_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(row, tokenizer, (-1, -1))
+
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         spans = self._spans(row)
         example = self._example(row, tokenizer, None, spans)

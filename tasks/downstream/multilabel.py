@@ -216,6 +216,10 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
         learned = self._probabilities(row) if self.soft_labels else self.target(row)
         return learned.astype(np.float32)[None]
 
+    @property
+    def no_target(self) -> np.ndarray:
+        return np.zeros((1, len(self.labels)), np.float32)
+
     def prediction(self, answer: Answer) -> np.ndarray:
         return self._hot(answer["labels"])
 
@@ -236,8 +240,6 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
 
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
         """Return the loss of each label as that of two classes, with it and without, averaged over the labels."""
-        import paddle
-
         from ernie.model.losses import Loss, binary_cross_entropy, focal_cross_entropy, masses, smoothed
 
         labels_NC, weights_C = batch.labels["label"].values, self.loss_weights
@@ -247,15 +249,14 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
         with_NC = masses(labels_NC, len(self.labels), batch.weights, weights_C)
         without_NC = masses(1 - labels_NC, len(self.labels), batch.weights)
         pairs = smoothed(np.stack([without_NC, with_NC], -1).reshape(-1, 2), self.label_smoothing)
-        logits_NC2 = paddle.stack([paddle.zeros_like(logits), logits], -1)
-        total = focal_cross_entropy(logits_NC2.reshape([-1, 2]), pairs, self.focal_gamma)
+        total = focal_cross_entropy(_pairs(logits), pairs, self.focal_gamma)
         return Loss(total / labels_NC.shape[1], len(labels_NC), logits, labels_NC)
 
     def divergence(self, logits: Tensor) -> Tensor:
-        import paddle
+        return super().divergence(_pairs(logits)) / logits.shape[1]
 
-        pairs = paddle.stack([paddle.zeros_like(logits), logits], -1)  # without each label, and with it
-        return super().divergence(pairs.reshape([-1, 2])) / logits.shape[1]
+    def distillation(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return super().distillation(_pairs(logits), _pairs(teacher), temperature) / logits.shape[1]
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))
@@ -279,6 +280,13 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         targets, predictions = [self.target(row) for row in rows], [self.prediction(answer) for answer in answers]
         return label_scores(np.stack(targets), np.stack(predictions), self.labels)
+
+
+def _pairs(logits_NC: Tensor) -> Tensor:
+    """Return the logits of each label as those of two classes, without it and with it: (N * C, 2)."""
+    import paddle
+
+    return paddle.stack([paddle.zeros_like(logits_NC), logits_NC], -1).reshape([-1, 2])
 
 
 def _check_no_list(text: str, column: str) -> None:

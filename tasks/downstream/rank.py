@@ -90,6 +90,10 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
         relevance = self._relevance(row)
         return np.array([[1 - relevance, relevance]])
 
+    @property
+    def no_target(self) -> int | np.ndarray:
+        return np.eye(self.outputs(), dtype=np.float32)[:1] if self.soft_labels else 0
+
     def prediction(self, answer: Answer) -> float:
         return answer["score"]
 

@@ -14,7 +14,7 @@ from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.formatting import plural
-from tasks.downstream.base import Answer, Example, TextTask, finetune_task
+from tasks.downstream.base import Answer, Example, LogitsTask, TextTask, finetune_task
 from tasks.downstream.hooks import ExportNotes, SplitRemarks
 from tasks.downstream.labels import label_in, number_in
 from tasks.downstream.loss_settings import WeightedRows
@@ -93,6 +93,10 @@ class Regress(WeightedRows, TextTask, SplitRemarks, ExportNotes):
         mean, deviation = self.scale or (0.0, 1.0)
         return (self.target(row) - mean) / deviation
 
+    @property
+    def no_target(self) -> float:
+        return 0.0
+
     def prediction(self, answer: Answer) -> float:
         return answer["value"]
 
@@ -119,6 +123,14 @@ class Regress(WeightedRows, TextTask, SplitRemarks, ExportNotes):
     def divergence(self, logits: Tensor) -> Tensor:
         one, other = logits.chunk(2)
         return ((one - other) ** 2).sum()  # twice that between Gaussians of deviation 1, as the loss is
+
+    def distillation(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return ((logits - teacher) ** 2).sum()
+
+    def from_teacher(self, teacher: LogitsTask, logits: np.ndarray) -> np.ndarray:
+        assert isinstance(teacher, Regress)
+        (mean, deviation), (their_mean, their_deviation) = (task.scale or (0.0, 1.0) for task in (self, teacher))
+        return (their_mean - mean + their_deviation * logits) / deviation
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         low, high = self.limits or (-math.inf, math.inf)

@@ -208,6 +208,10 @@ class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, Export
         example = self._example(words, [self.labels.index(tag) for tag in self._as_learned(tags)], tokenizer)
         return self._with_remark(example, tags)
 
+    def unlabeled_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        words = self._words(row, tokenizer)
+        return self._example(words, [0] * len(words.words), tokenizer)
+
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         words, tags = self._tagged(row, tokenizer)
         return self._with_remark(self._example(words, None, tokenizer), tags)

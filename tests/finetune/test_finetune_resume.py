@@ -63,12 +63,19 @@ LOSS = ["--set", "task={class_weights: balanced, label_smoothing: 0.1, focal_gam
 WINDOWS = ["--set", "task.max_len=8", "--set", "task.windows={stride: 2, pooling: max}"]
 LEVERS = ["--set", "train.ema=0.9", "--set", "train.r_drop=0.5", "--set", "train.adversarial={epsilon: 0.5, moves: 2}"]
 
+TEACHER = [
+    *("--set", "teacher={model: done, hidden: {}, relations: {heads: 4}, weight: 0.5}"),
+    *("--set", "data.unlabeled=test.tsv"),
+]
 ADAPT = ["--set", "train.ema=0.9", "--set", "train.adapt={rank: 2, targets: [query, outer]}"]
 
 
 @pytest.mark.parametrize(
     ("saves", "more"),
-    [(1, []), (4, LOSS + WINDOWS), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"]), (4, ADAPT)],
+    [
+        *((1, []), (4, LOSS + WINDOWS), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"]), (4, ADAPT)),
+        (4, TEACHER),
+    ],
 )
 def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
     work: Path, saves: int, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -20,7 +20,7 @@ TASKS = {
     "translate": "{kind: translate, text: colour, label: farbe, max_len: 32, wait_k: [2, 1]}",
     "translate by prefixes": "{kind: translate, text: colour, label: farbe, max_len: 32, wait_k: 1, encoder: prefixes}",
 }
-TASKS["levers"] = TASKS["adapted"] = TASKS["classify"]
+TASKS["levers"] = TASKS["adapted"] = TASKS["taught"] = TASKS["classify"]
 TASKS["transcribe"] = (
     "{kind: transcribe, max_len: 32, decoder: attention, layers: 1, features: {bins: 20}, augment: {speed: 0.1}}"
 )
@@ -34,6 +34,7 @@ OPTIONS = {
     "synthesize": ("--set", "train.micro_batch_tokens=8"),
     "levers": ("--set", "train.ema=0.8", "--set", "train.adversarial.epsilon=0.5"),
     "adapted": ("--set", "train.adapt={rank: 4}"),
+    "taught": ("--set", "teacher={model: encoder, weight: 0, hidden: {}, relations: {}}", "--set", "layers=1"),
 }
 AUDIO_TASKS = ("transcribe", "recurrent", "synthesize")
 CONFIG = """
@@ -99,6 +100,7 @@ def single_process(work: Path) -> Callable[[str], dict[str, object]]:
         pytest.param("classify", 4, "{pipeline: 2, tensor: 2}", marks=SLOW),
         pytest.param("levers", 2, "{}", marks=SLOW),
         pytest.param("adapted", 2, "{}", marks=SLOW),
+        pytest.param("taught", 2, "{}", marks=SLOW),
         pytest.param("translate", 2, "{}", marks=SLOW),
         pytest.param("translate", 2, "{pipeline: 2}", marks=SLOW),
         pytest.param("translate", 2, "{tensor: 2, sequence: true}", marks=SLOW),
