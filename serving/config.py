@@ -15,7 +15,8 @@ from ernie.kernels.precision import InferencePrecisionChoice
 class ModelConfig:
     """A model to serve: the folder of a run or of a published model, as `inference.load` takes it.
 
-    `decoding` changes how answers are found, such as `{beam: 4}` or `{all_labels: true}`.
+    It may also be the folder of a search index.  `decoding` changes how answers are found, such as `{beam: 4}` or
+    `{all_labels: true}`, or `{rerank: runs/relevance}` for an index.
 
     `examples` are rows that the page offers to try it with, named as data of a run is, such as `data/dev.tsv[:5]`.
     """

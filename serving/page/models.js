@@ -31,7 +31,7 @@ export class Gallery {
   card(model) {
     const loaded = new Date(1000 * model.loaded_at);
     const facts = {
-      Kind: model.kind ?? "encoder",
+      Kind: model.kind ?? ("search" in model.operations ? "index" : "encoder"),
       Size:
         model.weights === null
           ? null

@@ -218,6 +218,78 @@ function encoding(model) {
   return trials;
 }
 
+/**
+ * Return the text of a passage, with the words of a query marked.
+ *
+ * @param {string} text
+ * @param {string} query
+ */
+function withWords(text, query) {
+  const words = new Set(query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []);
+  const parts = text.split(/([\p{L}\p{N}]+)/u);
+  return parts.map((part) => (words.has(part.toLowerCase()) ? make("mark", {}, part) : part));
+}
+
+/**
+ * Return what an index can be asked.
+ *
+ * @param {Model} model
+ * @returns {Trial[]}
+ */
+function searching(model) {
+  /** @type {Record<string, string>} */
+  const names = { dense: "vectors", bm25: "words", hybrid: "both", rerank: "relevance" };
+  return [
+    {
+      name: "Search",
+      fields: [["query", "Query", "a river in winter"]],
+      request: (fields) => ({ operation: "search", inputs: [fields.query], settings: { top: 8 } }),
+      show: ([hits], fields) =>
+        hits.length
+          ? [
+              make(
+                "ol",
+                { class: "hits" },
+                ...hits.map((/** @type {any} */ hit) =>
+                  make(
+                    "li",
+                    {},
+                    hit.title ? make("strong", {}, hit.title) : "",
+                    make("p", {}, ...withWords(hit.text, fields.query)),
+                    make(
+                      "p",
+                      { class: "hint" },
+                      `${hit.file}:${hit.line} · `,
+                      Object.entries(hit.scores)
+                        .map(([name, score]) => `${names[name] ?? name} ${Number(score).toPrecision(3)}`)
+                        .join(" · "),
+                    ),
+                  ),
+                ),
+              ),
+            ]
+          : [make("p", {}, "No passage has a word of this.")],
+      openai: (fields) => [
+        `found = client.vector_stores.search(${JSON.stringify(model.name)}, query=${JSON.stringify(fields.query)})`,
+        "for each in found.data:",
+        "    print(each.score, each.filename, each.content[0].text)",
+      ],
+    },
+  ];
+}
+
+/**
+ * Return all that a model can be asked on the page.
+ *
+ * @param {Model} model
+ * @returns {Trial[]}
+ */
+function trialsOf(model) {
+  if ("predict" in model.operations) return predicting(model);
+  if ("search" in model.operations) return searching(model);
+  return "encode" in model.operations ? encoding(model) : [];
+}
+
 export class TryOut {
   constructor() {
     this.choice = find("try-model", HTMLSelectElement);
@@ -242,10 +314,7 @@ export class TryOut {
   /** @param {Model[]} models */
   setModels(models) {
     const before = this.choice.value;
-    this.trials = models.flatMap((model) => {
-      const own = "predict" in model.operations ? predicting(model) : "encode" in model.operations ? encoding(model) : [];
-      return own.map((trial) => ({ model, trial }));
-    });
+    this.trials = models.flatMap((model) => trialsOf(model).map((trial) => ({ model, trial })));
     const names = this.trials.map(({ model, trial }) => `${model.name}: ${trial.name}`);
     if (names.join("\n") === [...this.choice.options].map(({ text }) => text).join("\n")) return; // keep what was typed
     this.choice.replaceChildren(...names.map((name, n) => make("option", { value: n }, name)));

@@ -370,6 +370,8 @@ def _outputs(operation: str, answers: Answers) -> list[_Output]:
         return [_Output("embedding", "FP32", vectors), _output("tokens", [len(value) for value in values])]
     if operation == "fill_mask":
         values = [{"candidates": [[filled._asdict() for filled in mask] for mask in masks]} for masks in values]
+    if operation == "search":
+        values = [{"hits": hits} for hits in values]
     names = {name: None for value in values for name in value}
     return [_output(name, [value.get(name) for value in values]) for name in names]
 

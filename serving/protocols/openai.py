@@ -1,17 +1,20 @@
-"""What clients of OpenAI speak: vectors of texts, and the list of models.  See developers.openai.com/api/reference.
+"""What clients of OpenAI speak: vectors of texts, search in an index, and the list of models.
 
-A model is asked by the name under which it is served.  Routes for sound belong to the same protocol.
+A model is asked by the name under which it is served.  Routes for sound belong to the same protocol.  See
+developers.openai.com/api/reference.
 """
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 
+from ernie.errors import UserError
 from serving.http import Call, Problem, Reply, encode, encoded_rows
 from serving.models import ServedModel
 from serving.protocols.registry import Protocol, Route
@@ -75,6 +78,50 @@ class Embeddings(msgspec.Struct, tag_field="object", tag="list"):
     usage: Usage
 
 
+class RankingOptions(msgspec.Struct):
+    """`score_threshold` leaves out passages with a smaller score."""
+
+    ranker: str | None = None
+    score_threshold: float | None = None
+
+
+class SearchRequest(msgspec.Struct):
+    """A query to an index.  `by` is `hybrid`, `dense` or `bm25`, which is no part of OpenAI's API."""
+
+    query: str | list[str]
+    max_num_results: int = 10
+    filters: Any = None
+    ranking_options: RankingOptions = msgspec.field(default_factory=RankingOptions)
+    rewrite_query: bool = False
+    by: Literal["hybrid", "dense", "bm25"] | None = None
+
+
+class Content(msgspec.Struct):
+    """The text of a passage."""
+
+    text: str
+    type: Literal["text"] = "text"
+
+
+class Found(msgspec.Struct):
+    """A passage of a document with the id `file_id`; it begins in the line `line` of the file."""
+
+    file_id: str
+    filename: str
+    score: float
+    content: list[Content]
+    attributes: dict[str, str | float | bool]
+
+
+class SearchResults(msgspec.Struct, tag_field="object", tag="vector_store.search_results.page"):
+    """The passages that answer a query, the best first."""
+
+    search_query: list[str]
+    data: list[Found]
+    has_more: bool = False
+    next_page: None = None
+
+
 class Model(msgspec.Struct, tag_field="object", tag="model"):
     """A served model; `created` is when it was loaded, in seconds since 1970."""
 
@@ -132,6 +179,21 @@ def routes(service: Service) -> list[Route]:
         data = [Embedding(index, row) for index, row in enumerate(numbers)]
         return Reply(encode(Embeddings(data, model.name, Usage(answers.tokens, answers.tokens))))
 
+    async def search(call: Call) -> Reply:
+        request = call.read(SearchRequest)
+        model = choose(service, call.path["model"], "search")
+        queries = [request.query] if isinstance(request.query, str) else request.query
+        if len(queries) != 1:
+            raise UserError(f"query: expected one query, found {len(queries)}")
+        if request.filters is not None or request.rewrite_query:
+            raise UserError("filters and rewrite_query are not offered here; leave them out")
+        settings: dict[str, Any] = {"top": request.max_num_results, "by": request.by}
+        answers = await service.ask(model, "search", queries, settings, replace(call.asked(), complete=True))
+        (hits,) = answers.values()
+        least = request.ranking_options.score_threshold
+        found = [_found(hit) for hit in hits if least is None or hit["score"] >= least]
+        return Reply(encode(SearchResults(queries, found)))
+
     async def list_models(call: Call) -> Reply:
         return Reply(encode(Models([_model(model) for model in service.models.values()])))
 
@@ -140,9 +202,17 @@ def routes(service: Service) -> list[Route]:
 
     return [
         Route("POST", "/v1/embeddings", embed, "The vectors of texts.", EmbeddingsRequest, Embeddings),
+        Route(
+            "POST", "/v1/vector_stores/{model}/search", search, "Passages of an index.", SearchRequest, SearchResults
+        ),
         Route("GET", "/v1/models", list_models, "The served models.", reply=Models),
         Route("GET", "/v1/models/{model}", show_model, "One of the served models.", reply=Model),
     ]
+
+
+def _found(hit: Mapping[str, Any]) -> Found:
+    attributes = {"line": hit["line"], **hit["scores"], **({"title": hit["title"]} if "title" in hit else {})}
+    return Found(hit["id"], hit["file"], hit["score"], [Content(hit["text"])], attributes)
 
 
 def _model(model: ServedModel) -> Model:

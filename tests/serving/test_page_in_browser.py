@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.browser import browser, look_at, microphone_file, opened
-from support.served import predictor, served, service_of_streams
+from support.served import notes, predictor, served, service_of_streams
 from support.sessions import sound
 from support.slow_link import link_to
 from support.trained import trained
@@ -50,7 +50,11 @@ ernie predict runs/films
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, str]]:
     chains = {"interpreter": ("listen", "translate", "speak")}
     service = service_of_streams(
-        chains, films=predictor("classify"), names=predictor("tag"), reading=predictor("extract")
+        chains,
+        films=predictor("classify"),
+        names=predictor("tag"),
+        reading=predictor("extract"),
+        notes=notes(tmp_path_factory.mktemp("notes")),
     )
     service.notice = "These are toys."
     said = microphone_file(tmp_path_factory.mktemp("example"), sound(COLORS), RATE).read_bytes()
@@ -343,6 +347,14 @@ def test_models_of_text_can_be_tried(tabs: Any, server: tuple[Service, str], pic
             page.wait_for_selector("#try-answer .hint", timeout=10_000)
             assert page.query_selector("#try-answer .problem") is None, name
         assert "curl " in page.text_content("#try-code")
+        page.select_option("#try-model", label="notes: Search")
+        page.click("#try-ask")
+        page.wait_for_selector(".hits li")
+        assert page.eval_on_selector_all(".hits li:first-child mark", "all => all.map((own) => own.textContent)") == [
+            *("a", "river", "in", "winter")
+        ]
+        assert re.search(r"texts\.jsonl:1 · vectors .* · words .* · both ", page.text_content(".hits li .hint"))
+        look_at(page, "search", pictures)
         assert not page.problems
         look_at(page, "try", pictures)
 

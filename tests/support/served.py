@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import uvicorn
 from support.toys import TOYS, tiny_encoder
@@ -17,6 +19,8 @@ from inference.encoder import LoadedEncoder, TextEncoder
 from inference.face import Face
 from inference.predictor import Predictor
 from inference.recognizer import SpeechRecognizer
+from inference.search.index import IndexSettings, make_index
+from inference.search.searching import LoadedIndex, SearchIndex
 from inference.speaker import TextSpeaker
 from inference.task_model import TaskModel
 from inference.translator import TextTranslator
@@ -43,6 +47,16 @@ def predictor(kind: str) -> Predictor:
     model.precision = "fp32"
     for_inference(model)
     return Predictor(model)
+
+
+def notes(folder: Path, rerank: Path | None = None) -> SearchIndex:
+    """An index of a few texts, made in a folder, whose passages a run perhaps ranks again."""
+    rows = {"river": "a blue river in winter", "film": "it was a great film", "city": "paris is new"}
+    texts = "".join(json.dumps({"_id": name, "title": name, "text": text}) + "\n" for name, text in rows.items())
+    (folder / "texts.jsonl").write_text(texts, encoding="utf-8")
+    encoder().model.ernie.save_pretrained(folder / "model")
+    make_index([str(folder / "texts.jsonl")], folder / "index", IndexSettings(), encoder(), str(folder / "model"))
+    return SearchIndex(LoadedIndex.load(folder / "index", precision="fp32", rerank=rerank))
 
 
 def service_of(faces: Mapping[str, Face], limits: Limits | None = None) -> Service:
