@@ -66,6 +66,8 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     if folds is not None:
         yield f"ok: {folds.note(splits)}"
         yield from (f"note: {remark}" for remark in folds.remarks(task, splits, tokenizer))
+    if config.tune is not None:
+        yield f"ok: a search of {', '.join(config.tune.search)} in {plural(config.tune.trials, 'trial')}"
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
     yield from described_example(splits["train"], tokenizer, spoken=task.answer_fields == ("audio",))
     yield from (f"note: {remark}" for remark in _step_remarks(config, task, splits["train"]))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import tasks.downstream  # noqa: F401 - registers the task kinds
-from ernie.config import Value, build, build_fields, check_least, check_most, check_seed, from_dict, read
+from ernie.config import Value, build, build_fields, check_least, check_most, check_seed, from_dict, read, to_dict
 from ernie.data.labeled.row import RowOptions
 from ernie.errors import Remark, UserError, about, nearest
 from ernie.formatting import plural
@@ -23,6 +23,7 @@ from ernie.train.adapter_config import AdapterConfig
 from ernie.train.adversarial_config import AdversarialConfig
 from ernie.train.config import UpdateConfig
 from ernie.train.lr_schedule import LRScheduleConfig
+from finetune.search_space import TuneConfig
 from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.hooks import ComparesRows, EncoderConditions, PartialTraining
 from tasks.downstream.saved import completed
@@ -311,8 +312,8 @@ class FinetuneConfig:
     is repeated with consecutive seeds that start at `seed`.  With `folds` above 1 the rows of train are split into as
     many folds, anew for each seed.  Each fold is trained on the others and scored on itself; rows with the same cell in
     the column `fold_by` are in one fold.  A trial is saved every `save_minutes` (0: never) and when it is stopped; the
-    same command then resumes it.  `published` holds scores to show beside ours, times 100 as papers print them: {model:
-    {split: {metric: score}}}.
+    same command then resumes it.  `tune` names settings that `ernie tune` searches.  `published` holds scores to show
+    beside ours, times 100 as papers print them: {model: {split: {metric: score}}}.
     """
 
     task: FinetuneTask
@@ -324,6 +325,7 @@ class FinetuneConfig:
     teacher: TeacherConfig | None = None
     train: TrainConfig = field(default_factory=TrainConfig)
     grid: GridConfig = field(default_factory=GridConfig)
+    tune: TuneConfig | None = None
     seed: int = 0
     seeds: int = 1
     folds: int = 1
@@ -373,6 +375,8 @@ class FinetuneConfig:
             )
         with about("grid"):
             list(self.trials())
+        if self.tune is not None and points > 1:
+            raise UserError("tune: searches settings, as grid does; leave one of them out")
         for model, splits in self.published.items():
             for split, name in ((split, name) for split, scores in splits.items() for name in scores):
                 if name not in self.task.known_metrics:
@@ -487,9 +491,48 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
     config = build(FinetuneConfig, _without_foreign_splits(tree), saved=saved)
     if not saved:
         _check_effects(config)
+    if not saved and config.tune is not None:
+        _check_search(config, config.tune)
     if data is None:
         return config
     return replace(config, data=(config.local or config.data).under(data))
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tree of a configuration that has these values, by key, and no others."""
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
+        _set(tree, key, value)
+    return tree
+
+
+def build_tuned(config: FinetuneConfig, settings: Mapping[str, Any]) -> FinetuneConfig:
+    """Return a configuration with other values, by key, and without a search.
+
+    Raises UserError for keys that there are not, and for values that do not fit.
+    """
+    tree = to_dict(replace(config, tune=None))
+    for key, value in settings.items():
+        _set(tree, key, value)
+    found = build(FinetuneConfig, from_dict(tree, "tune: search"))
+    _check_effects(found)
+    return found
+
+
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    *blocks, name = key.split(".")
+    for block in blocks:
+        if not isinstance(tree.get(block), dict):
+            tree[block] = {}
+        tree = tree[block]
+    tree[name] = value
+
+
+def _check_search(config: FinetuneConfig, tune: TuneConfig) -> None:
+    """Raise UserError for a search of keys that there are not, or of values that do not fit."""
+    for key, parameter in tune.parameters().items():
+        for value in parameter.probes():
+            build_tuned(config, {key: value})
 
 
 def _without_foreign_splits(tree: Value) -> Value:

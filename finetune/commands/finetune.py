@@ -49,6 +49,10 @@ def main(arguments: argparse.Namespace) -> int:
     output = config.output
     if output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
+    if config.tune is not None:
+        raise UserError(
+            "tune: settings are searched by `ernie tune`; leave the block out here, or use the best.yaml of one"
+        )
     layout = config.parallel.over(count(arguments.processes))
     check_restarts(arguments.max_restarts, layout.processes)
     require_paddle()

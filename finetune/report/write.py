@@ -17,6 +17,7 @@ from ernie.data.labeled.row import spelled
 from ernie.decode.latency import MEASURES
 from ernie.formatting import duration, percent, plural
 from ernie.json_file import check_kind
+from ernie.metrics import LOWER_IS_BETTER
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
 from ernie.report.html_table import Cell, heat_table, table, text_table
@@ -49,6 +50,7 @@ from finetune.report.split_answers import (
     surest_mistakes,
     using_answers,
 )
+from finetune.search_space import SearchRecord, written
 from finetune.train.trial import Result, Trial, best_point, spreads
 from tasks.downstream.classify import Classify
 from tasks.downstream.hooks import ScoresByLabel
@@ -60,15 +62,22 @@ _MIN_DISTANCE = 0.15  # words: a distance whose lagging is this close to that of
 _BETWEEN = 3.0  # points between the names of two distances
 _STEP = {"loss": (float, NoneType), "skipped": (bool, int)}  # a record of a trial's metrics.jsonl
 _LOSS_SPANS = 60  # of a trial's steps: the loss curve has one point, the mean loss, for each span
+_TRIALS = 50  # of a search, that are listed
 _MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
 
 
 def write_report(
-    folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared], latency: Sequence[Point] = ()
+    folder: Path,
+    config: FinetuneConfig,
+    result: Result,
+    splits: list[Prepared],
+    latency: Sequence[Point] = (),
+    search: SearchRecord | None = None,
 ) -> Path:
     """Write figures and page to a run's folder; return the page's path.
 
-    `latency` holds a translator's latency and quality at several distances from the source.
+    `latency` holds a translator's latency and quality at several distances from the source.  A `search` is what found
+    the settings.
     """
     pictures = inner_folder(folder, FOLDER)
     if result.best.judged_on == "dev":
@@ -80,7 +89,7 @@ def write_report(
     with using_answers(file):
         answered = [*_labels(records, result, judged), *_errors(records, result, judged)]
     with style():
-        chapters = write_chapters(_chapters(folder, result, latency), pictures)
+        chapters = write_chapters(_chapters(folder, result, latency, search), pictures)
     parts = [
         page.paragraph(_sentence(config, result)),
         table("scores", result.score_rows()),
@@ -89,6 +98,7 @@ def write_report(
         *chapters,
         *_latency_table(result.metric, latency),
         *_grid(result),
+        *_search_table(search),
         *answered,
         page.section("Data", "What was read, and what is unusual about it.", *_data(splits)),
         page.folded("The configuration, with every default", dump(config)),
@@ -121,7 +131,7 @@ def _sentence(config: FinetuneConfig, result: Result) -> str:
     )
 
 
-def _chapters(folder: Path, result: Result, latency: Sequence[Point]) -> Iterator[Chapter]:
+def _chapters(folder: Path, result: Result, latency: Sequence[Point], search: SearchRecord | None) -> Iterator[Chapter]:
     judged_on, line = result.best.judged_on, "seed" if result.folds == 1 else "fold of a seed"
     note = (
         f"Each thin line is a {line}, the thick one that of the model that was kept; the dot marks the checkpoint that "
@@ -137,6 +147,53 @@ def _chapters(folder: Path, result: Result, latency: Sequence[Point]) -> Iterato
             "arrives word by word; the table below has other measures and, separately, the computing time."
         )
         yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
+
+    if search is not None:
+        note = (
+            "Left: the score of each trial of the search, and the best so far as a line. Right: the share of the "
+            "score's variance over all trials that each key explains (fANOVA: Hutter et al., 2014)."
+        )
+        yield Chapter("search", "The search for these settings", note, _draw_search(search))
+
+
+def _draw_search(search: SearchRecord) -> Figure:
+    titles = [f"{search.judged_on} · {search.metric}"] + ["share of variance"] * bool(search.importances)
+    figure, (scores, *shares) = panels(titles, max(1.6, 0.25 * len(search.importances)))
+    scored = [(trial.number, trial.score) for trial in search.trials if trial.score is not None]
+    numbers, values = map(np.array, zip(*scored, strict=True))
+    reached = np.minimum.accumulate(values) if search.metric in LOWER_IS_BETTER else np.maximum.accumulate(values)
+    scores.plot(numbers, values, "o", color=MUTED, markersize=4)
+    scores.step(numbers, reached, color=BLUE, linewidth=1.5, where="post")
+    scores.plot(search.best.number, reached[-1], "o", color=BLUE, markersize=5, clip_on=False)
+    count_axis(scores, 0, len(search.trials) + 1, "trials")
+    margin_labels(scores, [Label(reached[-1], f"{reached[-1]:.3f}", BLUE, bold=True)])
+    for axes in shares:
+        names = [*search.importances][::-1]
+        axes.barh(range(len(names)), [search.importances[name] for name in names], color=BLUE, height=0.6)
+        axes.set_yticks([])
+        axes.set_xlim(0, 1)
+        for place, name in enumerate(names):
+            axes.text(0.98, place, f"{name} {percent(search.importances[name])}", ha="right", va="center", size=SMALL)
+        say(axes, names)
+    return figure
+
+
+def _search_table(search: SearchRecord | None) -> list[str]:
+    """Return the table of the trials of a search."""
+    if search is None:
+        return []
+    keys = [*search.best.settings]
+    rows = [["trial", *keys, f"{search.judged_on} {search.metric}", "computed in"]]
+    for trial in [*search.ranked()][:_TRIALS]:
+        score = f"{trial.score:.4f}" if trial.score is not None else trial.outcome
+        values = (written(trial.settings[key]) for key in keys)
+        rows.append([str(trial.number), *values, score, duration(trial.seconds)])
+    more = f" The other {len(search.trials) - _TRIALS:,} are in search.jsonl." if len(search.trials) > _TRIALS else ""
+    note = (
+        f"The best first, each score the mean over seeds and folds.{more} The settings were chosen by these scores, so "
+        f"that the best one is slightly too good: judge the model by rows that were not searched on."
+    )
+    return [page.section("Search", note, table("search", rows))]
 
 
 def _too_long(point: Point) -> str:

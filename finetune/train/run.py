@@ -41,6 +41,7 @@ from finetune.prepare import Prepared, check_segments, describe, prepare_all, tr
 from finetune.report.card import write_card
 from finetune.report.latency import measure_latency, write_latency
 from finetune.report.split_answers import gather_out_of_fold, write_out_of_fold, write_split_answers
+from finetune.search_space import SearchRecord
 from finetune.train.early_stopping import best_of, unlearned
 from finetune.train.loop import finetune
 from finetune.train.run_contents import claim_folder, encoder_fingerprint, inputs_of, keep_model, kept_trial
@@ -56,6 +57,8 @@ from tasks.downstream.saved import TRIALS_FOLDER
 from tasks.downstream.scoring import score_answers, signatures
 from tasks.downstream.translate import Translate
 
+Watch = Callable[[Evaluation], None]
+
 
 def run(
     config: FinetuneConfig,
@@ -63,11 +66,14 @@ def run(
     say: Callable[[str], None],
     quiet: bool = False,
     mesh: Mesh | None = None,
+    watch: Watch | None = None,
+    search: SearchRecord | None = None,
 ) -> Result:
     """Fine-tune for every seed and grid point, and write the run's folder (only the first process of `mesh` does).
 
-    Trials that the folder already has are not run again.  Raises UserError for unusable data and for the folder of
-    another run.
+    A run of a search gives each evaluation of its first trial to `watch`, which may end it by an exception; such a run
+    has no card and no report.  The report shows the `search` that found the settings.  Trials that the folder already
+    has are not run again.  Raises UserError for unusable data and for the folder of another run.
     """
     mesh = mesh or Mesh()
     ernie = load_encoder(config)
@@ -112,7 +118,7 @@ def run(
                     continue
                 on_rank0(mesh, "opening the trial", partial(check_room, folder, size, size, "the model"))
                 with about(trial_name(point, seed, fold)):
-                    model, trial = runner.train(settings, point, seed, fold)
+                    model, trial = runner.train(settings, point, seed, fold, None if trials else watch)
                 say(f"{trial.name}: {runner.headline(trial)} on {trial.judged_on}, best at step {trial.best_step}")
                 trials.append(trial)
                 is_best = best_trial(trials, task.scored_by[0]) is trial
@@ -120,7 +126,8 @@ def run(
                 del model
         result = runner.with_signatures(runner.with_best_model(Result.of(task, trials), say))
         result = on_rank0(mesh, "scoring", lambda: runner.with_out_of_fold(result))
-        on_rank0(mesh, "reporting", lambda: _write_results(folder, config, result, splits))
+        if watch is None:
+            on_rank0(mesh, "reporting", lambda: _write_results(folder, config, result, splits, search))
     return result
 
 
@@ -133,7 +140,9 @@ def _save_trial(model: TaskModel | None, trial: Trial, folder: Path) -> None:
     shutil.rmtree(trial_folder / CHECKPOINTS, ignore_errors=True)
 
 
-def _write_results(folder: Path, config: FinetuneConfig, result: Result, splits: dict[str, Prepared]) -> None:
+def _write_results(
+    folder: Path, config: FinetuneConfig, result: Result, splits: dict[str, Prepared], search: SearchRecord | None
+) -> None:
     from finetune.report.write import write_report  # imports matplotlib, which only this process needs
 
     put_text(folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
@@ -142,7 +151,7 @@ def _write_results(folder: Path, config: FinetuneConfig, result: Result, splits:
         latency = measure_latency(TaskModel.load(folder), result.task, splits["dev"])
         write_latency(folder, latency)
     write_card(folder, config, result, prepared)
-    write_report(folder, config, result, prepared, latency)
+    write_report(folder, config, result, prepared, latency, search)
 
 
 def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:
@@ -176,13 +185,15 @@ class _Runner:
             self.teacher.read(rows)
         return rows
 
-    def train(self, settings: TrainConfig, point: str, seed: int, fold: int | None = None) -> tuple[TaskModel, Trial]:
+    def train(
+        self, settings: TrainConfig, point: str, seed: int, fold: int | None = None, watch: Watch | None = None
+    ) -> tuple[TaskModel, Trial]:
         """Run one fine-tuning, without the rows of a fold, and write its folder, except for scores.json."""
         trial_folder = self.folder / TRIALS_FOLDER / trial_name(point, seed, fold)
         splits = {**self.splits, "train": self.training_rows}
         if self.folds is not None and fold is not None:
             splits = self.folds.splits(self.splits, seed, fold)
-        model, curve = self._run_training(load_encoder(self.config, seed), splits, settings, seed, trial_folder)
+        model, curve = self._run_training(load_encoder(self.config, seed), splits, settings, seed, trial_folder, watch)
         if self.mesh.is_first and (remark := unlearned(self.task, curve)):
             warnings.warn(remark, Remark, 2)
         scores = on_rank0(self.mesh, "scoring", lambda: self._score_splits(model, splits, trial_folder))
@@ -218,6 +229,7 @@ class _Runner:
         settings: TrainConfig,
         seed: int,
         trial_folder: Path,
+        watch: Watch | None,
     ) -> tuple[TaskModel, list[Evaluation]]:
         train, dev = splits["train"], splits["dev"] if "dev" in splits else splits[HELD_OUT]
         steps = len(planned_steps(train.examples, settings, seed))
@@ -234,6 +246,8 @@ class _Runner:
 
         def evaluated(evaluation: Evaluation) -> None:
             log.record("evaluation", evaluation.step, epoch=evaluation.epoch, loss=evaluation.loss, **evaluation.scores)
+            if watch is not None:
+                watch(evaluation)
 
         def is_interrupted() -> bool:
             return interrupt.asked is not None
