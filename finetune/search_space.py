@@ -12,7 +12,11 @@ from ernie.config import check_least
 from ernie.errors import UserError, about, nearest
 from ernie.metrics import LOWER_IS_BETTER
 
-_BLOCKS = ("task", "train", "model")  # the keys that may be searched, or under which such keys are
+# What all trials of a search share.
+_SHARED = (
+    *("data", "local", "seed", "seeds", "folds", "fold_by", "grid", "tune", "output", "save_minutes", "parallel"),
+    *("plugins", "submission", "published"),
+)
 _RANGE_KEYS = ("low", "high", "log", "step")
 
 
@@ -63,7 +67,7 @@ Parameter = Range | Choices
 class TuneConfig:
     """A search over settings, for `ernie tune`.
 
-    `search` has keys of the configuration under `task` or `train`, or `model`, each with a list of values or with a
+    `search` has keys of the configuration, such as those under `task` and `train`, each with a list of values or with a
     range, {low: 1e-5, high: 1e-4, log: true}.  The search ends after so many `trials`, or `hours` of computing if that
     is sooner (0: no limit).  A trial is one setting, under all seeds and folds; its score is their mean.  The sampler
     is a tree-structured Parzen estimator (Bergstra et al., 2011, "Algorithms for Hyper-Parameter Optimization").
@@ -94,8 +98,10 @@ class TuneConfig:
 
 def _parameter(key: str, given: Any) -> Parameter:
     with about(f"search: {key}"):
-        if key.partition(".")[0] not in _BLOCKS:
-            raise UserError(f"only keys under task and train, and model, can be searched.{nearest(key, _BLOCKS)}")
+        if (block := key.partition(".")[0]) in _SHARED:
+            raise UserError(
+                f"{block} is the same for all trials; search other keys, such as those under train and task"
+            )
         if isinstance(given, Mapping):
             return _range(given)
         if not isinstance(given, list | tuple):

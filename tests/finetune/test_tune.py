@@ -131,7 +131,7 @@ def test_the_score_of_a_trial_is_the_mean_over_its_seeds(place: Path) -> None:
         (["tune", "tune.yaml", "--trials", "0"], "tune: trials: expected at least 1, found 0"),
         (["check", "tune.yaml", "--set", "tune.search={train.lr.paek: [1, 2]}"], "unknown key. Did you mean 'peak'?"),
         (["check", "tune.yaml", "--set", "tune.search={train.batch: {low: 0, high: 9}}"], "batch: expected at least 1"),
-        (["check", "tune.yaml", "--set", "tune.search={seed: [1, 2]}"], "only keys under task and train, and model"),
+        (["check", "tune.yaml", "--set", "tune.search={seed: [1, 2]}"], "seed is the same for all trials"),
         (["tune", "tune.yaml", "--output", "done"], "done: is not empty and holds no search"),
         (["tune", "tune.yaml", "--output", "whole", "--set", "train.batch=8"], "train.batch: was 20, is 8"),
     ],
