@@ -39,7 +39,7 @@ _ORDER = (
     *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "scaling", "report", "verify"),
     *("finetune", "tune", "check", "evaluate", "predict", "translate", "transcribe", "speak", "benchmark"),
     *("search index", "search query", "search evaluate", "search mine"),
-    *("convert", "export", "migrate", "doctor"),
+    *("convert", "ensemble", "export", "migrate", "doctor"),
 )
 
 

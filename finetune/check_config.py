@@ -38,6 +38,7 @@ _SHOWN = 60  # tokens of the example that are shown
 
 def check(config: FinetuneConfig) -> Iterator[str]:
     """Check model, data and one training step; yield a line for each finding.  Raises UserError for mistakes."""
+    config.check_kept()
     ernie = load_encoder(config, config.seed)
     shape = ernie.config
     yield f"ok: {config.model} is an encoder of {shape.layers} layers, width {shape.hidden_size}"
@@ -163,6 +164,12 @@ def _try_step(
     for name, score in curve[-1].scores.items():
         if not np.isfinite(score):
             yield f"note: {name} is {score} on the first {plural(scored, 'row')} of {on}; no checkpoint is best by that"
+    if config.keep == "ensemble":
+        count, size = config.seeds * config.folds, 4 * total / 1e6
+        yield (
+            f"ok: an ensemble of {count} models is kept: {count * size:,.1f} MB in place of {size:,.1f}, and {count} "
+            "times the computing for an answer"
+        )
     yield f"ok: one step on {len(rows)} rows and a scoring of {scored}: loss {loss:.4f}, {seconds:.1f} s"
 
 

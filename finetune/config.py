@@ -311,9 +311,10 @@ class FinetuneConfig:
     data as files in a folder and replaces `data` when `--data DIR` names that folder.  With `seeds` above 1 everything
     is repeated with consecutive seeds that start at `seed`.  With `folds` above 1 the rows of train are split into as
     many folds, anew for each seed.  Each fold is trained on the others and scored on itself; rows with the same cell in
-    the column `fold_by` are in one fold.  A trial is saved every `save_minutes` (0: never) and when it is stopped; the
-    same command then resumes it.  `tune` names settings that `ernie tune` searches.  `published` holds scores to show
-    beside ours, times 100 as papers print them: {model: {split: {metric: score}}}.
+    the column `fold_by` are in one fold.  Of all these models the best one is kept, or with `keep: ensemble` those of
+    all seeds and folds at the best point of the grid, which answer together.  A trial is saved every `save_minutes` (0:
+    never) and when it is stopped; the same command then resumes it.  `tune` names settings that `ernie tune` searches.
+    `published` holds scores to show beside ours, times 100 as papers print them: {model: {split: {metric: score}}}.
     """
 
     task: FinetuneTask
@@ -330,6 +331,7 @@ class FinetuneConfig:
     seeds: int = 1
     folds: int = 1
     fold_by: str = ""
+    keep: Literal["best", "ensemble"] = "best"
     save_minutes: float = 10.0
     output: Path | None = None
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
@@ -364,6 +366,11 @@ class FinetuneConfig:
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
         self._check_folds()
+        if self.keep == "ensemble" and not isinstance(self.task, LogitsTask):
+            raise UserError(
+                f"keep: a model of the kind {self.task.variant_name} has no logits, of which an ensemble is made; use "
+                "keep: best"
+            )
         check_seed(self.seed + self.seeds - 1)
         check_seed(self.seed)
         points = math.prod(len(values) or 1 for values in (self.grid.peak, self.grid.batch, self.grid.epochs))
@@ -395,6 +402,11 @@ class FinetuneConfig:
         for name in (HELD_OUT, OUT_OF_FOLD):
             if name in self.data.more:
                 raise UserError(f"data.more: '{name}' is what rows of a cross-validation are called; choose another")
+
+    def check_kept(self) -> None:
+        """Raise UserError if an ensemble is asked for, and only one model is trained."""
+        if self.keep == "ensemble" and self.seeds * self.folds == 1:
+            raise UserError("keep: ensemble has no effect with one seed and no folds; say how many, as in seeds: 5")
 
     @property
     def needed(self) -> tuple[str, ...]:

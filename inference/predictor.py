@@ -53,7 +53,8 @@ class Predict(Operation):
 
     def exercise(self, lengths: Sequence[int]) -> None:
         with self._model.computing(), batch_invariant():
-            exercise(self._model.ernie, lengths)
+            for single in self._model.singles:
+                exercise(single.ernie, lengths)
 
 
 def _decoding(model: TaskModel, settings: str) -> FinetuneTask:

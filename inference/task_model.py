@@ -1,4 +1,4 @@
-"""A fine-tuned model: an encoder with the head of a task, its predictions, saving and loading."""
+"""A fine-tuned model, or an ensemble of some: encoders with heads of a task, predictions, saving and loading."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from paddle import nn
 
 from ernie.config import build_fields, from_dict, to_dict
@@ -18,7 +19,7 @@ from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import Remark, UserError, about, check_iterable
 from ernie.kernels.precision import InferencePrecisionChoice, is_chosen, precision
-from ernie.model.checksums import write_checksums
+from ernie.model.checksums import check_model, write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import SequenceHead
 from ernie.model.inference import evaluating, for_inference, tokenizer_of
@@ -38,12 +39,21 @@ from tasks.downstream.base import (
     Answer,
     Example,
     FinetuneTask,
+    LogitsTask,
     truncation_note,
 )
 from tasks.downstream.calling import calling, named
-from tasks.downstream.changes import decoding_with
+from tasks.downstream.changes import common_task, decoding_with
 from tasks.downstream.hooks import SizedHead
-from tasks.downstream.saved import HEAD_FILE, head_file, model_of, read_head, read_task, write_task
+from tasks.downstream.saved import (
+    HEAD_FILE,
+    head_file,
+    member_folders,
+    model_of,
+    read_head,
+    read_task,
+    write_task,
+)
 
 BATCH_TOKENS = 2048  # per prediction batch: suits the caches of a CPU
 
@@ -72,6 +82,11 @@ class TaskModel(nn.Layer):
     def tokenizer(self) -> Tokenizer:
         """The encoder's tokenizer.  Raises UserError when it has none."""
         return tokenizer_of(self.ernie)
+
+    @property
+    def singles(self) -> list[TaskModel]:
+        """The models that answer together: those of an ensemble, or this one alone."""
+        return [self]
 
     def predict(
         self, rows: Iterable[Row | Mapping[str, Any] | str], batch_tokens: int = BATCH_TOKENS
@@ -170,13 +185,30 @@ class TaskModel(nn.Layer):
     def _batch_outcomes(self, batch: Sequence[Example], task: FinetuneTask) -> list[Outcome[Answer]]:
         """Return the outcomes of one batch; where a kind raises an error for all of it, find the examples to blame."""
         try:
-            answers = task.answer_all(self.ernie, self.head, batch, self.task_id)
+            answers = self._answer_all(batch, task)
         except UserError as error:
             if len(batch) == 1:
                 return [Outcome(error=error)]
             half = len(batch) // 2
             return self._batch_outcomes(batch[:half], task) + self._batch_outcomes(batch[half:], task)
         return [Outcome(error=each) if isinstance(each, UserError) else Outcome(each) for each in answers]
+
+    def _answer_all(self, batch: Sequence[Example], task: FinetuneTask) -> Sequence[Answer | UserError]:
+        """Return the answers to the rows of one batch, and errors in place of some."""
+        return task.answer_all(self.ernie, self.head, batch, self.task_id)
+
+    def logits(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[list[np.ndarray]]:
+        """Return the logits of examples of a `LogitsTask`, in order, as its `answer` takes them.  Dropout is off."""
+        found: dict[int, list[np.ndarray]] = {}
+        with evaluating(self), self.computing():
+            for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
+                batch = [_without_labels(examples[i]) for i in chosen]
+                found |= zip(chosen, self._row_logits(batch, self.task), strict=True)
+        return [found[i] for i in range(len(examples))]
+
+    def _row_logits(self, batch: Sequence[Example], task: FinetuneTask) -> list[list[np.ndarray]]:
+        assert isinstance(task, LogitsTask)
+        return task.row_logits(self.ernie, self.head, batch, self.task_id)
 
     def computing(self) -> AbstractContextManager[None]:
         """Return the context of the model's own precision, which changes nothing where the caller has chosen one."""
@@ -214,7 +246,8 @@ class TaskModel(nn.Layer):
     ) -> TaskModel:
         """Load the folder of a run (or its `model`), ready to predict.
 
-        The folder may also be that of a published model with a head of one of our kinds.  `precision` is that of matrix
+        The folder may also be that of a published model with a head of one of our kinds, or that of an ensemble, which
+        gives an `Ensemble`.  `precision` is that of matrix
         products; by default, as in `ernie predict`, fp32 for a run that was trained in it, else the fastest that the
         machine has.  A run may ask for code from outside the library; `trust_plugins` names the modules of it that may
         be imported, or is True for all.  Raises UserError for other modules, for a folder that is neither, and for a
@@ -223,6 +256,15 @@ class TaskModel(nn.Layer):
         precision = precision_of(Path(path), precision)
         check_precision(precision)
         folder = model_of(Path(path))
+        members = [cls._read(member, trust_plugins) for member in member_folders(folder)]
+        model = Ensemble._of(folder, members, trust_plugins) if members else cls._read(folder, trust_plugins)
+        model.precision = precision
+        for_inference(model)
+        return model
+
+    @classmethod
+    def _read(cls, folder: Path, trust_plugins: Sequence[str] | bool) -> TaskModel:
+        """Read a single model, in no precision of its own."""
         task, task_id = read_task(folder, trust_plugins)
         reading, weights = read(folder, ErnieModel), head_file(folder)
         if weights.name != HEAD_FILE:  # of another library, whose settings may say more positions than there are
@@ -232,9 +274,62 @@ class TaskModel(nn.Layer):
         model = cls(reading.model, task, task_id)
         _warn_of_parts(reading, model, folder)
         set_weights(model.head, found, str(weights))
-        model.precision = precision
-        for_inference(model)
         return model
+
+
+class Ensemble(TaskModel):
+    """Several models of a task that answer together, by the mean of their probabilities, or of the numbers they give.
+
+    They may have different encoders with the same tokenizer.  `ernie` and `head` are those of the first.
+    """
+
+    def __init__(self, members: Sequence[TaskModel], task: LogitsTask):
+        nn.Layer.__init__(self)
+        self.members = nn.LayerList(members)
+        self.ernie, self.head, self.task, self.task_id = members[0].ernie, members[0].head, task, 0
+        self.precision = None
+
+    @classmethod
+    def _of(cls, folder: Path, members: Sequence[TaskModel], trust_plugins: Sequence[str] | bool) -> Ensemble:
+        """Return the ensemble of a folder, with these members.  Raises UserError if they do not fit one another."""
+        names = [str(place) for place in member_folders(folder)]
+        check_members(dict(zip(names, members, strict=True)))
+        check_model(folder)
+        task, _ = read_task(folder, trust_plugins)
+        common_task({str(folder): task, names[0]: members[0].task})
+        assert isinstance(task, LogitsTask)
+        return cls(members, task)
+
+    @property
+    def singles(self) -> list[TaskModel]:
+        return list(self.members)
+
+    def _answer_all(self, batch: Sequence[Example], task: FinetuneTask) -> Sequence[Answer | UserError]:
+        assert isinstance(task, LogitsTask)
+        return task.answers_from(batch, self._row_logits(batch, task))
+
+    def _row_logits(self, batch: Sequence[Example], task: FinetuneTask) -> list[list[np.ndarray]]:
+        assert isinstance(task, LogitsTask)
+        each = [task.row_logits(member.ernie, member.head, batch, member.task_id) for member in self.singles]
+        return [task.mean_logits(of_row) for of_row in zip(*each, strict=True)]
+
+    def save(self, folder: Path) -> None:
+        names = [f"member-{number}" for number in range(1, len(self.members) + 1)]
+        for name, member in zip(names, self.members, strict=True):
+            member.save(folder / name)
+        write_checksums(folder, write_task(folder, self.task, self.task_id, names))
+
+
+def check_members(members: Mapping[str, TaskModel]) -> tuple[LogitsTask, list[str]]:
+    """Return the task of an ensemble of these models, by name, and the fields that `common_task` returns.
+
+    Raises UserError for models that do not answer alike.
+    """
+    (first, one), *others = members.items()
+    for other, model in others:
+        if model.tokenizer.fingerprint != one.tokenizer.fingerprint:
+            raise UserError(f"{other}: has another tokenizer than {first}; models of an ensemble have the same")
+    return common_task({name: model.task for name, model in members.items()})
 
 
 def first_notes(notes: Sequence[Note], noted: set[str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ernie import __version__
 from ernie.atomic import put_text
+from ernie.formatting import plural
 from ernie.registry import plugins_needed
 from ernie.report.markdown import cell, code, fenced, prose
 from ernie.terminal import shown
@@ -29,9 +30,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
     """Write README.md to a run's folder."""
     example = _example_row(config, splits[0])
     read_as = "dev" if "dev" in config.data.splits() else "train"
-    best, kind = result.best, config.task.variant_name
-    of_fold = "" if best.fold is None else f", trained without fold {best.fold}"
-    setting = f" at the best point of the grid, {code(best.point)}" if best.point else ""
+    kind = config.task.variant_name
     lines = [
         f"# {prose(folder.name)}",
         "",
@@ -42,7 +41,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "",
         *score_table(result),
         "",
-        f"{result.explained()} The model in `model/` is that of seed {best.seed}{of_fold}{setting}.",
+        f"{result.explained()} {_kept(result)}",
         "",
         "## Data",
         "",
@@ -63,6 +62,20 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "All settings are in `config.yaml`, versions and the command in `origin.json`.",
     ]
     put_text(folder / CARD_FILE, shown("\n".join(lines) + "\n"))
+
+
+def _kept(result: Result) -> str:
+    """Say what the model is."""
+    best = result.best
+    setting = f" at the best point of the grid, {code(best.point)}" if best.point else ""
+    if result.kept is not None:
+        count, folds = len(result.kept.members), f" and {result.folds} folds" if result.folds > 1 else ""
+        return (
+            f"In `model/` are the models of {plural(result.seeds, 'seed')}{folds}{setting}, which answer together: "
+            f"{count} times the size and the computing of one."
+        )
+    of_fold = "" if best.fold is None else f", trained without fold {best.fold}"
+    return f"The model in `model/` is that of seed {best.seed}{of_fold}{setting}."
 
 
 def _loss_section(config: FinetuneConfig, task: FinetuneTask, train: Prepared) -> list[str]:

@@ -80,7 +80,10 @@ def write_report(
     the settings.
     """
     pictures = inner_folder(folder, FOLDER)
-    if result.best.judged_on == "dev":
+    if result.kept is not None and "dev" in result.kept.scores:
+        file = answers_file(folder, "dev")
+        judged, records = _split(splits, "dev"), read_split_answers(folder, "dev")
+    elif result.best.judged_on == "dev":
         file = answers_file(folder / TRIALS_FOLDER / result.best.name, "dev")
         judged, records = _split(splits, "dev"), read_split_answers(file.parent, "dev")
     else:

@@ -4,7 +4,9 @@ RUN/config.yaml     the resolved configuration
 RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning, and a checkpoint until it is done;
                     of a cross-validation also held_out.jsonl
 RUN/scores.json     medians, spreads and every score
-RUN/model/          encoder, tokenizer, head and task of the best trial; self-contained
+RUN/model/          encoder, tokenizer, head and task of the best trial; self-contained.  Of an ensemble: a folder of
+                    this kind for each of its models
+RUN/dev.jsonl       of an ensemble: its answers to dev
 RUN/README.md       the model card
 RUN/report.html     the same as figures
 RUN/out_of_fold.jsonl  of a cross-validation: the answer to each row of train by the model that did not see it
@@ -16,7 +18,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,7 +35,7 @@ from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.parallel.mesh import Mesh
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
-from ernie.train.run_folder import CHECKPOINTS
+from ernie.train.run_folder import CHECKPOINTS, MODEL
 from ernie.train.trainer import StepReport
 from finetune.config import HELD_OUT, FinetuneConfig, TrainConfig
 from finetune.folds import CrossValidation
@@ -44,14 +46,24 @@ from finetune.report.split_answers import gather_out_of_fold, write_out_of_fold,
 from finetune.search_space import SearchRecord
 from finetune.train.early_stopping import best_of, unlearned
 from finetune.train.loop import finetune
-from finetune.train.run_contents import claim_folder, encoder_fingerprint, inputs_of, keep_model, kept_trial
+from finetune.train.run_contents import (
+    claim_folder,
+    encoder_fingerprint,
+    inputs_of,
+    keep_ensemble,
+    keep_model,
+    kept_model,
+    kept_trials,
+    take_model,
+    trial_model,
+)
 from finetune.train.steps import planned_steps
 from finetune.train.teacher import Teacher, load_teacher
-from finetune.train.trial import SCORES_FILE, Result, Trial, best_trial, check_alike, trial_name
+from finetune.train.trial import SCORES_FILE, Kept, Result, Trial, best_point, best_trial, check_alike, trial_name
 from finetune.train.trial_checkpoint import Evaluation, TrialCheckpoints
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
 from inference.task_model import TaskModel
-from tasks.downstream.base import FinetuneTask
+from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.hooks import PartialTraining
 from tasks.downstream.saved import TRIALS_FOLDER
 from tasks.downstream.scoring import score_answers, signatures
@@ -76,6 +88,7 @@ def run(
     has are not run again.  Raises UserError for unusable data and for the folder of another run.
     """
     mesh = mesh or Mesh()
+    config.check_kept()
     ernie = load_encoder(config)
     mesh.layout.check(sizes(ernie.config, mesh.layout))
     say(f"model: {config.model}")
@@ -122,22 +135,23 @@ def run(
                 say(f"{trial.name}: {runner.headline(trial)} on {trial.judged_on}, best at step {trial.best_step}")
                 trials.append(trial)
                 is_best = best_trial(trials, task.scored_by[0]) is trial
-                on_rank0(mesh, "saving", partial(_save_trial, model if is_best else None, trial, folder))
+                kept = model if is_best or config.keep == "ensemble" else None
+                on_rank0(mesh, "saving", partial(runner.save_trial, kept, trial))
                 del model
-        result = runner.with_signatures(runner.with_best_model(Result.of(task, trials), say))
-        result = on_rank0(mesh, "scoring", lambda: runner.with_out_of_fold(result))
+            if config.keep == "ensemble":
+                on_rank0(mesh, "saving", partial(_drop_models, folder, trials, best_point(trials, task.scored_by[0])))
+        result = runner.with_signatures(runner.with_models(Result.of(task, trials), say))
+        result = on_rank0(mesh, "scoring", lambda: runner.with_kept_scores(runner.with_out_of_fold(result)))
         if watch is None:
             on_rank0(mesh, "reporting", lambda: _write_results(folder, config, result, splits, search))
     return result
 
 
-def _save_trial(model: TaskModel | None, trial: Trial, folder: Path) -> None:
-    trial_folder = folder / TRIALS_FOLDER / trial.name
-    with disk_guard(folder, f"the model of {trial.name} was not written, what is there is untouched"):
-        if model is not None:
-            keep_model(model, trial.name, folder)
-        trial.write(trial_folder / SCORES_FILE)
-    shutil.rmtree(trial_folder / CHECKPOINTS, ignore_errors=True)
+def _drop_models(folder: Path, trials: Sequence[Trial], point: str) -> None:
+    """Remove the models of the trials that are not at the best point of the grid so far."""
+    for trial in trials:
+        if trial.point != point:
+            shutil.rmtree(trial_model(folder, trial.name), ignore_errors=True)
 
 
 def _write_results(
@@ -213,6 +227,17 @@ class _Runner:
             fold=fold,
         )
 
+    def save_trial(self, model: TaskModel | None, trial: Trial) -> None:
+        """Write the scores of a trial, and its model if that is given: as the run's, or for the ensemble."""
+        trial_folder = self.folder / TRIALS_FOLDER / trial.name
+        is_member = self.config.keep == "ensemble"
+        place = trial_model(self.folder, trial.name) if is_member else self.folder / MODEL
+        with disk_guard(self.folder, f"the model of {trial.name} was not written, what is there is untouched"):
+            if model is not None:
+                keep_model(model, trial.name, self.folder, place)
+            trial.write(trial_folder / SCORES_FILE)
+        shutil.rmtree(trial_folder / CHECKPOINTS, ignore_errors=True)
+
     def _score_splits(
         self, model: TaskModel, splits: Mapping[str, Prepared], trial_folder: Path
     ) -> dict[str, dict[str, float]]:
@@ -283,20 +308,45 @@ class _Runner:
         finally:
             log.close()
 
-    def with_best_model(self, result: Result, say: Callable[[str], None]) -> Result:
-        """Return the result, with the best trial's model in the run's folder.
+    def with_models(self, result: Result, say: Callable[[str], None]) -> Result:
+        """Return the result, with the models that are kept in the run's folder: the best trial's, or all in one.
 
-        A model is kept if its trial is the best so far.  When the medians of a grid, or fewer seeds, make an earlier
-        trial the best again, that trial is trained once more.
+        A model is kept if its trial is the best so far, or at the best point so far.  When the medians of a grid, or
+        fewer seeds, make an earlier trial the best again, that trial is trained once more.
         """
-        best = result.best
-        if kept_trial(self.folder) == best.name:
+        wanted = result.chosen if self.config.keep == "ensemble" else [result.best]
+        names = [trial.name for trial in wanted]
+        kept = on_rank0(self.mesh, "saving", lambda: [kept_model(self.folder, name) is not None for name in names])
+        for trial in (trial for trial, found in zip(wanted, kept, strict=True) if not found):
+            result = self._trained_again(result, trial, say)
+        on_rank0(self.mesh, "saving", partial(self._keep_models, names))
+        return result
+
+    def _keep_models(self, names: Sequence[str]) -> None:
+        """Make the models of these trials the run's, and remove those that trials have kept until now."""
+        if kept_trials(self.folder) != names:
+            with disk_guard(self.folder, "the run's model was not written, those of the trials are untouched"):
+                if isinstance(self.task, LogitsTask) and self.config.keep == "ensemble":
+                    keep_ensemble(self.task, names, self.folder)
+                else:
+                    take_model(names[0], self.folder)
+        for trial in (self.folder / TRIALS_FOLDER).iterdir():
+            shutil.rmtree(trial_model(self.folder, trial.name), ignore_errors=True)
+
+    def _trained_again(self, result: Result, trial: Trial, say: Callable[[str], None]) -> Result:
+        why = "is part of the ensemble" if self.config.keep == "ensemble" else "is the best after all"
+        say(f"{trial.name}: {why}; training it again, because its model was not kept")
+        model, again = self.train(dict(self.config.trials())[trial.point], trial.point, trial.seed, trial.fold)
+        on_rank0(self.mesh, "saving", lambda: self.save_trial(model, again))
+        trials = [again if each is trial else each for each in result.trials]
+        return Result(self.task, trials, result.point, again if trial is result.best else result.best)
+
+    def with_kept_scores(self, result: Result) -> Result:
+        """Return the result with the scores of an ensemble, whose answers to dev are written here."""
+        if self.config.keep == "best":
             return result
-        say(f"{best.name}: is the best after all; training it again, because its model was not kept")
-        model, retrained = self.train(dict(self.config.trials())[best.point], best.point, best.seed, best.fold)
-        on_rank0(self.mesh, "saving", lambda: _save_trial(model, retrained, self.folder))
-        trials = [retrained if trial is best else trial for trial in result.trials]
-        return Result(self.task, trials, result.point, retrained)
+        scores = self._score_splits(TaskModel.load(self.folder / MODEL), self.splits, self.folder)
+        return replace(result, kept=Kept(scores, tuple(kept_trials(self.folder))))
 
     def with_out_of_fold(self, result: Result) -> Result:
         """Return the result of a cross-validation with the scores of out_of_fold.jsonl, which is written here."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,15 +51,26 @@ from finetune.train.trial import SCORES_FILE
 from finetune.train.warm_start import kept_head
 from inference.rows import usable_rows
 from inference.task_model import TaskModel
-from tasks.downstream.base import FinetuneTask
+from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.hooks import FilesInRows, TrainingFiles
-from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model
+from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model, write_task
 
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
 _ADAPTER_FOLDER = "adapter"  # in the model's folder: what was learned of the encoder, if only that was
 _WAYS_OUT = "Choose another --output, or delete the folder to start over."
 # Keys that do not affect a single fine-tuning: finished trials remain valid when they change.
-_UNRELATED_KEYS = ("output", "seeds", "save_minutes", "grid", "plugins", "published", "submission", "local", "parallel")
+_UNRELATED_KEYS = (
+    "output",
+    "seeds",
+    "keep",
+    "save_minutes",
+    "grid",
+    "plugins",
+    "published",
+    "submission",
+    "local",
+    "parallel",
+)
 
 
 @contextmanager
@@ -169,8 +182,10 @@ def _teacher_fingerprint(teacher: Teacher) -> str:
     if teacher.model is not None:
         task = json.dumps([to_dict(teacher.model.task), teacher.model.task_id], default=str, sort_keys=True)
         digest.update(task.encode())
-        for name, values in sorted(arrays(teacher.model.head).items()):
-            digest.update(name.encode() + values.tobytes())
+        for number, single in enumerate(teacher.model.singles):
+            digest.update(encoder_fingerprint(single.ernie).encode() if number else b"")
+            for name, values in sorted(arrays(single.head).items()):
+                digest.update(name.encode() + values.tobytes())
     return digest.hexdigest()
 
 
@@ -189,23 +204,73 @@ def _encode_cell(cell: object) -> str:
     return hashlib.sha256(cell).hexdigest() if isinstance(cell, bytes) else str(cell)
 
 
-def keep_model(model: TaskModel, trial: str, folder: Path) -> None:
-    """Save the model of a trial as the run's model, atomically, with the adapter beside it that was trained, if any."""
-    place = folder / MODEL
+def keep_model(model: TaskModel, trial: str, folder: Path, place: Path) -> None:
+    """Save the model of a trial of a run to `place`, atomically, with the adapter that was trained, if any."""
     partial = partial_folder(place)
     model.save(partial)
     if isinstance(model, TrainingModel) and model.adapter is not None:
         base = load(folder / CONFIG, saved=True).model
         model.adapter.write(partial / _ADAPTER_FOLDER, model.ernie.pooler, base, read_inputs(folder)["model"])
-    (partial / _TRIAL_FILE).write_text(f"{trial}\n", encoding="utf-8")
-    write_checksums(partial, [_TRIAL_FILE])
+    _write_trials(partial, [trial])
     put(partial, place)
 
 
-def kept_trial(folder: Path) -> str:
-    """Return the name of the trial whose model the folder keeps, "" if it keeps none."""
+def keep_ensemble(task: LogitsTask, trials: Sequence[str], folder: Path) -> None:
+    """Make the models of these trials, which were kept, the run's model as an ensemble, atomically."""
+    partial = partial_folder(folder / MODEL)
+    partial.mkdir()
+    places = {trial: place for trial in trials if (place := kept_model(folder, trial))}
+    write_ensemble(partial, task, places, link=True)
+    _write_trials(partial, trials)
+    put(partial, folder / MODEL)
+
+
+def take_model(trial: str, folder: Path) -> None:
+    """Make the model of a trial, which was kept, perhaps in an ensemble, the run's model, atomically."""
+    place, partial = kept_model(folder, trial), partial_folder(folder / MODEL)
+    assert place is not None
+    shutil.copytree(place, partial, copy_function=_link)
+    put(partial, folder / MODEL)
+
+
+def _write_trials(place: Path, trials: Sequence[str]) -> None:
+    (place / _TRIAL_FILE).write_text("".join(f"{trial}\n" for trial in trials), encoding="utf-8")
+    write_checksums(place, [_TRIAL_FILE])
+
+
+def write_ensemble(place: Path, task: LogitsTask, members: Mapping[str, Path], *, link: bool = False) -> None:
+    """Write an ensemble of models to an empty folder, each with its name in the ensemble.
+
+    With `link` the files are those of the models themselves, where the file system can do that, and otherwise copies.
+    """
+    for name, member in members.items():
+        shutil.copytree(member, place / name, copy_function=_link if link else shutil.copy2)
+    write_checksums(place, write_task(place, task, 0, [*members]))
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def kept_trials(folder: Path) -> list[str]:
+    """Return the names of the trials whose models the run's model is; none if there is no model."""
     file = folder / MODEL / _TRIAL_FILE
-    return read_limited(file).decode(errors="replace").strip() if file.is_file() else ""
+    return read_limited(file).decode(errors="replace").splitlines() if file.is_file() else []
+
+
+def trial_model(folder: Path, trial: str) -> Path:
+    """Return where the model of a trial is kept until the end of a run that makes an ensemble."""
+    return folder / TRIALS_FOLDER / trial / MODEL
+
+
+def kept_model(folder: Path, trial: str) -> Path | None:
+    """Return the model of a trial, kept as the run's, for it or in an ensemble; None if it was not kept."""
+    alone = [folder / MODEL] if kept_trials(folder) == [trial] else []
+    places = (trial_model(folder, trial), *alone, folder / MODEL / trial)
+    return next((place for place in places if (place / TASK_FILE).is_file()), None)
 
 
 def load_model(folder: Path, overrides: Sequence[str], precision: InferencePrecisionChoice | None = None) -> TaskModel:

@@ -50,6 +50,11 @@ class Teacher:
             if config.weight:
                 self.model = _fitting(TaskModel.load(place, trust_plugins), task, config.model)
                 self.ernie, self.task_id = self.model.ernie, self.model.task_id
+                if config.compares_layers and (count := len(self.model.singles)) > 1:
+                    raise UserError(
+                        f"{config.model} is an ensemble of {count} models, whose layers are not compared; leave out "
+                        "teacher.hidden and teacher.relations, or name the folder of one of them"
+                    )
             else:
                 self.ernie = ErnieModel.from_pretrained(place)
                 for_inference(self.ernie)
@@ -113,16 +118,25 @@ class Teacher:
         examples = train.examples if self._same_tokens else self._own_examples(train)
         self._tokens = sum(example.tokens for example in examples)
         self._targets = sum(pack(example.samples).targets for example in train.examples)
-        self._logits = [[np.empty(0)] * len(example.samples) for example in examples]
         if self.model is None:
+            self._logits = [[np.empty(0)] * len(example.samples) for example in examples]
             return
+        each = [self._logits_by(single, examples, train) for single in self.model.singles]
+        self._logits = [
+            self._task.mean_logits(by_row) if len(by_row) > 1 else by_row[0] for by_row in zip(*each, strict=True)
+        ]
+
+    def _logits_by(self, model: TaskModel, examples: Sequence[Example], train: Prepared) -> list[list[np.ndarray]]:
+        """Return the logits of a model for the samples of each row."""
+        found = [[np.empty(0)] * len(example.samples) for example in examples]
         places = [(row, number) for row, example in enumerate(examples) for number in range(len(example.samples))]
         for chosen in plan_by_length([len(examples[row].samples[number]) for row, number in places], BATCH_TOKENS):
             own = [places[i] for i in chosen.tolist()]
             samples = [examples[row].samples[number] for row, number in own]
             batch = pack([Sample(sample.ids, sample.segments) for sample in samples])
-            for (row, number), logits in zip(own, _logits(self.model, batch), strict=True):
-                self._logits[row][number] = self._as_own(logits, train.rows[row])
+            for (row, number), logits in zip(own, _logits(model, batch), strict=True):
+                found[row][number] = self._as_own(logits, train.rows[row])
+        return found
 
     def _own_examples(self, train: Prepared) -> list[Example]:
         """Return the rows with the teacher's tokens.  Raises UserError for a row that is split into other samples."""

@@ -112,11 +112,29 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """The scores on each split of a model that is more than the best trial's: an ensemble of those of some trials."""
+
+    scores: Mapping[str, Mapping[str, float]]
+    members: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is."""
+        return f"ensemble of {len(self.members)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return its part of scores.json."""
+        return {"members": list(self.members), "scores": self.scores}
+
+
+@dataclass(frozen=True)
 class Result:
     """The result of a run: all its trials, the best grid point, and the best trial at that point.
 
     `signatures` says, by split and metric, how metrics with settings of their own were computed.  `out_of_fold` has the
     scores of each seed on all rows of train, each answered by the model that did not see it; none without folds.
+    `kept` is what the run keeps if that is not the best trial's model alone.
     """
 
     task: FinetuneTask
@@ -125,6 +143,7 @@ class Result:
     best: Trial
     signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     out_of_fold: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    kept: Kept | None = None
 
     @classmethod
     def of(cls, task: FinetuneTask, trials: list[Trial]) -> Result:
@@ -164,6 +183,8 @@ class Result:
         """Return the scores of every split as rows of a table, its header first."""
         found = self.spreads()
         rows = [[split, *map(str, metrics.values())] for split, metrics in found.items()]
+        for split, metrics in (self.kept.scores if self.kept else {}).items():
+            rows.append([f"{split}, {self.kept and self.kept.name}", *(f"{score:.4f}" for score in metrics.values())])
         return [["split", *found[self.best.judged_on]], *rows]
 
     def fold_rows(self) -> list[list[str]]:
@@ -188,6 +209,8 @@ class Result:
                 f"{HELD_OUT} are the rows of train that the model of a fold did not see; {OUT_OF_FOLD} are these rows "
                 "of all folds together."
             )
+        if self.kept is not None:
+            explained.append(f"The {self.kept.name} is what the run keeps: its models answer together.")
         return " ".join([*explained, *(f"Signature of {name}." for name in self._signed())])
 
     def _signed(self) -> list[str]:
@@ -211,6 +234,7 @@ class Result:
             "point": self.point,
             "scores": {split: {name: s.as_dict() for name, s in metrics.items()} for split, metrics in found.items()},
             **({"signatures": self.signatures} if any(self.signatures.values()) else {}),
+            **({"kept": self.kept.as_dict()} if self.kept else {}),
             "best": {**best, "step": self.best.best_step, "scores": self.best.scores},
             "trials": [trial.as_dict() for trial in self.trials],
         }

@@ -22,7 +22,7 @@ from tasks.downstream.base import (
 )
 from tasks.downstream.changes import keeping_head_of
 from tasks.downstream.hooks import EncoderConditions, OwnPositions
-from tasks.downstream.saved import find_model, head_file, kind_of, read_task
+from tasks.downstream.saved import find_model, head_file, kind_of, member_folders, read_task
 
 
 def read_encoder(path: str | Path, seed: int = 0) -> ErnieModel:
@@ -88,6 +88,11 @@ def kept_head(config: FinetuneConfig) -> Path | None:
     folder = find_model(Path(config.model))
     if folder is None:
         raise UserError(f"head: keep continues with the head of a finished run, and model: {config.model} is none")
+    if members := member_folders(folder):
+        raise UserError(
+            f"head: keep continues with one head, and model: {config.model} is an ensemble of {len(members)}; name the "
+            f"folder of one of them, such as {members[0]}"
+        )
     before, task_id = read_task(folder)
     if type(before) is not type(config.task):
         raise UserError(

@@ -21,14 +21,14 @@ from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.published.fold import check_task
 from ernie.text.frame import frame
 from inference.rows import file_rows, input_rows
-from inference.task_model import TaskModel
+from inference.task_model import Ensemble, TaskModel
 from tasks.downstream.base import (
     LogitsTask,
     TextTask,
     float_logits,
 )
 from tasks.downstream.hooks import ExportNotes
-from tasks.downstream.saved import find_model
+from tasks.downstream.saved import find_model, member_folders, model_of
 
 _ROWS = 32
 
@@ -68,6 +68,12 @@ class ExportableTask(Exportable):
 
     def __init__(self, run: Path) -> None:
         self._model = TaskModel.load(run)
+        if isinstance(self._model, Ensemble):
+            raise UserError(
+                f"{run}: is an ensemble of {len(self._model.members)} models, which is no single graph. Export the "
+                f"folder of one of them, such as {member_folders(model_of(run))[0]}, or train one model on the answers "
+                "of all"
+            )
         head, task = self._model.head, self._model.task
         if not isinstance(task, LogitsTask) or not isinstance(head, SequenceHead | TokenHead):
             raise UserError(

@@ -254,6 +254,15 @@ class LogitsTask(FinetuneTask):
         """
         raise UserError(f"a model of the kind {self.variant_name} cannot learn from rows without labels")
 
+    def mean_logits(self, members: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Return logits by which `answer` finds what several models give on average.
+
+        `members` holds for each model the logits of a row, as `answer` takes them.  By default they are of classes, and
+        the result is the logarithm of the mean of the probabilities; of single numbers it is their mean.
+        """
+        each = zip(*members, strict=True)
+        return [log_mean_softmax(parts) if parts[0].shape[-1] > 1 else np.mean(parts, 0) for parts in each]
+
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         return ernie.encode_packed(batch, task_id, self.reads(batch.layout))
 
@@ -274,10 +283,22 @@ class LogitsTask(FinetuneTask):
     def answer_all(
         self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int
     ) -> Sequence[Answer | UserError]:
+        return self.answers_from(examples, self.row_logits(ernie, head, examples, task_id))
+
+    def row_logits(
+        self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int
+    ) -> list[list[np.ndarray]]:
+        """Return the logits of the rows of one batch, as `answer` takes them."""
         samples = [sample for example in examples for sample in example.samples]
         groups = _in_groups(samples, _MOST_AT_ONCE) if len(examples) == 1 else [samples]
         parts = (logits for group in groups for logits in self._logits_of(ernie, head, group, task_id))
-        return [self._answer(example, [next(parts) for _ in example.samples]) for example in examples]
+        return [self._of_row([next(parts) for _ in example.samples]) for example in examples]
+
+    def answers_from(
+        self, examples: Sequence[Example], logits: Sequence[list[np.ndarray]]
+    ) -> Sequence[Answer | UserError]:
+        """Return the answers to rows with these logits, and errors in place of those whose logits are not finite."""
+        return [self._answer(example, parts) for example, parts in zip(examples, logits, strict=True)]
 
     def _logits_of(
         self, ernie: ErnieModel, head: nn.Layer, samples: Sequence[Sample], task_id: int
@@ -296,7 +317,7 @@ class LogitsTask(FinetuneTask):
         except NotFinite as error:
             return error
         with calling(self, "answer"):
-            return self.answer(example, self._of_row(logits))
+            return self.answer(example, logits)
 
     def _of_row(self, logits: list[np.ndarray]) -> list[np.ndarray]:
         """Return what `answer` gets of the logits of a row's samples."""
@@ -503,6 +524,17 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """Return probabilities along the last axis."""
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
+
+
+def log_mean_softmax(members: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the logarithm of the mean, over `members`, of the softmax along the last axis of their logits.
+
+    NaN and plus infinity in the logits of one member give NaN.
+    """
+    logits = np.stack(members).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        log_probabilities = logits - np.logaddexp.reduce(logits, -1, keepdims=True)
+        return np.logaddexp.reduce(log_probabilities) - np.log(len(members))
 
 
 def by_label(labels: Sequence[str], **numbers: np.ndarray | None) -> Answer:

@@ -1,16 +1,16 @@
-"""Tasks with other values of some fields: those that a kept head was trained with, and those that change decoding."""
+"""Tasks with other values of some fields: those of a kept head, those that change decoding, those of an ensemble."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from reprlib import repr as shortened
 from typing import Any, TypeVar
 
 from ernie.config import differences, to_dict
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import FinetuneTask
+from tasks.downstream.base import LOSS_SETTINGS, FinetuneTask, LogitsTask
 from tasks.downstream.hooks import DecodingConditions, EncoderConditions, HeadConditions
 
 Task = TypeVar("Task", bound=FinetuneTask)
@@ -23,7 +23,7 @@ def with_values_of(task: Task, before: FinetuneTask, names: Sequence[str], whose
     """
     values = {name: getattr(before, name) for name in names}
     for field in fields(task):
-        default = field.default if field.default_factory is MISSING else field.default_factory()
+        default = _default(field)
         if field.name in values and (own := getattr(task, field.name)) not in (default, values[field.name]):
             path, new = f"task.{field.name}", to_dict(values[field.name])
             unchanged = differences(to_dict(default), new, path)
@@ -35,6 +35,10 @@ def with_values_of(task: Task, before: FinetuneTask, names: Sequence[str], whose
     return replace(task, **values)
 
 
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
 def keeping_head_of(task: FinetuneTask, before: FinetuneTask, whose: str) -> FinetuneTask:
     """Return a task with what a kept head was trained with; `before` is the head's task, `whose` names it in messages.
 
@@ -43,6 +47,37 @@ def keeping_head_of(task: FinetuneTask, before: FinetuneTask, whose: str) -> Fin
     if isinstance(task, HeadConditions):
         return task.keeping_head_of(before, whose)
     return with_values_of(task, before, task.head_fields, whose)
+
+
+def common_task(tasks: Mapping[str, FinetuneTask]) -> tuple[LogitsTask, list[str]]:
+    """Return the task of an ensemble, and the `decoding_fields` in which its members differ, which get their defaults.
+
+    `tasks` are those of the members, by names for messages.  The first one says what the loss, the metrics and the
+    columns are.  Raises UserError for a kind without logits, and for members that differ in anything else.
+    """
+    (first, common), *others = tasks.items()
+    if not isinstance(common, LogitsTask):
+        raise UserError(
+            f"{first}: a model of the kind {common.variant_name} has no logits, of which an ensemble is made"
+        )
+    free = {*LOSS_SETTINGS, "mean_weight", "metrics", *common.column_fields}
+    defaults: dict[str, Any] = {}
+    for other, task in others:
+        if type(task) is not type(common):
+            raise UserError(
+                f"{other}: is of the kind {task.variant_name}, and {first} of the kind {common.variant_name}"
+            )
+        for field in fields(common):
+            own, theirs = getattr(task, field.name), getattr(common, field.name)
+            if own == theirs or field.name in free:
+                continue
+            if field.name not in common.decoding_fields:
+                raise UserError(
+                    f"{other}: its {field.name} is {shortened(to_dict(own))}, and that of {first} "
+                    f"{shortened(to_dict(theirs))}; models of an ensemble have the same"
+                )
+            defaults[field.name] = _default(field)
+    return replace(common, **defaults), [*defaults]
 
 
 def decoding_with(task: FinetuneTask, given: Mapping[str, Any], tokenizer: Tokenizer) -> FinetuneTask:

@@ -22,6 +22,7 @@ from tasks.downstream.base import (
     LogitsTask,
     encode_start,
     finetune_task,
+    log_mean_softmax,
     rounded,
     softmax,
     text_example,
@@ -159,6 +160,10 @@ class Choose(ClassLoss, LogitsTask, SplitRemarks, ExportNotes):
         scores, among = grouped_logits(logits, firsts)
         weights = None if batch.weights is None else batch.weights[firsts]
         return self.class_loss(scores, labels.values, weights, among)
+
+    def mean_logits(self, members: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        means = log_mean_softmax([np.concatenate(scores) for scores in members])
+        return np.split(means, len(means))
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = softmax(np.concatenate(logits))

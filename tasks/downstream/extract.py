@@ -19,7 +19,7 @@ from ernie.errors import UserError, about
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair
 from tasks.downstream.answer_metrics import cmrc_exact, cmrc_f1, squad_exact, squad_f1
-from tasks.downstream.base import Answer, Example, LogitsTask, encode_start, finetune_task, rounded
+from tasks.downstream.base import Answer, Example, LogitsTask, encode_start, finetune_task, log_mean_softmax, rounded
 from tasks.downstream.hooks import EvaluationExamples, ExportNotes
 from tasks.downstream.loss_settings import ClassLoss
 from tasks.downstream.windows import Window, touched, windows_of, with_most_context
@@ -214,6 +214,11 @@ class Extract(ClassLoss, LogitsTask, EvaluationExamples, ExportNotes):
     def divergence(self, logits: Tensor) -> Tensor:
         N, L = logits.shape[0] // 4, logits.shape[1]  # the starts of both passes come before the ends
         return super().divergence(logits.reshape([2, 2, N, L]).transpose([1, 0, 2, 3]).reshape([4 * N, L]))
+
+    def mean_logits(self, members: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        # Over the tokens of all windows: spans of different windows are compared by their logits.
+        means = log_mean_softmax([np.concatenate(windows).T for windows in members]).T
+        return np.split(means, np.cumsum([len(window) for window in members[0]])[:-1])
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         text, windows = example.notes

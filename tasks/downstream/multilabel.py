@@ -25,6 +25,7 @@ from tasks.downstream.base import (
     answer_columns,
     by_label,
     finetune_task,
+    log_mean_softmax,
     rounded,
 )
 from tasks.downstream.hooks import ExportNotes, ScoresByLabel
@@ -257,6 +258,13 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
 
     def distillation(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
         return super().distillation(_pairs(logits), _pairs(teacher), temperature) / logits.shape[1]
+
+    def mean_logits(self, members: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        means = []
+        for parts in zip(*members, strict=True):
+            pairs = [np.stack([np.zeros_like(scores), scores], -1) for scores in parts]  # without each label, with it
+            means.append(np.diff(log_mean_softmax(pairs))[..., 0])
+        return means
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))

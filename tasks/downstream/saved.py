@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ernie.atomic import check_within
 from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_exists
 from ernie.json_file import read_json
@@ -81,8 +82,26 @@ def read_head(file: Path) -> dict[str, np.ndarray]:
     return dict(head.weights)
 
 
-def write_task(folder: Path, task: FinetuneTask, task_id: int) -> list[str]:
-    """Write the task and the id of the task embedding, and copy the files that the task names; return all names."""
+def member_folders(folder: Path) -> list[Path]:
+    """Return the folders of the models of an ensemble; none if a model's folder is that of a single one.
+
+    Raises UserError for names of anything else than folders in it.
+    """
+    names = _read_data(folder)[1].get("members", [])
+    for name in names:
+        if Path(name).name != name or not (folder / name).is_dir():
+            raise UserError(f"{folder / TASK_FILE}: members: there is no folder '{one_line(name, 60)}' beside it")
+        check_within(folder, folder / name)
+        if (folder / name / TASK_FILE).is_file() and "members" in _read_data(folder / name)[1]:
+            raise UserError(f"{folder / name}: is an ensemble, and a member of one; expected a single model")
+    return [folder / name for name in names]
+
+
+def write_task(folder: Path, task: FinetuneTask, task_id: int, members: Sequence[str] = ()) -> list[str]:
+    """Write the task and the id of the task embedding, and copy the files that the task names; return all names.
+
+    `members` are the folders of the models of an ensemble.
+    """
     copied: dict[str, Any] = {}
     for field in task.files:
         file = getattr(task, field)
@@ -92,6 +111,8 @@ def write_task(folder: Path, task: FinetuneTask, task_id: int) -> list[str]:
             copied[field] = Path(file.name)
     # The module name lets `read_task` import a kind from outside the library.
     data = {"task": to_dict(replace(task, **copied)), "module": type(task).__module__, "task_id": task_id}
+    if members:
+        data["members"] = list(members)
     (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return [TASK_FILE, *(str(name) for name in copied.values())]
 
@@ -116,7 +137,7 @@ def _read_data(folder: Path, positions: int | None = None) -> tuple[Path, dict[s
     path = folder / TASK_FILE
     if not path.is_file() and (found := published_task(folder, positions)) is not None:
         return folder / CONFIG_FILE, found[0]
-    keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
+    keys = {"task": (dict,), "module": (str,), "task_id": (int,), "members?": [str]}
     return path, read_json(path, keys, f"{folder} is damaged; copy it again.")
 
 

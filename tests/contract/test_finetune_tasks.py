@@ -40,7 +40,7 @@ from finetune.prepare import Prepared, prepare
 from finetune.train.early_stopping import best_of
 from finetune.train.loop import finetune
 from finetune.train.model import TrainingModel
-from inference.task_model import TaskModel
+from inference.task_model import Ensemble, TaskModel, check_members
 from tasks.downstream.base import (
     Example,
     FinetuneTask,
@@ -446,6 +446,22 @@ def test_predictions_are_the_same_after_saving_and_loading(toy: Toy, trained: Tr
     again = TaskModel.load(tmp_path, precision="fp32")
     assert again.task == toy.task
     assert list(again.predict(rows)) == list(trained.model.predict(rows))
+
+
+def test_an_ensemble_of_one_model_twice_answers_as_that_model_does(toy: Toy, trained: Trained, tmp_path: Path) -> None:
+    model = trained.model
+    if not isinstance(model.task, LogitsTask):
+        with pytest.raises(UserError, match="has no logits, of which an ensemble is made"):
+            check_members({"one": model, "other": model})
+        return
+    task, _ = check_members({"one": model, "other": model})
+    Ensemble([model, model], task).save(tmp_path)
+    again, rows = TaskModel.load(tmp_path, precision="fp32"), toy.rows(20, seed=4)
+    assert isinstance(again, Ensemble) and again.task == toy.task
+    for answer, single in zip(again.predict(rows), model.predict(rows), strict=True):
+        assert answer.keys() == single.keys()
+        for key, value in single.items():
+            assert_alike(answer[key], value, key)
 
 
 def test_training_continues_from_a_saved_head(toy: Toy, trained: Trained, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from finetune.train.model import TrainingModel
 from finetune.train.steps import Step, micro_batches
 from finetune.train.teacher import Teacher
 from finetune.train.warm_start import keep_layers
-from inference.task_model import TaskModel
+from inference.task_model import Ensemble, TaskModel
 from tasks.downstream.base import LogitsTask
 from tasks.downstream.windows import WindowConfig
 
@@ -113,6 +113,21 @@ def test_a_student_that_predicts_as_its_teacher_has_nothing_to_learn_from_it(
     apart = taught_loss(other, teacher, whole)
     assert apart > 0.1
     assert apart == pytest.approx(taught_loss(other, teacher, first) + taught_loss(other, teacher, second), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_ensemble_teaches_the_mean_of_its_models(kind: str, folders: dict[str, str], tmp_path: Path) -> None:
+    task, train = logits_task(kind), rows_of(kind)
+    one, other = TaskModel.load(folders[kind], precision="fp32"), TaskModel(encoder(), task)
+    perturbed(other)
+    Ensemble([one, other], task).save(tmp_path / "both")
+    teacher = Teacher(TeacherConfig(str(tmp_path / "both")), task, encoder())
+    teacher.read(train)
+    expected = TaskModel.load(tmp_path / "both", precision="fp32").logits(train.examples)
+    for found, row in zip(teacher._logits, expected, strict=True):
+        np.testing.assert_allclose(np.concatenate(found), np.concatenate(row), atol=1e-5)
+    with pytest.raises(UserError, match="is an ensemble of 2 models, whose layers are not compared"):
+        Teacher(TeacherConfig(str(tmp_path / "both"), hidden=HiddenConfig()), task, encoder())
 
 
 @pytest.mark.parametrize("kind", KINDS)
