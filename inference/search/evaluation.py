@@ -1,0 +1,110 @@
+"""Scores of search on judged queries, in folders of the form that BEIR uses.
+
+Thakur et al., 2021, "BEIR: A Heterogenous Benchmark for Zero-shot Evaluation of Information Retrieval Models" (arXiv
+2104.08663).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ernie.data.labeled.read import read_split
+from ernie.data.labeled.row import Row, RowOptions
+from ernie.errors import UserError, about, nearest
+from inference.search.searching import By, SearchIndex
+
+CORPUS, _QUERIES, _JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
+_CUT, _RECALL_CUTS = 10, (10, 100)
+_COLUMNS = ("query-id", "corpus-id", "score")
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Queries by id, and for each the relevance of documents by id: 0 for none."""
+
+    queries: Mapping[str, str]
+    relevance: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def read(cls, folder: Path, split: str) -> Judged:
+        """Read queries.jsonl and qrels/SPLIT.tsv of a folder; queries without a relevant document are left out.
+
+        Raises UserError for a file that is not there or that is faulty, and for judgments of an unknown query.
+        """
+        file = folder / _JUDGMENTS / f"{split}.tsv"
+        if not file.is_file():
+            splits = [path.stem for path in (folder / _JUDGMENTS).glob("*.tsv")]
+            raise UserError(f"{file}: there is no such file.{nearest(split, splits)}")
+        rows = read_split("queries", [str(folder / _QUERIES)], RowOptions()).rows
+        queries = {row.text("_id"): row.text("text") for row in rows}
+        relevance: dict[str, dict[str, int]] = {}
+        for row in read_split(split, [str(file)], RowOptions()).rows:
+            with about(str(row.place)):
+                query, document, score = _judgment(row)
+                if query not in queries:
+                    raise UserError(f"there is no query '{query:.40}' in {folder / _QUERIES}")
+                relevance.setdefault(query, {})[document] = score
+        relevance = {query: own for query, own in relevance.items() if any(score > 0 for score in own.values())}
+        if not relevance:
+            raise UserError(f"{file}: judges no document as relevant")
+        return cls({query: queries[query] for query in relevance}, relevance)
+
+
+def _judgment(row: Row) -> tuple[str, str, int]:
+    query, document, score = (row.text(column) for column in _COLUMNS)
+    try:
+        return query, document, int(float(score))
+    except ValueError:
+        raise UserError(f"column 'score': expected a whole number, found '{score:.40}'") from None
+
+
+def evaluate(index: SearchIndex, judged: Judged, by: By) -> dict[str, float]:
+    """Return the scores of an index, whose documents have the ids of the judgments.
+
+    A query that is a document itself does not find itself, as in BEIR.  Raises UserError if no query finds a document
+    that is judged at all: the ids are others.
+    """
+    top = max(_RECALL_CUTS)
+    found = index.search(judged.queries.values(), top + 1, by, documents=True)
+    ranked = {
+        query: [hit.passage.id for hit in hits if not (hit.passage.id == query and hit.passage.text in text)][:top]
+        for (query, text), hits in zip(judged.queries.items(), found, strict=True)
+    }
+    if not any(judged.relevance[query].keys() & {*documents} for query, documents in ranked.items()):
+        example, own = next(iter(judged.relevance.values())), next(filter(None, ranked.values()), ["none"])
+        raise UserError(
+            f"no query finds a document that is judged: judgments name '{next(iter(example)):.40}', and the index has "
+            f"'{own[0]:.40}'; --id of ernie search index names the column of the ids"
+        )
+    return scores(judged.relevance, ranked)
+
+
+def scores(relevance: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Return the means over queries of the scores of ranked documents.
+
+    `ndcg_at_10` has the relevance as gain (Jaervelin and Kekaelaeinen, 2002), as trec_eval does.  `mrr_at_10` is 1 by
+    the rank of the first relevant document among ten.  `map_at_100` is the mean precision at each relevant document.
+    `recall_at_K` is the share of the relevant documents among the first K.
+    """
+    sums: dict[str, float] = {}
+    for query, judged in relevance.items():
+        gains = [max(judged.get(document, 0), 0) for document in ranked[query]]
+        ideal = sorted((score for score in judged.values() if score > 0), reverse=True)
+        hits = [rank for rank, gain in enumerate(gains, 1) if gain]
+        own = {
+            "ndcg_at_10": _discounted(gains[:_CUT]) / _discounted(ideal[:_CUT]),
+            "mrr_at_10": 1 / hits[0] if hits and hits[0] <= _CUT else 0.0,
+            "map_at_100": sum(n / rank for n, rank in enumerate(hits, 1) if rank <= 100) / len(ideal),
+            **{f"recall_at_{cut}": sum(rank <= cut for rank in hits) / len(ideal) for cut in _RECALL_CUTS},
+        }
+        for name, value in own.items():
+            sums[name] = sums.get(name, 0.0) + value
+    return {name: total / len(relevance) for name, total in sums.items()}
+
+
+def _discounted(gains: Sequence[int]) -> float:
+    return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, 1))
