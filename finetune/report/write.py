@@ -40,6 +40,7 @@ from ernie.report.panels import (
 from ernie.train.log import METRICS_FILE, read_records
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
+from finetune.report import tradeoff_figure
 from finetune.report.latency import Point
 from finetune.report.split_answers import (
     OUT_OF_FOLD_FILE,
@@ -50,6 +51,7 @@ from finetune.report.split_answers import (
     surest_mistakes,
     using_answers,
 )
+from finetune.report.tradeoff import Tradeoff
 from finetune.search_space import SearchRecord, written
 from finetune.train.trial import Result, Trial, best_point, spreads
 from tasks.downstream.classify import Classify
@@ -73,11 +75,12 @@ def write_report(
     splits: list[Prepared],
     latency: Sequence[Point] = (),
     search: SearchRecord | None = None,
+    tradeoff: Tradeoff | None = None,
 ) -> Path:
     """Write figures and page to a run's folder; return the page's path.
 
     `latency` holds a translator's latency and quality at several distances from the source.  A `search` is what found
-    the settings.
+    the settings, a `tradeoff` what a student and its teacher cost and give.
     """
     pictures = inner_folder(folder, FOLDER)
     if result.kept is not None and "dev" in result.kept.scores:
@@ -92,7 +95,7 @@ def write_report(
     with using_answers(file):
         answered = [*_labels(records, result, judged), *_errors(records, result, judged)]
     with style():
-        chapters = write_chapters(_chapters(folder, result, latency, search), pictures)
+        chapters = write_chapters(_chapters(folder, result, latency, search, tradeoff), pictures)
     parts = [
         page.paragraph(_sentence(config, result)),
         table("scores", result.score_rows()),
@@ -100,6 +103,7 @@ def write_report(
         *_folds(result),
         *chapters,
         *_latency_table(result.metric, latency),
+        *([] if tradeoff is None else tradeoff_figure.section(tradeoff)),
         *_grid(result),
         *_search_table(search),
         *answered,
@@ -134,7 +138,13 @@ def _sentence(config: FinetuneConfig, result: Result) -> str:
     )
 
 
-def _chapters(folder: Path, result: Result, latency: Sequence[Point], search: SearchRecord | None) -> Iterator[Chapter]:
+def _chapters(
+    folder: Path,
+    result: Result,
+    latency: Sequence[Point],
+    search: SearchRecord | None,
+    tradeoff: Tradeoff | None,
+) -> Iterator[Chapter]:
     judged_on, line = result.best.judged_on, "seed" if result.folds == 1 else "fold of a seed"
     note = (
         f"Each thin line is a {line}, the thick one that of the model that was kept; the dot marks the checkpoint that "
@@ -150,6 +160,8 @@ def _chapters(folder: Path, result: Result, latency: Sequence[Point], search: Se
             "arrives word by word; the table below has other measures and, separately, the computing time."
         )
         yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
+    if tradeoff is not None:
+        yield tradeoff_figure.chapter(tradeoff)
 
     if search is not None:
         note = (

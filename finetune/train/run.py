@@ -10,6 +10,7 @@ RUN/dev.jsonl       of an ensemble: its answers to dev
 RUN/README.md       the model card
 RUN/report.html     the same as figures
 RUN/out_of_fold.jsonl  of a cross-validation: the answer to each row of train by the model that did not see it
+RUN/tradeoff.json   of a student: what it and its teacher cost and give, in each precision
 RUN/latency.json    of a translator: its quality at several distances from the source
 """
 
@@ -30,6 +31,7 @@ from ernie.errors import Remark, about
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
+from ernie.model.published import hub
 from ernie.parallel.collectives import any_rank, on_rank0
 from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.parallel.mesh import Mesh
@@ -43,6 +45,7 @@ from finetune.prepare import Prepared, check_segments, describe, prepare_all, tr
 from finetune.report.card import write_card
 from finetune.report.latency import measure_latency, write_latency
 from finetune.report.split_answers import gather_out_of_fold, write_out_of_fold, write_split_answers
+from finetune.report.tradeoff import Tradeoff, measure_tradeoff
 from finetune.search_space import SearchRecord
 from finetune.train.early_stopping import best_of, unlearned
 from finetune.train.loop import finetune
@@ -164,8 +167,22 @@ def _write_results(
     if isinstance(result.task, Translate):
         latency = measure_latency(TaskModel.load(folder), result.task, splits["dev"])
         write_latency(folder, latency)
+    tradeoff = _student_and_teacher(folder, config, result.task, splits)
     write_card(folder, config, result, prepared)
-    write_report(folder, config, result, prepared, latency, search)
+    write_report(folder, config, result, prepared, latency, search, tradeoff)
+
+
+def _student_and_teacher(
+    folder: Path, config: FinetuneConfig, task: FinetuneTask, splits: Mapping[str, Prepared]
+) -> Tradeoff | None:
+    """Measure what a student and its teacher cost and give, and write that; None without a teacher that has a head."""
+    teacher = config.teacher
+    if teacher is None or not teacher.weight or not isinstance(task, LogitsTask):
+        return None
+    models = {folder.resolve().name: folder, teacher.model: hub.find(teacher.model)}
+    found = measure_tradeoff(models, task, splits["dev"].rows, config.plugins)
+    found.write(folder)
+    return found
 
 
 def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:

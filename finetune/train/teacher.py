@@ -48,7 +48,7 @@ class Teacher:
         with about("teacher.model"):
             place = hub.find(Path(config.model))
             if config.weight:
-                self.model = _fitting(TaskModel.load(place, trust_plugins), task, config.model)
+                self.model = fitting(TaskModel.load(place, trust_plugins), task, config.model)
                 self.ernie, self.task_id = self.model.ernie, self.model.task_id
                 if config.compares_layers and (count := len(self.model.singles)) > 1:
                     raise UserError(
@@ -199,12 +199,10 @@ class Teacher:
         return total * (self._targets / self._tokens)
 
 
-def _fitting(model: TaskModel, task: LogitsTask, name: str) -> TaskModel:
-    """Return a teacher that reads the student's columns.  Raises UserError for another kind, or with other labels."""
+def fitting(model: TaskModel, task: LogitsTask, name: str) -> TaskModel:
+    """Return a model that reads a task's columns.  Raises UserError for one of another kind, or with other labels."""
     if type(model.task) is not type(task):
-        raise UserError(
-            f"{name} is of the kind {model.task.variant_name}, and the student of the kind {task.variant_name}"
-        )
+        raise UserError(f"{name}: is of the kind {model.task.variant_name}; expected the kind {task.variant_name}")
     columns = {field: getattr(task, field) for field in task.column_fields}
     model.task = replace(model.task, **columns, metrics=())
     assert isinstance(model.task, LogitsTask)

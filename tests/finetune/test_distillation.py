@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -342,6 +343,9 @@ def test_a_student_learns_from_rows_without_labels_what_its_teacher_knows(
     card = (work / "run4" / "README.md").read_text(encoding="utf-8")
     assert "- teacher: `done`; weight 0.9, temperature 2" in card
     assert "- unlabeled: 80 rows" in card
+    measured = json.loads((work / "run4" / "tradeoff.json").read_text(encoding="utf-8"))
+    assert {point["model"] for point in measured["points"]} == {"run4", "done"}
+    assert "Score, size and time" in (work / "run4" / "report.html").read_text(encoding="utf-8")
 
 
 def test_check_says_who_teaches_how_many_rows_and_how_well(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -371,7 +375,7 @@ CHANGES = {
     "layers=[1, 1]": r"layers: expected numbers of layers that rise, found \[1, 1\]",
     "data.unlabeled=test.tsv": r"data\.unlabeled: rows without labels are learned only from a teacher; name one",
     "task.labels=[blame, praise, none]": r"teacher\.model: done: has other labels: it lacks none",
-    "task={kind: regress}": "done is of the kind classify, and the student of the kind regress",
+    "task={kind: regress}": r"teacher\.model: done: is of the kind classify; expected the kind regress",
 }
 
 
