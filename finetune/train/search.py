@@ -89,7 +89,9 @@ def tune(
 def _claim(config: FinetuneConfig, folder: Path) -> None:
     """Write the configuration of a search to its folder.  Raises UserError for a folder of something else."""
     file = folder / TUNE_FILE
-    if file.is_file():
+    if file.is_file() and not any(folder.glob(f"{_RUNS}/*/{TRIALS_FOLDER}/*")):  # nothing was trained
+        (folder / _STUDY).unlink(missing_ok=True)
+    elif file.is_file():
         if changed := changed_keys(load(file, saved=True), config, _FREE):
             raise UserError(another_configuration(folder, changed) + _WAYS_OUT)
     elif {path.name for path in folder.iterdir()} - {LOCK, LOGS_FOLDER}:
@@ -163,9 +165,14 @@ class _Search:
         outcome: tuple[float | None, TrialState] = None, TrialState.FAIL
         try:
             score = self._known(trial)
-            if score is None:
+            if score is not None:
+                self._say(f"trial {number}: its settings were tried before, and have the same score")
+            else:
                 score = self._score(trial, replace(build_tuned(self._config, settings), output=place), place)
-            outcome = (score, TrialState.COMPLETE) if math.isfinite(score) else outcome
+            if math.isfinite(score):
+                outcome = score, TrialState.COMPLETE
+            else:
+                self._say(f"note: trial {number}: {self._metric} is {score}, by which it cannot be compared")
         except optuna.TrialPruned:
             outcome = None, TrialState.PRUNED
         except UserError as error:
@@ -174,6 +181,7 @@ class _Search:
             self._say(f"note: trial {number}: {error}")
         finally:
             trial.set_user_attr("seconds", before + time.monotonic() - began)
+        self._check_rows(place)
         self._study.tell(trial, *outcome)
         _tidy(self._folder, self._best_number())
         self._tell_progress(number)
@@ -188,11 +196,17 @@ class _Search:
         self._told = True
         with precision(config.train.precision, config.train.amp_level):
             result = run(config, place, say, self._quiet, watch=partial(self._watch, trial, config))
-        inputs = {name: digest for name, digest in read_inputs(place).items() if name.startswith("data.")}
-        if self._study.user_attrs.get("inputs", inputs) != inputs:
-            raise UserError(f"{self._folder}: holds a search on other rows: data changed since. {_WAYS_OUT}")
-        self._study.set_user_attr("inputs", inputs)
         return statistics.mean(each.headline(self._metric) for each in result.trials)
+
+    def _check_rows(self, place: Path) -> None:
+        """Raise UserError if a trial had other rows than those before it."""
+        if not (place / ORIGIN).is_file():
+            return
+        rows = {name: digest for name, digest in read_inputs(place).items() if name.startswith("data.")}
+        if self._study.user_attrs.get("rows", rows) != rows:
+            shutil.rmtree(place)
+            raise UserError(f"{self._folder}: holds a search on other rows: those of data have changed. {_WAYS_OUT}")
+        self._study.set_user_attr("rows", rows)
 
     def _watch(self, trial: optuna.Trial, config: FinetuneConfig, evaluation: Evaluation) -> None:
         """Report an evaluation.  Raises TrialPruned if the trial does badly."""
@@ -200,7 +214,8 @@ class _Search:
         known = self._study.get_trials(deepcopy=False)[trial.number].intermediate_values
         if step not in known and math.isfinite(evaluation.headline):
             trial.report(evaluation.headline, step)
-        if trial.should_prune():
+        is_whole = step >= config.train.epochs * config.train.evaluations and config.seeds * config.folds == 1
+        if not is_whole and trial.should_prune():
             raise optuna.TrialPruned
 
     def _settings_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -295,7 +310,7 @@ def _seconds(trial: FrozenTrial) -> float:
 
 def _tidy(folder: Path, best: int | None) -> None:
     """Remove the models of all trials but the best one, and the checkpoints of those that were pruned."""
-    for place in (folder / _RUNS).iterdir():
+    for place in (folder / _RUNS).glob("*"):
         if place.name != str(best):
             shutil.rmtree(place / MODEL, ignore_errors=True)
         for saved in place.glob(f"{TRIALS_FOLDER}/*/{CHECKPOINTS}"):

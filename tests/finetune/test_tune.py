@@ -121,6 +121,29 @@ def test_the_score_of_a_trial_is_the_mean_over_its_seeds(place: Path) -> None:
         assert len(scores) == 2 and trial["accuracy"] == statistics.mean(scores)
 
 
+def test_settings_that_cannot_be_trained_are_noted_and_left_out(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = "include: task.yaml\ntrain: {epochs: 1}\ntune: {trials: 4, search: {task.max_len: [16, 64]}}\n"
+    (place / "lengths.yaml").write_text(search, encoding="utf-8")
+    assert main(["tune", "lengths.yaml", "--output", "some"]) == 0
+    error = capsys.readouterr().err
+    assert "task.max_len: 64 tokens, but encoder has 32 positions" in error
+    assert "its settings were tried before, and have the same score" in error
+    found = trials(place / "some")
+    assert [(trial["task.max_len"], trial["outcome"]) for trial in found[:1]] == [(16, "done")]
+    assert {trial["outcome"] for trial in found if trial["task.max_len"] == 64} == {"failed"}
+
+
+def test_a_search_goes_on_with_the_same_rows_only(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (place / "train.tsv").read_text(encoding="utf-8")
+    (place / "train.tsv").write_text(rows + "a good film\tpraise\n", encoding="utf-8")
+    assert tune("whole", "--trials", "8", "--set", "train.epochs=2") == 2
+    assert "whole: holds a search on other rows: those of data have changed." in capsys.readouterr().err
+    (place / "train.tsv").write_text(rows, encoding="utf-8")
+    assert tune("whole", "--trials", "8") == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
