@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.toys import TOKENIZER, TOYS, Toy, tiny_encoder
 
+import tasks.downstream.base
 from ernie.cli import main
-from ernie.data.batch import pack
+from ernie.data.batch import Packed, pack
 from ernie.data.document import IGNORE
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
@@ -172,6 +173,24 @@ def test_what_stands_behind_the_cut_is_learned_with_windows_only() -> None:
     task = Classify(max_len=12, labels=("blue", "red"))
     assert accuracy(task) == 0.5
     assert accuracy(replace(task, windows=WindowConfig("max", stride=2))) == 1.0
+
+
+def test_the_windows_of_a_long_row_are_computed_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Classify(max_len=12, labels=("blue", "red"), windows=WindowConfig(stride=2), raw_scores=True)
+    model = TrainingModel(tiny_encoder(), task)
+    sizes: list[int] = []
+    encode = model.ernie.encode_packed
+
+    def counted(batch: Packed, *more: Any) -> paddle.Tensor:
+        sizes.append(batch.layout.tokens)
+        return encode(batch, *more)
+
+    monkeypatch.setattr(model.ernie, "encode_packed", counted)
+    (whole,) = model.predict(" ".join(WORDS * 6))
+    monkeypatch.setattr(tasks.downstream.base, "_MOST_AT_ONCE", 40)
+    (parts,) = model.predict(" ".join(WORDS * 6))
+    assert sizes[0] == sum(sizes[1:]) and max(sizes[1:]) <= 40
+    assert parts["raw_scores"] == pytest.approx(whole["raw_scores"], abs=1e-4)
 
 
 class TestTags:
