@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -309,12 +310,12 @@ def _seconds(trial: FrozenTrial) -> float:
 
 
 def _tidy(folder: Path, best: int | None) -> None:
-    """Remove the models of all trials but the best one, and the checkpoints of those that were pruned."""
+    """Remove the models and the checkpoints of all trials but the best one."""
     for place in (folder / _RUNS).glob("*"):
         if place.name != str(best):
-            shutil.rmtree(place / MODEL, ignore_errors=True)
-        for saved in place.glob(f"{TRIALS_FOLDER}/*/{CHECKPOINTS}"):
-            shutil.rmtree(saved)
+            parts = (place.glob(f"{TRIALS_FOLDER}/*/{name}") for name in (MODEL, CHECKPOINTS))
+            for left in (place / MODEL, *chain.from_iterable(parts)):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _publish(folder: Path, record: SearchRecord) -> None:

@@ -114,7 +114,9 @@ def test_a_search_that_was_killed_goes_on_as_it_would_have(place: Path, monkeypa
 
 
 def test_the_score_of_a_trial_is_the_mean_over_its_seeds(place: Path) -> None:
-    assert tune("mean", "--trials", "2", "--seeds", "2", "--set", "train.epochs=1") == 0
+    assert tune("mean", "--trials", "2", "--seeds", "2", "--set", "train.epochs=1", "--set", "keep=ensemble") == 0
+    assert len([*(place / "mean" / "model").glob("*/task.json")]) == 2
+    assert len([*TaskModel.load("mean").predict(["a good film"])]) == 1
     for trial in trials(place / "mean"):
         files = sorted((place / "mean" / "searched" / str(trial["trial"])).glob("trials/*/scores.json"))
         scores = [json.loads(file.read_text())["scores"]["dev"]["accuracy"] for file in files]
