@@ -122,7 +122,7 @@ def run(
         identity = on_rank0(mesh, "opening the run", lambda: stack.enter_context(claimed))
         size = sum(4 * weight.size for weight in ernie.parameters())
         del ernie  # each trial loads its own: do not hold two in memory
-        runner = _Runner(config, task, splits, folds, teacher, folder, identity, quiet, mesh)
+        runner = _Runner(config, task, splits, folds, teacher, folder, identity, say, quiet, mesh)
         trials: list[Trial] = []
         for point, settings in config.trials():
             for seed, fold in product(range(config.seed, config.seed + config.seeds), config.fold_numbers):
@@ -201,6 +201,7 @@ class _Runner:
     teacher: Teacher | None
     folder: Path
     identity: str
+    say: Callable[[str], None]
     quiet: bool
     mesh: Mesh
 
@@ -213,7 +214,7 @@ class _Runner:
         """The rows that all trials are trained on, if there are no folds; the teacher has read them."""
         rows = training_rows(self.splits)
         if self.teacher is not None:
-            self.teacher.read(rows)
+            self.teacher.read(rows, self.say)
         return rows
 
     def train(

@@ -8,16 +8,16 @@ Legend: T packed tokens, N sequences, P targets, C classes, D and E the widths o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
 from paddle import Tensor, nn
 
-from ernie.data.batch import Packed, pack, plan_by_length
-from ernie.data.document import Sample
+from ernie.data.batch import Packed, pack
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
 from ernie.formatting import plural
@@ -29,8 +29,8 @@ from ernie.model.losses import relation_divergence
 from ernie.model.published import hub
 from finetune.config import FinetuneConfig, TeacherConfig
 from finetune.prepare import Prepared, check_segments
-from inference.task_model import BATCH_TOKENS, TaskModel
-from tasks.downstream.base import Example, FinetuneTask, LogitsTask, check_max_len, float_logits
+from inference.task_model import TaskModel
+from tasks.downstream.base import Example, FinetuneTask, LogitsTask, TextTask, check_max_len
 from tasks.downstream.scoring import score_answers
 
 
@@ -60,14 +60,17 @@ class Teacher:
                 for_inference(self.ernie)
             self._check_tokens(student)
         self._check_layers(student)
-        self._logits: list[list[np.ndarray]] = []  # for each row, those of its samples: (C,), or (n, C) by token
-        self._targets = self._tokens = 0
+        self._logits: list[list[np.ndarray]] = []  # for each row, as the kind's `answer` takes them
+        self._targets_per_token = 0.0
 
     def _check_tokens(self, student: ErnieModel) -> None:
         config, model = self.config, self.config.model
         self._same_tokens = tokenizer_of(self.ernie).fingerprint == tokenizer_of(student).fingerprint
         if self._same_tokens:
             check_max_len(self._task, self.ernie.config.max_positions, model)
+            if self.model is not None and isinstance(self._task, TextTask):  # long texts are cut as the student's
+                own: dict[str, Any] = {"max_len": self._task.max_len, "windows": self._task.windows}
+                self.model.task = replace(self.model.task, **own)
         elif self._task.per_token:
             raise UserError(
                 f"{model} has another vocabulary than the student, and a model of the kind {self._task.variant_name} "
@@ -108,50 +111,24 @@ class Teacher:
         initialize(made, student.config.initializer_range)
         return made
 
-    def read(self, train: Prepared) -> None:
-        """Compute the teacher's logits for all rows that the student learns from.
+    def read(self, train: Prepared, say: Callable[[str], None] | None = None) -> None:
+        """Compute the teacher's logits for all rows that the student learns from; `say` is told before that.
 
         Raises UserError for a row that the teacher cannot read as the student does.
         """
+        examples = train.examples
         if self._same_tokens:
             check_segments(train, self.ernie.config.segments, self.config.model, "teacher.model")
-        examples = train.examples if self._same_tokens else self._own_examples(train)
-        self._tokens = sum(example.tokens for example in examples)
-        self._targets = sum(pack(example.samples).targets for example in train.examples)
-        if self.model is None:
-            self._logits = [[np.empty(0)] * len(example.samples) for example in examples]
-            return
-        each = [self._logits_by(single, examples, train) for single in self.model.singles]
-        self._logits = [
-            self._task.mean_logits(by_row) if len(by_row) > 1 else by_row[0] for by_row in zip(*each, strict=True)
-        ]
-
-    def _logits_by(self, model: TaskModel, examples: Sequence[Example], train: Prepared) -> list[list[np.ndarray]]:
-        """Return the logits of a model for the samples of each row."""
-        found = [[np.empty(0)] * len(example.samples) for example in examples]
-        places = [(row, number) for row, example in enumerate(examples) for number in range(len(example.samples))]
-        for chosen in plan_by_length([len(examples[row].samples[number]) for row, number in places], BATCH_TOKENS):
-            own = [places[i] for i in chosen.tolist()]
-            samples = [examples[row].samples[number] for row, number in own]
-            batch = pack([Sample(sample.ids, sample.segments) for sample in samples])
-            for (row, number), logits in zip(own, _logits(model, batch), strict=True):
-                found[row][number] = self._as_own(logits, train.rows[row])
-        return found
-
-    def _own_examples(self, train: Prepared) -> list[Example]:
-        """Return the rows with the teacher's tokens.  Raises UserError for a row that is split into other samples."""
-        assert self.model is not None
-        found = []
-        for row, own in zip(train.rows, train.examples, strict=True):
-            with about(row.place), about("teacher"):
-                example = self.model.task.example(row, self.model.tokenizer)
-                if len(example.samples) != len(own.samples):
-                    raise UserError(
-                        f"splits the row into {plural(len(example.samples), 'sample')}, and the student into "
-                        f"{len(own.samples)}; give both the same vocabulary, or both a larger max_len"
-                    )
-            found.append(example)
-        return found
+        elif self.model is not None:
+            examples = [_read(self.model, row) for row in train.rows]
+        if self.config.compares_layers:
+            tokens = sum(example.tokens for example in examples)
+            self._targets_per_token = sum(pack(example.samples).targets for example in examples) / tokens
+        if self.model is not None:
+            if say is not None:
+                say(f"teacher: answers {plural(len(train), 'row')} before training")
+            found = zip(train.rows, self.model.logits(examples), strict=True)
+            self._logits = [[self._as_own(part, row) for part in parts] for row, parts in found]
 
     def _as_own(self, logits: np.ndarray, row: Row) -> np.ndarray:
         assert self.model is not None and isinstance(self.model.task, LogitsTask)
@@ -167,10 +144,11 @@ class Teacher:
 
         `logits` are those of the student's loss (P, C).  `read` has read the rows that the batch names.
         """
-        parts = [self._logits[row][number] for _, row, number in batch.samples.tolist()]
+        parts = [part for _, row, number in batch.samples.tolist() if number == 0 for part in self._logits[row]]
         joined = np.concatenate(parts) if self._task.per_token else np.stack(parts)
-        with paddle.no_grad():
-            theirs = self._task.batch_loss(paddle.to_tensor(joined.astype(np.float32)), batch).logits
+        with paddle.no_grad():  # as the rows' windows are pooled already, each row has one sequence
+            pooled = replace(batch, firsts=None, weights=None)
+            theirs = self._task.loss(paddle.to_tensor(joined.astype(np.float32)), pooled).logits
         assert theirs is not None
         return self._task.distillation(logits, theirs, self.config.temperature)
 
@@ -196,7 +174,7 @@ class Teacher:
             for one, other in zip(own, _queries_keys_values(self.ernie, theirs, self._layer), strict=True):
                 divergence = relation_divergence(one, other.detach(), batch.layout, self._heads)
                 total = total + self.config.relations.weight * divergence
-        return total * (self._targets / self._tokens)
+        return total * self._targets_per_token
 
 
 def fitting(model: TaskModel, task: LogitsTask, name: str) -> TaskModel:
@@ -211,14 +189,10 @@ def fitting(model: TaskModel, task: LogitsTask, name: str) -> TaskModel:
     return model
 
 
-def _logits(model: TaskModel, batch: Packed) -> list[np.ndarray]:
-    """Return the logits of each sample of a batch."""
-    task = model.task
-    assert isinstance(task, LogitsTask)
-    with evaluating(model), model.computing():
-        hidden_TD = task.encode(model.ernie, model.head, batch, model.task_id)
-        logits = float_logits(task, model.head, hidden_TD, batch.layout).numpy()
-    return np.split(logits, batch.layout.offsets[1:-1]) if task.per_token else list(logits)
+def _read(model: TaskModel, row: Row) -> Example:
+    """Return a row with the teacher's tokens.  Raises UserError if it cannot be read."""
+    with about(row.place), about("teacher"):
+        return model.task.example(row, model.tokenizer)
 
 
 def _queries_keys_values(ernie: ErnieModel, states: Sequence[Tensor], layer: int) -> list[Tensor]:

@@ -191,6 +191,18 @@ def test_a_row_that_is_read_in_windows_is_taught_once(folders: dict[str, str]) -
     assert taught_loss(student, teacher, batch) == pytest.approx(expected, rel=1e-2)
 
 
+def test_a_teacher_with_another_vocabulary_may_need_other_windows(tmp_path: Path) -> None:
+    task: Any = replace(logits_task("classify"), max_len=9, windows=WindowConfig())
+    other = encoder(tokenizer=other_tokenizer())
+    TaskModel(other, logits_task("classify")).save(tmp_path)
+    rows = [Row({**row, "text": f"{row['text']} " * 3}) for row in TOYS["classify"].rows(6, seed=9)]
+    train = prepare(task, Split("train", rows), TOKENIZER)
+    student = TrainingModel(encoder(), task)
+    teacher = Teacher(TeacherConfig(str(tmp_path)), task, student.ernie)
+    teacher.read(train)
+    assert taught_loss(student, teacher, batch_of(train, range(6))) > 0
+
+
 def test_the_divergence_is_that_of_softened_classes_times_the_squared_temperature() -> None:
     rng = np.random.default_rng(0)
     own, theirs = rng.normal(size=(2, 6, 4))
