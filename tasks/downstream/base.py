@@ -24,7 +24,7 @@ from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair, single
 from tasks.downstream.calling import calling, named
-from tasks.downstream.windows import WindowConfig, windows_of
+from tasks.downstream.windows import WindowConfig
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -385,8 +385,7 @@ class TextTask(LogitsTask):
         if self.windows is None:
             ids = [encode_start(tokenizer, text, self.max_len) for text in texts]
             return text_example(tokenizer, ids[0], ids[1] if len(ids) > 1 else None, self.max_len, labels)
-        most = self.windows.most * self.max_len
-        ids = [encode_start(tokenizer, text, most) if most else tokenizer.ids(text) for text in texts]
+        ids = [tokenizer.ids(text) for text in texts]
         return _windows_example(tokenizer, ids, self.max_len, self.windows, labels)
 
     def _of_rows(self, logits: Tensor, batch: Packed, firsts_R: np.ndarray) -> tuple[Tensor, Packed]:
@@ -490,12 +489,14 @@ def _windows_example(
     divided = int(np.argmax([*map(len, ids)]))
     kept = [part[: _half(max_len)] for number, part in enumerate(ids) if number != divided]
     size = max_len - len(ids) - 1 - sum(map(len, kept))
-    spans = windows_of(len(ids[divided]), size, windows.stride)[: windows.most or None]
+    spans = windows.of(len(ids[divided]), size)
     samples: list[Sample] = []
     for start, stop in spans:
         parts = [*kept[:divided], ids[divided][start:stop], *kept[divided:]]
         samples.append(Sample(*frame(tokenizer, *parts), {} if samples else labels, continues=bool(samples)))
-    cut = sum(map(len, ids)) - spans[-1][1] - sum(map(len, kept))
+    behind = [0, *(stop for _, stop in spans)]
+    read = sum(stop - max(start, before) for (start, stop), before in zip(spans, behind, strict=False))
+    cut = sum(map(len, ids)) - read - sum(map(len, kept))
     return Example(tuple(samples), cut=cut, empty=not all(map(len, ids)))
 
 

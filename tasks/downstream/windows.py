@@ -20,8 +20,8 @@ class WindowConfig:
     Classification", arXiv 1905.05583, section 5.3.1).  The maximum finds what one passage shows (Dai and Callan, 2019,
     "Deeper Text Understanding for IR with Contextual Neural Language Modeling", arXiv 1905.09217, section 3).
 
-    `stride` is the overlap of two windows in tokens.  `most` is how many windows a text has at most; what is behind
-    them is cut off.  With 0 there is no limit.
+    `stride` is the overlap of two windows in tokens.  `most` is how many windows of a text are read at most: from the
+    first to the last one, evenly spaced.  The tokens of the others are cut out.  With 0 there is no limit.
     """
 
     pooling: Literal["mean", "max"] = "mean"
@@ -30,6 +30,13 @@ class WindowConfig:
 
     def __post_init__(self) -> None:
         check_least(self, stride=0, most=0)
+
+    def of(self, tokens: int, size: int) -> list[tuple[int, int]]:
+        """Return the first token of each window that is read of a text, and the one behind its last."""
+        windows = windows_of(tokens, size, self.stride)
+        if not self.most or len(windows) <= self.most:
+            return windows
+        return [windows[i] for i in np.linspace(0, len(windows) - 1, self.most).round().astype(int)]
 
     def reading(self, max_len: int) -> str:
         """Say how the logits of windows become those of a text."""
