@@ -25,7 +25,7 @@ from ernie.train.config import UpdateConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.search_space import TuneConfig
 from tasks.downstream.base import FinetuneTask, LogitsTask
-from tasks.downstream.hooks import ComparesRows, EncoderConditions, PartialTraining
+from tasks.downstream.hooks import ComparesRows, EncoderConditions, LossOfVectors, PartialTraining
 from tasks.downstream.saved import completed
 from tasks.downstream.transcribe import Transcribe
 
@@ -119,7 +119,9 @@ class TrainConfig(UpdateConfig):
     the weights; it is the share of the average that a step leaves (Polyak and Juditsky, 1992).  `adversarial` adds a
     pass in which the embeddings of words are moved to where the loss is larger.  `r_drop` is the weight of how much two
     passes under different dropout differ (Liang et al., 2021, arXiv 2106.14448).  With `adapt` low-rank updates are
-    trained in place of the encoder (see AdapterConfig), beside its pooler and the head.
+    trained in place of the encoder (see AdapterConfig), beside its pooler and the head.  With `grad_cache` a kind that
+    compares the rows of a batch compares all rows of a step, also where they have more than `micro_batch_tokens`.  That
+    takes a second forward pass (Gao et al., 2021, arXiv 2101.06983).
     """
 
     lr: LRScheduleConfig = field(default_factory=lambda: LRScheduleConfig(peak=5e-5), metadata=formerly("rate"))
@@ -139,6 +141,7 @@ class TrainConfig(UpdateConfig):
     adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
     r_drop: float = 0.0
     adapt: AdapterConfig | None = None
+    grad_cache: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -357,6 +360,16 @@ class FinetuneConfig:
             raise UserError(
                 f"train.adversarial: moves the embeddings of words, which parallel.{degrees[0]} spreads over "
                 "processes; parallel.data can be used"
+            )
+        compares = isinstance(self.task, ComparesRows) and self.task.compares_rows
+        if self.train.grad_cache and not (compares and isinstance(self.task, LossOfVectors)):
+            raise UserError(
+                "train.grad_cache: has no effect on a loss that compares no vectors of different rows; leave it out"
+            )
+        if self.train.grad_cache and degrees:
+            raise UserError(
+                f"train.grad_cache: needs all of the model in one process, and parallel.{degrees[0]} spreads it over "
+                "several; parallel.data can be used"
             )
         if self.train.adapt is not None:
             self._check_adapted(degrees)

@@ -104,10 +104,12 @@ class Trainer:
         batches: Sequence[tuple[str, Packed | None]],
         loss: Callable[[str, Packed], Loss],
         lr: float,
+        before: Callable[[Sequence[MicroBatch]], None] | None = None,
     ) -> StepReport:
         """Make one update from the batches of one or several tasks.
 
-        If all are of one task, those of other processes may be None.
+        If all are of one task, those of other processes may be None.  `before` is given the micro-batches ahead of
+        their passes.
 
         Each task's loss is divided by its number of targets in the step, and weighted by its fraction of the
         micro-batches.  Dropout is seeded by the step and the micro-batch.  A step is thus reproducible without the
@@ -129,11 +131,14 @@ class Trainer:
         factors = {task: weights[task] / targets[task] * scale for task in targets}
 
         def made(*moves: int) -> dict[int, MicroBatch]:
-            return {
+            found = {
                 number: MicroBatch(name, batch, factors.get(name, 0.0), self._dropout_key(step, number, *moves))
                 for number, (name, batch) in enumerate(batches)
                 if batch is not None
             }
+            if before is not None:
+                before(list(found.values()))
+            return found
 
         def once_more(move: int) -> None:
             for _ in self.distributed.backward(tasks, made(move), loss):

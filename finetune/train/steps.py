@@ -76,7 +76,7 @@ def split_steps(task: FinetuneTask, examples: Sequence[Example], steps: Sequence
         return ""
     return (
         f"train.micro_batch_tokens: a step has up to {most:,} tokens, and {budget:,} are computed at a time: the "
-        "negatives of a row are the texts of its micro-batch, not of its step"
+        "negatives of a row are the texts of its micro-batch, not of its step; train.grad_cache: true compares all"
     )
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,23 +16,27 @@ import paddle
 from paddle import nn
 
 from ernie.data import seeded_rng
+from ernie.data.batch import Packed, pack
 from ernie.errors import NotFinite, Remark, TrainingFailed, UserError
 from ernie.formatting import plural
 from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
+from ernie.model.losses import Loss
 from ernie.model.speech import SpeechFrontend
 from ernie.model.translation import TranslationHead
 from ernie.model.weights import arrays, check_finite, set_weights
 from ernie.parallel.collectives import any_rank, on_rank0
 from ernie.parallel.mesh import Mesh
+from ernie.parallel.micro_batch import MicroBatch
 from ernie.train.adapter import Adapter
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared
 from finetune.train.early_stopping import evaluations_since_best, is_out_of_patience
+from finetune.train.grad_cache import GradCache
 from finetune.train.model import TrainingModel
 from finetune.train.steps import Step, micro_batches, planned_steps, split_steps
 from finetune.train.teacher import Teacher
@@ -105,7 +109,12 @@ class Training:
         self._sizes = [task.computed_tokens(e) if isinstance(task, OwnBatches) else e.tokens for e in train.examples]
         if mesh.is_first and (remark := config.lr.remark(len(self.steps))):
             warnings.warn(remark, Remark, 3)
-        if mesh.is_first and (remark := split_steps(task, train.examples, self.steps, config.micro_batch_tokens)):
+        self._cache = GradCache(self.model) if config.grad_cache else None
+        if (
+            not config.grad_cache
+            and mesh.is_first
+            and (remark := split_steps(task, train.examples, self.steps, config.micro_batch_tokens))
+        ):
             warnings.warn(remark, Remark, 3)
 
     @property
@@ -136,7 +145,8 @@ class Training:
         packs = micro_batches(self._train.examples, self._sizes, step, budget, replicas, passes)
         batches = [("task", packed) for packed in packs]
         lr = self.config.lr.at(number, len(self.steps))
-        report = self._trainer.step(number, batches, lambda _, packed: self.model.loss(packed), lr)
+        loss, before = self._loss_of([packed for _, packed in batches])
+        report = self._trainer.step(number, batches, loss, lr, before)
         state.step = number + 1
         state.failed += report.failed
         if not report.skipped and report.losses:  # rows may have no targets, such as words to tag
@@ -144,6 +154,17 @@ class Training:
         state.tokens += sum(packed.layout.tokens for _, packed in batches)
         state.seconds += time.perf_counter() - began
         return report
+
+    def _loss_of(
+        self, packs: Sequence[Packed]
+    ) -> tuple[Callable[[str, Packed], Loss], Callable[[Sequence[MicroBatch]], None] | None]:
+        """Return the loss of one micro-batch of a step, and what is done before their passes."""
+        cache = self._cache
+        if cache is None or len(packs) < 2:
+            return (lambda _, packed: self.model.loss(packed)), None
+        names = [name for packed in packs for name in packed.samples.tolist()]
+        whole = pack([self._train.examples[row].samples[k] for _, row, k in names])
+        return (lambda _, packed: cache.loss(packed)), (lambda micros: cache.fill(micros, whole))
 
     def evaluate(self, step: Step) -> str:
         """Score the dev split after a step, and keep the weights if they are the best so far.

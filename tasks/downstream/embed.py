@@ -19,7 +19,7 @@ from ernie.errors import NotFinite, UserError
 from ernie.formatting import plural
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, FinetuneTask, encode_start, finetune_task, rounded, text_example
-from tasks.downstream.hooks import ComparesRows, EncoderConditions, PartialTraining, SplitRemarks
+from tasks.downstream.hooks import ComparesRows, EncoderConditions, LossOfVectors, PartialTraining, SplitRemarks
 from tasks.downstream.labels import label_in, number_in
 from tasks.downstream.metrics import Pair, cosine_spearman, partner_recall, partner_reciprocal_rank
 
@@ -35,7 +35,7 @@ _PAIR = "pair"  # the label of a row's first sample: the number of its samples, 
 
 @finetune_task("embed")
 @dataclass(frozen=True, kw_only=True)
-class Embed(FinetuneTask, ComparesRows, EncoderConditions, PartialTraining, SplitRemarks):
+class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, PartialTraining, SplitRemarks):
     """A vector of length 1 for each text, with a large cosine between two texts that belong together.
 
     `text` names the column of a text, `text_pair` that of a text that belongs to it.  The model learns to tell the
@@ -205,6 +205,15 @@ class Embed(FinetuneTask, ComparesRows, EncoderConditions, PartialTraining, Spli
         return ernie.encode_packed(batch, task_id, batch.layout.starts if self.pooling == "cls" else None)
 
     def head_loss(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
+        return self.vector_loss(self.vectors(head, hidden_TD, batch), batch)
+
+    def vectors(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Tensor:
+        import paddle
+
+        with paddle.amp.auto_cast(enable=False):  # at level O2 Paddle would cast to half precision
+            return head(hidden_TD, batch.layout)
+
+    def vector_loss(self, vectors_ND: Tensor, batch: Packed) -> Loss:
         import paddle
 
         from ernie.model.losses import Loss
@@ -212,8 +221,7 @@ class Embed(FinetuneTask, ComparesRows, EncoderConditions, PartialTraining, Spli
         labels = batch.labels[_PAIR].values
         sizes, cosines = labels[:, 0].astype(np.int64), labels[:, 1]
         firsts = np.cumsum(sizes) - sizes
-        with paddle.amp.auto_cast(enable=False):  # at level O2 Paddle would cast to half precision
-            vectors_ND = head(hidden_TD, batch.layout)
+        with paddle.amp.auto_cast(enable=False):
             totals = [
                 self._loss_of(vectors_ND[:, :width], firsts, cosines, batch)
                 for width in self.dimensions or (vectors_ND.shape[1],)

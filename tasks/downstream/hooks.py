@@ -22,8 +22,11 @@ from tasks.downstream.base import Answer, Example, FinetuneTask, LabelScores, Me
 from tasks.downstream.calling import named
 
 if TYPE_CHECKING:
+    from paddle import Tensor
+
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
+    from ernie.model.losses import Loss
     from ernie.parallel.layout import ParallelConfig
 
 
@@ -139,6 +142,21 @@ class ComparesRows(ABC):
     @abstractmethod
     def compares_passes(self) -> bool:
         """Whether a row is compared with itself under other dropout, so that training rows need no targets."""
+
+
+class LossOfVectors(ABC):
+    """A kind whose loss is that of one vector for each sample.
+
+    The loss over more samples than are computed at once then has its exact gradient: see `GradCache`.
+    """
+
+    @abstractmethod
+    def vectors(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Tensor:
+        """Return the vector of each sample, (N, D)."""
+
+    @abstractmethod
+    def vector_loss(self, vectors_ND: Tensor, batch: Packed) -> Loss:
+        """Return the loss of the vectors of a batch's samples."""
 
 
 class PartialTraining:
