@@ -182,6 +182,29 @@ def contrastive(queries_PD: Tensor, candidates_CD: Tensor, temperature: float, e
     return F.cross_entropy(logits_PC, paddle.arange(len(excluded_PC)), reduction="sum")
 
 
+def margin_error(scores_C: Tensor, taught_C: np.ndarray, firsts_P: np.ndarray) -> Tensor:
+    """Return the summed squared error of margins: the first score of each group, less each other one.
+
+    `firsts_P` holds the first of each group.  Margin-MSE: Hofstaetter et al., 2020, "Improving Efficient Neural Ranking
+    Models with Cross-Architecture Knowledge Distillation" (arXiv 2010.02666), equation 5.
+    """
+    own_C = np.repeat(firsts_P, np.diff([*firsts_P, len(taught_C)]))
+    taught = paddle.to_tensor((taught_C[own_C] - taught_C).astype("float32"))
+    return ((paddle.gather(scores_C, paddle.to_tensor(own_C)) - scores_C - taught) ** 2).sum()
+
+
+def listwise_divergence(scores_C: Tensor, taught_C: np.ndarray, firsts_P: np.ndarray) -> Tensor:
+    """Return the Kullback-Leibler divergence of the softmax over each group of scores from that of those taught.
+
+    `firsts_P` holds the first of each group; the result is the sum over groups.
+    """
+    logits_PC, inside_PC = grouped_logits(scores_C.unsqueeze(-1), firsts_P)
+    taught_PC, _ = grouped_logits(paddle.to_tensor(taught_C.astype("float32")).unsqueeze(-1), firsts_P)
+    p_PC, inside = F.softmax(taught_PC, axis=-1), paddle.to_tensor(inside_PC.astype("float32"))
+    terms_PC = p_PC * (F.log_softmax(taught_PC, axis=-1) - F.log_softmax(logits_PC, axis=-1))
+    return (terms_PC * inside).sum()
+
+
 def grouped_logits(scores_N1: Tensor, firsts_P: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Return the scores of each group of sequences (P, C), and which of them are not padding.
 

@@ -37,6 +37,7 @@ from inference.search.index import (
 from inference.search.nearest import Nearest, best, exact
 from inference.search.passages import Passage
 from inference.task_model import TaskModel
+from tasks.downstream.base import Answer
 from tasks.downstream.rank import Rank
 from tasks.downstream.saved import find_model, read_task
 
@@ -162,6 +163,11 @@ class LoadedIndex:
             raise UserError(f"{self.folder}: was made without a model, so there is no tokenizer")
         return self.encoder.tokenizer
 
+    @property
+    def without_reranker(self) -> LoadedIndex:
+        """The same index, whose passages no model ranks again."""
+        return replace(self, reranker=None)
+
     def passage(self, number: int) -> Passage:
         """Return the passage of this number."""
         return as_passage(self.content[int(self.offsets[number]) : int(self.offsets[number + 1])])
@@ -201,19 +207,20 @@ class LoadedIndex:
             ranked = [*first.values()]
         if self.reranker is not None:
             considered = ranked[: max(_RERANKED, wish.top)]
-            for row, score in zip(considered, self._relevances(query, considered), strict=True):
-                scores_of[row]["rerank"] = score
+            answers = self.answers(query, [self.passage(row).searched for row in considered])
+            for row, answer in zip(considered, answers, strict=True):
+                scores_of[row]["rerank"] = answer["score"]
             ranked = sorted(considered, key=lambda row: -scores_of[row]["rerank"])
         last = by if self.reranker is None else "rerank"
         return [Hit(self.passage(row), scores_of[row][last], scores_of[row]) for row in ranked[: wish.top]]
 
-    def _relevances(self, query: str, rows: Sequence[int]) -> list[float]:
-        """Return how relevant passages are to a query."""
+    def answers(self, query: str, passages: Sequence[str]) -> list[Answer]:
+        """Return what the model of the kind rank answers to passages for a query, with logits."""
         assert self.reranker is not None
         task = self.reranker.task
         assert isinstance(task, Rank)
-        pairs = [{task.text: query, task.text_pair: self.passage(row).searched} for row in rows]
-        return [outcome.get()["score"] for outcome in self.reranker.outcomes(pairs)]
+        pairs = [{task.text: query, task.text_pair: passage} for passage in passages]
+        return [outcome.get() for outcome in self.reranker.outcomes(pairs)]
 
 
 def fusion(rankings: Sequence[np.ndarray]) -> dict[int, float]:
@@ -276,6 +283,7 @@ def _reranker(
         model = TaskModel.load(path, trust_plugins, precision)
         if not isinstance(model.task, Rank):
             raise UserError(f"{path}: is a model of the kind {model.task.variant_name}, expected one of the kind rank")
+    model.change_decoding(raw_scores=True)
     if model.task.max_len <= info.length:
         warnings.warn(
             f"{path}: reads {model.task.max_len} tokens of a query and a passage together, and passages have up to "

@@ -47,6 +47,10 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
     With `score`, a column of numbers, it learns the cosine of the two texts by squared error instead.  `limits` are the
     numbers that stand for the cosines 0 and 1; without it scores are cosines.
 
+    With `teacher_scores`, a column with the scores that a cross-encoder gives to the pair and to each of the negatives,
+    it learns those as cosines divided by `temperature`.  `distillation` compares their margins (`margin_mse`) or their
+    distributions over a row's texts (`kl`).
+
     With `simcse` it learns from `text` alone: the same text twice, under different dropout (Gao et al., 2021, arXiv
     2104.08821, section 3).  The dev split still needs pairs to judge by.
 
@@ -60,6 +64,8 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
     negatives: str = ""
     score: str = ""
     limits: tuple[float, float] | None = None
+    teacher_scores: str = ""
+    distillation: Literal["margin_mse", "kl"] = "margin_mse"
     simcse: bool = False
     pooling: Literal["mean", "cls"] = "mean"
     temperature: float = 0.05
@@ -67,7 +73,7 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
     dimensions: tuple[int, ...] = ()
 
     face: ClassVar[str] = "encode"
-    column_fields: ClassVar = ("text", "text_pair", "negatives", "score")
+    column_fields: ClassVar = ("text", "text_pair", "negatives", "score", "teacher_scores")
     known_metrics: ClassVar = {
         "spearman": cosine_spearman,
         "mrr": partner_reciprocal_rank,
@@ -88,6 +94,11 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
             raise UserError("limits: has no effect without the column `score`; leave it out")
         if "spearman" in self.metrics and not self.score:
             raise UserError("metrics: spearman compares cosines with numbers; name their column by task.score")
+        if self.teacher_scores and not self.negatives:
+            raise UserError("teacher_scores: are those of the pair and of its `negatives`; name their column")
+        if self.teacher_scores and (self.score or self.simcse or self.symmetric):
+            other = "score" if self.score else "simcse" if self.simcse else "symmetric"
+            raise UserError(f"teacher_scores: are learned in place of anything else; leave out {other}")
         for key, given in (("negatives", bool(self.negatives)), ("symmetric", self.symmetric)):
             if given and self.score and not self.simcse:
                 raise UserError(f"{key}: has no effect on cosines that are learned from `score`; drop one of them")
@@ -105,7 +116,7 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
 
     @property
     def compares_rows(self) -> bool:
-        return self.simcse or not self.score
+        return self.simcse or not (self.score or self.teacher_scores)
 
     @property
     def compares_passes(self) -> bool:
@@ -168,16 +179,39 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
         if self.simcse:
             return self._example([text, text], tokenizer, 0.0)
         pair = row.text(self.text_pair)
+        if self.teacher_scores:
+            return self._taught_example([text, pair, *self._negatives(row)], self._taught(row), tokenizer)
         return self._example([text, pair, *self._negatives(row)], tokenizer, self._cosine(row) if self.score else 0.0)
 
+    def _taught(self, row: Row) -> list[float]:
+        """Return the teacher's scores of the pair and the negatives.  Raises UserError if there are others."""
+        negatives, found = self._negatives(row), as_list(row.cell(self.teacher_scores))
+        is_number = [isinstance(score, (int, float)) and math.isfinite(score) for score in found or ()]
+        if not negatives:
+            raise UserError(f"column '{self.negatives}': expected at least one text, whose score is compared")
+        if found is None or not all(is_number) or len(found) != 1 + len(negatives):
+            raise UserError(
+                f"column '{self.teacher_scores}': expected {1 + len(negatives)} numbers, for '{self.text_pair}' and "
+                f"for each of '{self.negatives}', found {found!r:.60}"
+            )
+        return [float(score) for score in found]
+
+    def _taught_example(self, texts: Sequence[str], taught: Sequence[float], tokenizer: Tokenizer) -> Example:
+        """Return an example in which each candidate has a target: its number, from 1, and its score."""
+        targets = [np.empty((0, 2)), *(np.array([[number, score]], float) for number, score in enumerate(taught, 1))]
+        return self._of_texts(texts, tokenizer, [{_PAIR: values} for values in targets])
+
     def _example(self, texts: Sequence[str], tokenizer: Tokenizer, cosine: float | None) -> Example:
-        parts = []
-        for index, text in enumerate(texts):
-            # The row's only target is at its first sample.
-            values = np.empty((0, 2)) if index else np.array([[len(texts), cosine]], float)
-            labels: dict[str, Any] = {} if cosine is None else {_PAIR: values}
-            ids = encode_start(tokenizer, text, self.max_len)
-            parts.append(text_example(tokenizer, ids, None, self.max_len, labels))
+        # The row's only target is at its first sample.
+        values = [np.empty((0, 2)) if index else np.array([[len(texts), cosine]], float) for index in range(len(texts))]
+        return self._of_texts(texts, tokenizer, [{} if cosine is None else {_PAIR: each} for each in values])
+
+    def _of_texts(self, texts: Sequence[str], tokenizer: Tokenizer, labels: Sequence[dict[str, Any]]) -> Example:
+        """Return an example with a sample for each text, which has labels of its own."""
+        encoded = [encode_start(tokenizer, text, self.max_len) for text in texts]
+        parts = [
+            text_example(tokenizer, ids, None, self.max_len, own) for ids, own in zip(encoded, labels, strict=True)
+        ]
         samples = tuple(sample for part in parts for sample in part.samples)
         return Example(samples, None, sum(part.cut for part in parts), any(part.empty for part in parts))
 
@@ -218,6 +252,8 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
 
         from ernie.model.losses import Loss
 
+        if self.teacher_scores:
+            return self._taught_loss(vectors_ND, batch)
         labels = batch.labels[_PAIR].values
         sizes, cosines = labels[:, 0].astype(np.int64), labels[:, 1]
         firsts = np.cumsum(sizes) - sizes
@@ -227,6 +263,27 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
                 for width in self.dimensions or (vectors_ND.shape[1],)
             ]
         return Loss(sum(totals[1:], totals[0]) / len(totals), len(labels), None, cosines)
+
+    def _taught_loss(self, vectors_ND: Tensor, batch: Packed) -> Loss:
+        """Return the loss against the teacher's scores, summed over the candidates of all rows."""
+        import paddle
+        from paddle.nn.functional import normalize
+
+        from ernie.model.losses import Loss, listwise_divergence, margin_error
+
+        numbers_C, taught_C = batch.labels[_PAIR].values.T
+        firsts_P = np.flatnonzero(numbers_C == 1)
+        row_C = np.repeat(np.arange(len(firsts_P)), np.diff([*firsts_P, len(numbers_C)]))
+        candidates_C = np.arange(len(numbers_C)) + row_C + 1  # a text stands before those of its row
+        texts_C = (firsts_P + np.arange(len(firsts_P)))[row_C]
+        learn = margin_error if self.distillation == "margin_mse" else listwise_divergence
+        with paddle.amp.auto_cast(enable=False):
+            totals = []
+            for width in self.dimensions or (vectors_ND.shape[1],):
+                unit_ND = normalize(vectors_ND[:, :width], axis=1)
+                own_CD, other_CD = (paddle.gather(unit_ND, paddle.to_tensor(rows)) for rows in (texts_C, candidates_C))
+                totals.append(learn((own_CD * other_CD).sum(axis=1) / self.temperature, taught_C, firsts_P))
+        return Loss(sum(totals[1:], totals[0]) / len(totals), len(numbers_C), None, taught_C)
 
     def _loss_of(self, vectors_ND: Tensor, firsts: np.ndarray, cosines: np.ndarray, batch: Packed) -> Tensor:
         """Return the loss of vectors of one length, summed over the rows, whose first samples are at `firsts` (P,)."""

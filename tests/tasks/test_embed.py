@@ -209,3 +209,40 @@ def test_pairs_are_learned_and_the_model_loads_as_an_encoder(tmp_path: Path) -> 
     config = ErnieModel.from_pretrained(tmp_path).sentence_config
     assert config is not None
     assert (config.pooling, config.normalize, config.max_len) == (("mean",), True, 16)
+
+
+TAUGHT = [
+    Row({**ROWS[0], "wrong": ["paul", "film film"], "scores": [3.0, -1.0, 2.5]}),
+    Row({**ROWS[1], "wrong": "who", "scores": [1.0, 2.0]}),
+]
+
+
+@pytest.mark.parametrize("distillation", ["margin_mse", "kl"])
+def test_the_scores_of_a_teacher_are_learned_from_each_row(encoder: ErnieModel, distillation: Any) -> None:
+    task = replace(PAIRS, negatives="wrong", teacher_scores="scores", distillation=distillation)
+    expected = 0.0
+    for row in TAUGHT:
+        wrong = row["wrong"] if isinstance(row["wrong"], list) else [row["wrong"]]
+        text = unit(encoder, row["text"])
+        own = np.array([text @ unit(encoder, other) for other in [row["text_pair"], *wrong]]) / PAIRS.temperature
+        taught = np.array(row["scores"])
+        if distillation == "margin_mse":
+            expected += (((own[0] - own[1:]) - (taught[0] - taught[1:])) ** 2).sum()
+        else:
+            logs = [scores - math.log(np.exp(scores).sum()) for scores in (taught, own)]
+            expected += (np.exp(logs[0]) * (logs[0] - logs[1])).sum()
+    assert loss(encoder, task, TAUGHT) == pytest.approx(expected, 1e-4)
+    assert not task.compares_rows
+
+
+def test_scores_of_a_teacher_that_do_not_fit_are_refused() -> None:
+    task = replace(PAIRS, negatives="wrong", teacher_scores="scores")
+    for scores in ([1.0], [1.0, "high"], None, [1.0, float("nan")]):
+        with pytest.raises(UserError, match=r"column 'scores': expected 2 numbers, for 'text_pair' and for each of"):
+            task.training_example(Row({**TAUGHT[1], "scores": scores}), TOKENIZER)
+    with pytest.raises(UserError, match="column 'wrong': expected at least one text, whose score is compared"):
+        task.training_example(Row({**TAUGHT[1], "wrong": []}), TOKENIZER)
+    with pytest.raises(UserError, match="teacher_scores: are those of the pair and of its `negatives`"):
+        Embed(teacher_scores="scores")
+    with pytest.raises(UserError, match="teacher_scores: are learned in place of anything else; leave out symmetric"):
+        replace(task, symmetric=True)
