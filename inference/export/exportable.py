@@ -18,7 +18,11 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.export.padded import PaddedModel
 from ernie.model.heads import SequenceHead, TokenHead
 from ernie.model.inference import evaluating, tokenizer_of
+from ernie.model.pretrained import TASK_FILE
 from ernie.model.published.fold import check_task
+from ernie.model.sentence import SentenceConfig
+from ernie.model.sentence import normalized as unit_vectors
+from ernie.model.sentence_embedding import SentenceHead
 from ernie.text.frame import frame
 from inference.rows import file_rows, input_rows
 from inference.task_model import Ensemble, TaskModel
@@ -27,8 +31,9 @@ from tasks.downstream.base import (
     TextTask,
     float_logits,
 )
+from tasks.downstream.embed import Embed
 from tasks.downstream.hooks import ExportNotes
-from tasks.downstream.saved import find_model, member_folders, model_of
+from tasks.downstream.saved import find_model, member_folders, model_of, read_task
 
 _ROWS = 32
 
@@ -106,18 +111,30 @@ class ExportableTask(Exportable):
 
 
 class ExportableEncoder(Exportable):
-    """An encoder with the task embedding `task`."""
+    """An encoder with the task embedding `task`, compared on the texts in a `column` of rows.
 
-    def __init__(self, path: Path, task: int | None) -> None:
-        self._model = ErnieModel.from_pretrained(path)
+    One of sentences also gives their vectors, unless the graph has no way to compute them.
+    """
+
+    def __init__(self, path: Path, task: int | None, column: str = "text") -> None:
+        self._model, self._column = ErnieModel.from_pretrained(path), column
         if task is not None:
             check_task(self._model.config, task)
-        self.padded, self.longest = PaddedModel(self._model, task=task or 0), self._model.config.max_positions
+        config = self._model.sentence_config
+        pooling = "" if config is None else _pooling(config)
+        normalized = config is not None and config.normalize
+        self.padded = PaddedModel(self._model, task=task or 0, pooling=pooling, normalized=normalized)
+        positions = self._model.config.max_positions
+        self.longest = min(positions, (config and config.max_len) or positions) if pooling else positions
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
         with evaluating(self._model):
             hidden_TD = self._model.encode_packed(batch, self.padded.task)
-            return [to_numpy(hidden_TD), to_numpy(self._model.pooler(hidden_TD, batch.layout))]
+            found = [to_numpy(hidden_TD), to_numpy(self._model.pooler(hidden_TD, batch.layout))]
+            if self.padded.pooling:
+                vectors_ND = to_numpy(SentenceHead(self._model, self.padded.pooling)(hidden_TD, batch.layout))
+                found.append(unit_vectors(vectors_ND) if self.padded.normalized else vectors_ND)
+            return found
 
     def read(self, file: str) -> Iterator[Row]:
         return file_rows(file, RowOptions(format="text"))
@@ -125,9 +142,16 @@ class ExportableEncoder(Exportable):
     def samples(self, rows: Iterable[Row]) -> list[Sample]:
         tokenizer = tokenizer_of(self._model)
         return [
-            Sample(*frame(tokenizer, tokenizer.encode(row.text("text"), self.longest).ids[: self.longest - 2]))
+            Sample(*frame(tokenizer, tokenizer.encode(row.text(self._column), self.longest).ids[: self.longest - 2]))
             for row in islice(rows, _ROWS)
         ]
+
+
+def _pooling(config: SentenceConfig) -> str:
+    """Return the pooling of a sentence encoder, "" for one that the graph cannot compute."""
+    (pooling, *others), layers = config.pooling, [layer.kind for layer in config.layers]
+    is_known = not others and pooling in ("mean", "cls") and layers in ([], ["Normalize"])
+    return pooling if is_known and (config.include_prompt or not config.prompts) else ""
 
 
 def exportable(run: Path, task: int | None) -> Exportable:
@@ -135,8 +159,13 @@ def exportable(run: Path, task: int | None) -> Exportable:
 
     Raises UserError when there is neither.
     """
-    if find_model(run) is None:
+    place = find_model(run)
+    if place is None:
         return ExportableEncoder(run, task)
+    if (place / TASK_FILE).is_file() and isinstance(own := read_task(place)[0], Embed):
+        if task is not None:
+            raise UserError(f"--task: {run} is a model of the kind embed, which has the task embedding 0")
+        return ExportableEncoder(place, None, own.text)
     if task is not None:
         raise UserError(f"--task: {run} is a fine-tuned model, which keeps the task embedding that it was trained with")
     return ExportableTask(run)

@@ -69,7 +69,7 @@ def export(request: Export, folder: Path, say: Callable[[str], None]) -> list[Di
             f"files, such as vocab.txt, into the model's folder, in one of this library's into {TOKENIZER_FOLDER}/"
         )
     sentences = model.padded.ernie.sentence_config
-    if sentences is not None and not model.labels:
+    if sentences is not None and not model.labels and not model.padded.pooling:
         say(
             "note: the pooling of this sentence encoder is not part of the graph; apply it to last_hidden_state: "
             f"{sentences.summary}"

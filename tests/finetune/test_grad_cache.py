@@ -17,6 +17,7 @@ from ernie.errors import Remark, UserError
 from ernie.model.weights import arrays
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.micro_batch import MicroBatch, backward
+from ernie.train.adapter_config import AdapterConfig
 from ernie.train.adversarial_config import AdversarialConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import FinetuneConfig, TrainConfig
@@ -95,3 +96,14 @@ def test_where_it_has_no_effect_it_is_refused() -> None:
             FinetuneConfig(task, train=TrainConfig(grad_cache=True))
     with pytest.raises(UserError, match=r"train\.grad_cache: .* parallel\.tensor spreads it over several"):
         FinetuneConfig(TASK, train=TrainConfig(grad_cache=True), parallel=ParallelConfig(tensor=2))
+
+
+def test_low_rank_updates_learn_the_same_in_parts() -> None:
+    config = replace(PLAIN, adapt=AdapterConfig(rank=2))
+    weights, losses = trained(TASK, config)
+    cached, _ = trained(TASK, replace(config, micro_batch_tokens=24, grad_cache=True))
+    assert close(weights, cached, 2e-5)
+    assert losses[-1] < losses[0]
+    start = arrays(tiny_encoder())
+    changed = {name for name, values in start.items() if not np.array_equal(values, weights[f"ernie.{name}"])}
+    assert {name.rpartition(".")[0] for name in changed} == {"encoder.layers.0.q", "encoder.layers.0.v"}

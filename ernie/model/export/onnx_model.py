@@ -11,7 +11,7 @@ from pathlib import Path
 from onnx import TensorProto
 
 from ernie.model.export.onnx_graph import Graph
-from ernie.model.export.padded import FAR, INPUTS, PaddedModel
+from ernie.model.export.padded import FAR, INPUTS, LEAST, PaddedModel
 from ernie.model.weights import arrays
 
 _IDS, _SEGMENTS, _MASK = INPUTS
@@ -43,12 +43,15 @@ class _Writer:
         if model.per_token:
             self._finish(path, x_NLD, ("batch", "length"))
             return
-        pooled_ND = self._pool(x_NLD, is_token_NL, positions_NL)
+        first_ND = self._first(x_NLD, is_token_NL, positions_NL)
+        pooled_ND = g.node("Tanh", self._linear(first_ND, "ernie.pooler.dense"))
         if model.classifier is not None:
             self._finish(path, pooled_ND, ("batch",))
             return
         tokens_NLD = g.node("Mul", x_NLD, g.node("Unsqueeze", is_token_NL, g.constant("axis_2", [2])))
-        values = (tokens_NLD, ("batch", "length", D)), (pooled_ND, ("batch", D))
+        values = [(tokens_NLD, ("batch", "length", D)), (pooled_ND, ("batch", D))]
+        if model.pooling:
+            values.append((self._sentence(tokens_NLD, is_token_NL, first_ND), ("batch", D)))
         g.write(path, INPUTS, dict(zip(model.outputs, values, strict=True)))
 
     def _finish(self, path: Path, x: str, shape: tuple[str, ...]) -> None:
@@ -98,10 +101,19 @@ class _Writer:
         mixed_NLHK = g.node("Transpose", g.node("MatMul", weights_NHLL, v_NHLK), perm=[0, 2, 1, 3])
         return g.node("Reshape", mixed_NLHK, merged_shape)
 
-    def _pool(self, x_NLD: str, is_token_NL: str, positions_NL: str) -> str:
+    def _first(self, x_NLD: str, is_token_NL: str, positions_NL: str) -> str:
         g = self._graph
         at_start_NL = g.node("Cast", g.node("Equal", positions_NL, g.constant("zero", [0])), to=TensorProto.FLOAT)
         axis = g.constant("axis_1", [1])
         is_first_N1L = g.node("Unsqueeze", g.node("Mul", is_token_NL, at_start_NL), axis)
-        first_ND = g.node("Squeeze", g.node("MatMul", is_first_N1L, x_NLD), axis)
-        return g.node("Tanh", self._linear(first_ND, "ernie.pooler.dense"))
+        return g.node("Squeeze", g.node("MatMul", is_first_N1L, x_NLD), axis)
+
+    def _sentence(self, tokens_NLD: str, is_token_NL: str, first_ND: str) -> str:
+        g, axis, pooled_ND = self._graph, self._graph.constant("axis_1", [1]), first_ND
+        if self._model.pooling == "mean":
+            count_N1 = g.node("ReduceSum", is_token_NL, axis, keepdims=1)
+            pooled_ND = g.node("Div", g.node("ReduceSum", tokens_NLD, axis, keepdims=0), count_N1)
+        if not self._model.normalized:
+            return pooled_ND
+        length_N1 = g.node("ReduceL2", pooled_ND, axes=[1], keepdims=1)
+        return g.node("Div", pooled_ND, g.node("Max", length_N1, g.constant("least_length", LEAST)))

@@ -15,6 +15,7 @@ from ernie.kernels.types import LayerWeights
 from ernie.model.ernie import ErnieModel
 
 FAR = -1e4  # added to attention scores of padding: gives zero after the softmax, in fp16 too
+LEAST = 1e-12  # length by which a vector is divided
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
@@ -22,24 +23,33 @@ class PaddedModel(nn.Layer):
     """An encoder, for one of its tasks, with or without a classifier; takes three (N, L) int64 inputs, see `INPUTS`.
 
     Returns a classifier's logits, (N, C), or (N, L, C) if `per_token`.  Without a classifier, returns the vectors of
-    the tokens (N, L, D), zero at padding, and of the sequences (N, D).  Positions count tokens, wherever the padding
-    is.
+    the tokens (N, L, D), zero at padding, and of the sequences (N, D).  With a `pooling`, `mean` or `cls`, also those
+    pooled (N, D), of length 1 if `normalized`.  Positions count tokens, wherever the padding is.
     """
 
-    def __init__(self, ernie: ErnieModel, classifier: nn.Linear | None = None, per_token: bool = False, task: int = 0):
+    def __init__(
+        self,
+        ernie: ErnieModel,
+        classifier: nn.Linear | None = None,
+        per_token: bool = False,
+        task: int = 0,
+        pooling: str = "",
+        normalized: bool = False,
+    ):
         super().__init__()
         self.ernie, self.classifier = ernie, classifier
         self.per_token, self.task = per_token, task
+        self.pooling, self.normalized = pooling, normalized
         self.eval()
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs."""
-        return ("last_hidden_state", "pooler_output") if self.classifier is None else ("logits",)
+        if self.classifier is not None:
+            return ("logits",)
+        return ("last_hidden_state", "pooler_output", *(["sentence_embedding"] if self.pooling else []))
 
-    def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor | tuple[Tensor, ...]:
         positions_NL = (paddle.cumsum(attention_mask, axis=1) - 1) * attention_mask
         is_token_NL = attention_mask.astype("float32")
         bias_N11L = ((1.0 - is_token_NL) * FAR).unsqueeze([1, 2])
@@ -54,7 +64,13 @@ class PaddedModel(nn.Layer):
         pooled_ND = paddle.tanh(self.ernie.pooler.dense(first_ND))
         if self.classifier is not None:
             return self.classifier(pooled_ND)
-        return x_NLD * is_token_NL.unsqueeze(-1), pooled_ND
+        tokens_NLD = x_NLD * is_token_NL.unsqueeze(-1)
+        if not self.pooling:
+            return tokens_NLD, pooled_ND
+        sentence_ND = first_ND if self.pooling == "cls" else tokens_NLD.sum(1) / is_token_NL.sum(1, keepdim=True)
+        if self.normalized:
+            sentence_ND = sentence_ND / paddle.sqrt((sentence_ND * sentence_ND).sum(1, keepdim=True)).clip(min=LEAST)
+        return tokens_NLD, pooled_ND, sentence_ND
 
     def _embed(self, ids_NL: Tensor, segments_NL: Tensor, positions_NL: Tensor) -> Tensor:
         embedding = self.ernie.embedding
