@@ -147,6 +147,7 @@ def run(
         result = on_rank0(mesh, "scoring", lambda: runner.with_kept_scores(runner.with_out_of_fold(result)))
         if watch is None:
             on_rank0(mesh, "reporting", lambda: _write_results(folder, config, result, splits, search))
+            on_rank0(mesh, "tidying up", lambda: runner.teacher_answers.unlink(missing_ok=True))
     return result
 
 
@@ -209,12 +210,17 @@ class _Runner:
         metric = self.task.scored_by[0]
         return f"{metric} {trial.headline(metric):.4f}"
 
+    @property
+    def teacher_answers(self) -> Path:
+        """The file with the answers of the teacher, until the run is done."""
+        return self.folder / TRIALS_FOLDER / f"teacher-{self.identity[:16]}.safetensors"
+
     @cached_property
     def training_rows(self) -> Prepared:
         """The rows that all trials are trained on, if there are no folds; the teacher has read them."""
         rows = training_rows(self.splits)
         if self.teacher is not None:
-            self.teacher.read(rows, self.say)
+            self.teacher.read(rows, self.say, self.mesh, self.teacher_answers)
         return rows
 
     def train(

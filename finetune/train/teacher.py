@@ -1,15 +1,17 @@
 """A teacher: a finished model from whose predictions, and from whose layers, a student learns.
 
-The teacher's logits are computed once, before training, for all rows.  So they are the same in every epoch, and a run
-that resumes has the same again.  Outputs of its layers are too large to be kept, and are computed at each step.
+The teacher's logits are computed once, before training, for all rows, and kept until the run is done.  So they are the
+same in every epoch, and in a run that resumes.  Outputs of its layers are too large to be kept, and are computed at
+each step.
 
 Legend: T packed tokens, N sequences, P targets, C classes, D and E the widths of student and teacher.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 import paddle
 from paddle import Tensor, nn
 
+from ernie.atomic import replacing
 from ernie.data.batch import Packed, pack
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
@@ -27,11 +30,16 @@ from ernie.model.inference import evaluating, finite, for_inference, tokenizer_o
 from ernie.model.initialization import initialize
 from ernie.model.losses import relation_divergence
 from ernie.model.published import hub
+from ernie.model.weights import read_arrays, save_arrays
+from ernie.parallel.collectives import on_rank0
+from ernie.parallel.mesh import Mesh
 from finetune.config import FinetuneConfig, TeacherConfig
 from finetune.prepare import Prepared, check_segments
 from inference.task_model import TaskModel
 from tasks.downstream.base import Example, FinetuneTask, LogitsTask, TextTask, check_max_len
 from tasks.downstream.scoring import score_answers
+
+_LEAST = -1e9  # a logit; less, as of an answer that is excluded, could not be saved
 
 
 class Teacher:
@@ -111,29 +119,53 @@ class Teacher:
         initialize(made, student.config.initializer_range)
         return made
 
-    def read(self, train: Prepared, say: Callable[[str], None] | None = None) -> None:
-        """Compute the teacher's logits for all rows that the student learns from; `say` is told before that.
+    def read(
+        self,
+        train: Prepared,
+        say: Callable[[str], None] | None = None,
+        mesh: Mesh | None = None,
+        kept: Path | None = None,
+    ) -> None:
+        """Have the teacher answer all rows that the student learns from; `say` is told before that.
 
-        Raises UserError for a row that the teacher cannot read as the student does.
+        The first process of `mesh` does, and keeps the answers in the file `kept` for the run's next start.  Raises
+        UserError for a row that the teacher cannot read as the student does.
         """
-        examples = train.examples
         if self._same_tokens:
             check_segments(train, self.ernie.config.segments, self.config.model, "teacher.model")
-        elif self.model is not None:
-            examples = [_read(self.model, row) for row in train.rows]
         if self.config.compares_layers:
-            tokens = sum(example.tokens for example in examples)
-            self._targets_per_token = sum(pack(example.samples).targets for example in examples) / tokens
+            tokens = sum(example.tokens for example in train.examples)
+            self._targets_per_token = sum(pack(example.samples).targets for example in train.examples) / tokens
         if self.model is not None:
-            if say is not None:
-                say(f"teacher: answers {plural(len(train), 'row')} before training")
-            found = zip(train.rows, self.model.logits(examples), strict=True)
-            self._logits = [[self._as_own(part, row) for part in parts] for row, parts in found]
+            answered = partial(self._answered, self.model, train, say, kept)
+            self._logits = on_rank0(mesh or Mesh(), "asking the teacher", answered)
+
+    def _answered(
+        self, model: TaskModel, train: Prepared, say: Callable[[str], None] | None, kept: Path | None
+    ) -> list[list[np.ndarray]]:
+        """Return the logits of all rows, from the file `kept` if it is there; otherwise write it."""
+        if kept is not None and kept.is_file():
+            return self._of_arrays(read_arrays(kept))
+        if say is not None:
+            say(f"teacher: answers {plural(len(train), 'row')} before training")
+        examples = train.examples if self._same_tokens else [_read(model, row) for row in train.rows]
+        found = zip(train.rows, model.logits(examples), strict=True)
+        logits = [[self._as_own(part, row) for part in parts] for row, parts in found]
+        if kept is not None:
+            with replacing(kept) as partial_file:
+                save_arrays(_as_arrays(logits), partial_file)
+        return logits
+
+    def _of_arrays(self, arrays: Mapping[str, np.ndarray]) -> list[list[np.ndarray]]:
+        """Return the logits of rows that `_as_arrays` has joined."""
+        split = np.split(arrays["logits"], np.cumsum(arrays["tokens"])[:-1])
+        parts = iter(split if self._task.per_token else [part[0] for part in split])
+        return [[next(parts) for _ in range(count)] for count in arrays["parts"].tolist()]
 
     def _as_own(self, logits: np.ndarray, row: Row) -> np.ndarray:
         assert self.model is not None and isinstance(self.model.task, LogitsTask)
         with about(row.place), about("teacher"):
-            return self._task.from_teacher(self.model.task, finite(logits))
+            return np.maximum(self._task.from_teacher(self.model.task, finite(logits)), _LEAST)
 
     def score(self, rows: Sequence[Row]) -> dict[str, float]:
         """Return the teacher's scores on labeled rows; none if only its encoder is used."""
@@ -187,6 +219,13 @@ def fitting(model: TaskModel, task: LogitsTask, name: str) -> TaskModel:
     with about(name):
         task.from_teacher(model.task, np.zeros((1, max(1, len(getattr(model.task, "labels", ()))))))
     return model
+
+
+def _as_arrays(logits: Sequence[Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the logits of rows as arrays: all of them, the tokens of each part, and the parts of each row."""
+    parts = [part.reshape(-1, part.shape[-1]) for row in logits for part in row]
+    counts = {"tokens": [len(part) for part in parts], "parts": [len(row) for row in logits]}
+    return {"logits": np.concatenate(parts), **{name: np.array(each) for name, each in counts.items()}}
 
 
 def _read(model: TaskModel, row: Row) -> Example:

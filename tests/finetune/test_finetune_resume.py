@@ -84,7 +84,11 @@ def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
     killed_after(saves, monkeypatch)("cut", *more)
     capsys.readouterr()
     assert finetune("cut", *more) == 0
-    assert f"seed=0: resumes after step {saves}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"seed=0: resumes after step {saves}" in said
+    assert ("teacher: done" in said) == (more == TEACHER)
+    assert "before training" not in said  # the teacher's answers were kept
+    assert not list((work / "cut" / "trials").glob("*.safetensors"))
     assert outcome(work / "cut") == outcome(work / "whole")
     assert ("- class weights: " in (work / "cut" / "README.md").read_text(encoding="utf-8")) == (more == LOSS + WINDOWS)
     files = sorted((work / "whole" / "model").rglob("*.safetensors"))
