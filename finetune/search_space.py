@@ -144,6 +144,11 @@ def written(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, default=str)
 
 
+def phrase(settings: Mapping[str, Any]) -> str:
+    """Return settings as a phrase."""
+    return ", ".join(f"{key} {written(value)}" for key, value in settings.items())
+
+
 @dataclass(frozen=True)
 class SearchTrial:
     """One setting that was tried: its number from 1 on, its values by key, and what came of it.
@@ -156,10 +161,6 @@ class SearchTrial:
     outcome: str
     score: float | None
     seconds: float
-
-    def shown(self) -> str:
-        """Return the settings as a phrase."""
-        return ", ".join(f"{key} {written(value)}" for key, value in self.settings.items())
 
 
 @dataclass(frozen=True)

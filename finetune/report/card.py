@@ -15,6 +15,7 @@ from ernie.report.markdown import cell, code, fenced, prose
 from ernie.terminal import shown
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe, loss_notes
+from finetune.search_space import SearchRecord, phrase
 from finetune.train.trial import Result
 from tasks.downstream.base import FinetuneTask, answer_columns
 
@@ -26,8 +27,14 @@ _COMMANDS = {  # of kinds with a command of their own, besides `ernie predict`
 }
 
 
-def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Sequence[Prepared]) -> None:
-    """Write README.md to a run's folder."""
+def write_card(
+    folder: Path,
+    config: FinetuneConfig,
+    result: Result,
+    splits: Sequence[Prepared],
+    search: SearchRecord | None = None,
+) -> None:
+    """Write README.md to a run's folder; a `search` is what found the settings."""
     example = _example_row(config, splits[0])
     read_as = "dev" if "dev" in config.data.splits() else "train"
     kind = config.task.variant_name
@@ -42,6 +49,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         *score_table(result),
         "",
         f"{result.explained()} {_kept(result)}",
+        *([] if search is None else ["", _searched(search)]),
         "",
         "## Data",
         "",
@@ -76,6 +84,13 @@ def _kept(result: Result) -> str:
         )
     of_fold = "" if best.fold is None else f", trained without fold {best.fold}"
     return f"The model in `model/` is that of seed {best.seed}{of_fold}{setting}."
+
+
+def _searched(search: SearchRecord) -> str:
+    return (
+        f"The settings are the best of {plural(len(search.trials), 'trial')} of `ernie tune` by {search.metric} on "
+        f"{search.judged_on}, which is slightly too good by it: {prose(phrase(search.best.settings))}."
+    )
 
 
 def _loss_section(config: FinetuneConfig, task: FinetuneTask, train: Prepared) -> list[str]:

@@ -178,17 +178,20 @@ def _draw_search(search: SearchRecord) -> Figure:
     numbers, values = map(np.array, zip(*scored, strict=True))
     reached = np.minimum.accumulate(values) if search.metric in LOWER_IS_BETTER else np.maximum.accumulate(values)
     scores.plot(numbers, values, "o", color=MUTED, markersize=4)
-    scores.step(numbers, reached, color=BLUE, linewidth=1.5, where="post")
+    ends = [*numbers, len(search.trials)], [*reached, reached[-1]]
+    scores.step(*ends, color=BLUE, linewidth=1.5, where="post")
     scores.plot(search.best.number, reached[-1], "o", color=BLUE, markersize=5, clip_on=False)
     count_axis(scores, 0, len(search.trials) + 1, "trials")
     margin_labels(scores, [Label(reached[-1], f"{reached[-1]:.3f}", BLUE, bold=True)])
     for axes in shares:
         names = [*search.importances][::-1]
-        axes.barh(range(len(names)), [search.importances[name] for name in names], color=BLUE, height=0.6)
+        axes.barh(range(len(names)), [search.importances[name] for name in names], color=BLUE, height=0.3)
         axes.set_yticks([])
         axes.set_xlim(0, 1)
+        axes.set_ylim(-0.3, len(names) - 0.3)
         for place, name in enumerate(names):
-            axes.text(0.98, place, f"{name} {percent(search.importances[name])}", ha="right", va="center", size=SMALL)
+            shown = f"{name} {percent(search.importances[name])}"
+            axes.text(0.01, place + 0.2, shown, ha="left", va="bottom", size=SMALL)
         say(axes, names)
     return figure
 

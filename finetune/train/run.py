@@ -169,7 +169,7 @@ def _write_results(
         latency = measure_latency(TaskModel.load(folder), result.task, splits["dev"])
         write_latency(folder, latency)
     tradeoff = _student_and_teacher(folder, config, result.task, splits)
-    write_card(folder, config, result, prepared)
+    write_card(folder, config, result, prepared, search)
     write_report(folder, config, result, prepared, latency, search, tradeoff)
 
 

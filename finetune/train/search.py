@@ -49,7 +49,7 @@ from ernie.train.run_folder import (
 )
 from ernie.yaml_tree import dump_plain
 from finetune.config import HELD_OUT, FinetuneConfig, build_tuned, load, nested
-from finetune.search_space import Choices, Parameter, SearchRecord, SearchTrial, TuneConfig, written
+from finetune.search_space import Choices, Parameter, SearchRecord, SearchTrial, TuneConfig, phrase, written
 from finetune.train.run import run
 from finetune.train.run_contents import read_inputs
 from finetune.train.trial import Result
@@ -160,8 +160,8 @@ class _Search:
     def train(self, trial: optuna.Trial) -> None:
         """Run a trial, and record what came of it."""
         place, settings = self._folder / _RUNS / str(trial.number + 1), self._settings_of(trial.params)
-        number, shown = trial.number + 1, ", ".join(f"{key} {written(value)}" for key, value in settings.items())
-        self._say(f"trial {number} of {self._settings.trials}: {shown}")
+        number = trial.number + 1
+        self._say(f"trial {number} of {self._settings.trials}: {phrase(settings)}")
         before, began = _seconds(self._study.get_trials(deepcopy=False)[trial.number]), time.monotonic()
         outcome: tuple[float | None, TrialState] = None, TrialState.FAIL
         try:

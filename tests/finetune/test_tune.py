@@ -84,6 +84,8 @@ def test_the_best_settings_are_those_of_the_folders_run(searched: Path, monkeypa
     assert len([*TaskModel.load("whole").predict(["a good film"])]) == 1
     assert main(["evaluate", "whole", "--split", "test"]) == 0
     assert [*(searched / "whole" / "searched").glob("*/model")] == []
+    card = (searched / "whole" / "README.md").read_text(encoding="utf-8")
+    assert "The settings are the best of 7 trials of `ernie tune` by accuracy on dev" in card
     page = (searched / "whole" / "report.html").read_text(encoding="utf-8")
     assert "Search" in page and "pruned" in page and "train.lr.peak" in page
     assert (searched / "whole" / "report" / "search.png").is_file()
