@@ -67,8 +67,11 @@ def reference(
     x_TD = add_norm(x_TD, linear(mixed_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon, s.dropout)
     inner_TF = linear(x_TD, w.inner, w.inner_bias, s.activation)
     y_TD = add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon, s.dropout)
-    if rows is None:
-        return y_TD
-    wanted_T1 = np.zeros((layout.tokens, 1))
+    return y_TD if rows is None else only_rows(y_TD, rows)
+
+
+def only_rows(y_TD: Tensor, rows: np.ndarray) -> Tensor:
+    """Return vectors with zero in place of all but some rows."""
+    wanted_T1 = np.zeros((y_TD.shape[0], 1))
     wanted_T1[rows] = 1
     return y_TD * paddle.to_tensor(wanted_T1).astype(y_TD.dtype)

@@ -5,6 +5,7 @@ Legend: D width, F inner width, C channels, H features of a conditioner, K skip 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -33,6 +34,27 @@ class LayerWeights(NamedTuple):
     offset1: Tensor
     gain2: Tensor
     offset2: Tensor
+
+
+class LowRank(NamedTuple):
+    """A low-rank update of a matrix (D, E): `a` (D, r) times `b` (r, E), as contiguous float32 arrays.
+
+    LoRA: Hu et al., 2021, arXiv 2106.09685, section 4.1.  Any scale is in `b`.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+
+
+class Adapted(NamedTuple):
+    """The tokens from `start` to `stop`, for which matrices of the layers have updates.
+
+    `layers` holds those of each layer, by the names of matrices in LayerWeights.
+    """
+
+    start: int
+    stop: int
+    layers: Sequence[Mapping[str, LowRank]]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Legend: T packed tokens, D width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,6 +14,7 @@ from paddle import LazyGuard, Tensor, nn
 
 from ernie.data.batch import Packed
 from ernie.kernels.mask import Mask
+from ernie.kernels.types import Adapted
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import Encoder
@@ -60,15 +62,17 @@ class BaseEncoder(nn.Layer):
         needed: np.ndarray | None = None,
         mask: Mask | None = None,
         states: list[Tensor] | None = None,
+        adapted: Sequence[Adapted] = (),
     ) -> Tensor:
         """Encode a packed batch, (T, D).
 
         `needed` holds, in ascending order, the indices of the tokens whose vectors are wanted (default: all); the other
         vectors are zero, and the last layer does not compute them.  `mask` restricts which tokens of its sequence each
         token attends to (default: all).  If `states` is given, the embeddings and then each layer's output are added.
+        For the tokens in `adapted` the layers' matrices have low-rank updates.
         """
         layout = batch.layout
         x_TD = self.embedding(batch.ids, batch.segments, layout.positions, task_id)
         if states is not None:
             states.append(x_TD)
-        return self.encoder(x_TD, layout, states, needed, mask)
+        return self.encoder(x_TD, layout, states, needed, mask, adapted)

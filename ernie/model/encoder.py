@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.precision import current
 from ernie.kernels.stack import TransformerStack
-from ernie.kernels.types import LayerSettings, LayerWeights
+from ernie.kernels.types import Adapted, LayerSettings, LayerWeights
 from ernie.model.cache import ExtendedCache, KeyValueCache
 from ernie.model.config import EncoderConfig
 
@@ -49,16 +50,20 @@ class Encoder(nn.Layer):
         states: list[Tensor] | None = None,
         needed: np.ndarray | None = None,
         mask: Mask | None = None,
+        adapted: Sequence[Adapted] = (),
     ) -> Tensor:
         """Encode packed sequences; each layer's output is appended to `states`, if given.
 
         `needed` holds, in ascending order, the indices of the tokens whose output is wanted (default: all); the other
-        outputs are zero.  `mask` restricts which tokens of its sequence each token attends to (default: all).
+        outputs are zero.  `mask` restricts which tokens of its sequence each token attends to (default: all).  The
+        tokens of `adapted` have low-rank updates of the layers' matrices, in inference alone.
         """
         inferring = not self.training and not paddle.is_grad_enabled()
         if inferring and states is None and mask is None and all(map(_is_plain, self.layers)):
             weights = [layer.weights() for layer in self.layers]
-            return self._stack(x_TD, layout, weights, self._settings, needed)
+            return self._stack(x_TD, layout, weights, self._settings, needed, adapted)
+        if adapted:
+            raise UserError("adapted: only plain encoder layers take updates, for inference under paddle.no_grad()")
         if not inferring:
             _remark_on_int8("outside inference under paddle.no_grad()")
         elif states is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from ctypes import c_uint64
+from itertools import pairwise
 
 import numpy as np
 import paddle
@@ -21,6 +22,8 @@ from ernie.kernels.cpu.call import byref, loaded, product
 from ernie.kernels.cpu.library import library
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import batch_invariant, precision
+from ernie.kernels.stack import reference
+from ernie.kernels.types import Adapted, LayerSettings, LowRank
 from ernie.model.cache import KeyValueCache
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
@@ -310,3 +313,94 @@ def test_without_needed_tokens_gradients_are_zero() -> None:
     last = encoder.layers[-1]
     for part in (last.q, last.attention_out, last.inner, last.outer):
         assert float(part.weight.grad.abs().max()) == 0
+
+
+def low_rank(encoder: Encoder, rank: int, seed: int, names: Sequence[str]) -> list[dict[str, LowRank]]:
+    rng = np.random.default_rng(seed)
+    updates = []
+    for layer in encoder.layers:
+        sizes = {name: getattr(layer.weights(), name).shape for name in names}
+        updates.append(
+            {
+                name: LowRank(*(0.1 * rng.standard_normal(size).astype(np.float32) for size in ((D, rank), (rank, E))))
+                for name, (D, E) in sizes.items()
+            }
+        )
+    return updates
+
+
+def merged(encoder: Encoder, updates: list[dict[str, LowRank]]) -> Encoder:
+    found = deepcopy(encoder)
+    for layer, by_name in zip(found.layers, updates, strict=True):
+        for name, update in by_name.items():
+            weight = getattr(layer.weights(), name)
+            weight.set_value(weight + paddle.to_tensor(update.a @ update.b))
+    return found
+
+
+MATRICES = ("q", "k", "v", "out", "inner", "outer")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(1, 40), min_size=3, max_size=6),
+    st.sets(st.sampled_from(MATRICES), min_size=1),
+    st.sampled_from([1, 3, 8, 20]),
+    st.booleans(),
+)
+def test_tokens_with_updates_are_computed_as_if_these_were_in_the_weights(
+    lengths: list[int], names: set[str], rank: int, in_plain_paddle: bool
+) -> None:
+    encoder, layout = make(layers=2), Layout.of_lengths(lengths)
+    one, two = (low_rank(encoder, rank, seed, sorted(names)) for seed in (1, 2))
+    x, ends = inputs(layout), layout.offsets
+    adapted = [Adapted(int(ends[1]), int(ends[2]), one), Adapted(int(ends[2]), int(ends[3]), two)]
+    nets = [encoder, merged(encoder, one), merged(encoder, two), *[encoder] * len(lengths[3:])]
+    parts = [(x[int(start) : int(stop)], Layout.of_lengths([int(stop - start)])) for start, stop in pairwise(ends)]
+    wanted = np.concatenate([for_inference(net, *part) for net, part in zip(nets, parts, strict=True)])
+    rows = layout.starts
+    with paddle.no_grad():
+        if in_plain_paddle:
+            weights = [layer.weights() for layer in encoder.layers]
+            found = [
+                reference(x, layout, weights, LayerSettings(4, "gelu", 1e-12), each, adapted).numpy()
+                for each in (None, rows)
+            ]
+        else:
+            found = [encoder(x, layout, needed=each, adapted=adapted).numpy() for each in (None, rows)]
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(found[1][rows], wanted[rows], rtol=1e-4, atol=2e-5)
+    assert not np.delete(found[1], rows, axis=0).any()
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16", "int8"])
+def test_updates_change_no_bit_of_other_tokens(name: str) -> None:
+    if name == "bf16" and not getattr(library(), "has_bf16", False):
+        pytest.skip("this processor has no products in bf16")
+    encoder, layout = make(layers=2), Layout.of_lengths([5, 33, 40, 7, 3])
+    x, ends = inputs(layout), layout.offsets
+    updates = low_rank(encoder, 4, 1, MATRICES)
+    parts = [Adapted(int(ends[n]), int(ends[n + 1]), updates) for n in (1, 3)]
+    alone = x[int(ends[3]) : int(ends[4])], Layout.of_lengths([7])
+    with paddle.no_grad(), precision(name), batch_invariant():  # type: ignore[arg-type]
+        plain, found = encoder(x, layout).numpy(), encoder(x, layout, adapted=parts).numpy()
+        one = encoder(*alone, adapted=[Adapted(0, 7, updates)]).numpy()
+    changed = [part for n, part in enumerate(np.split(np.arange(len(plain)), ends[1:-1])) if n in (1, 3)]
+    others = np.delete(np.arange(len(plain)), np.concatenate(changed))
+    assert (plain[others] == found[others]).all()
+    assert (found[changed[1]] == one).all()
+    assert all(not np.allclose(plain[rows], found[rows], atol=1e-2) for rows in changed)
+
+
+def test_updates_that_do_not_fit_are_refused() -> None:
+    encoder, layout = make(layers=2), Layout.of_lengths([5, 3])
+    x, updates = inputs(layout), low_rank(encoder, 4, 1, ["q"])
+    with paddle.no_grad():
+        with pytest.raises(UserError, match="expected ascending tokens of 8, found 0 to 5 after 5"):
+            encoder(x, layout, adapted=[Adapted(0, 5, updates), Adapted(0, 5, updates)])
+        with pytest.raises(UserError, match="expected updates of 2 layers, found 1"):
+            encoder(x, layout, adapted=[Adapted(0, 5, updates[:1])])
+        with pytest.raises(UserError, match=r"expected factors of k, \(48, 48\), found \(48, 4\) and \(4, 100\)"):
+            encoder(x, layout, adapted=[Adapted(0, 5, [{"k": low_rank(encoder, 4, 1, ["inner"])[0]["inner"]}] * 2)])
+    with pytest.raises(UserError, match="only plain encoder layers take updates"):
+        encoder(x, layout, adapted=[Adapted(0, 5, updates)])

@@ -61,14 +61,26 @@ class LayerShape(Structure):
     ]
 
 
-_MATRICES = ("q", "k", "v", "out", "inner", "outer")
-PARAMETERS = (*_MATRICES, *(f"{name}_bias" for name in _MATRICES), "gain1", "offset1", "gain2", "offset2")
+MATRICES = ("q", "k", "v", "out", "inner", "outer")
+PARAMETERS = (*MATRICES, *(f"{name}_bias" for name in MATRICES), "gain1", "offset1", "gain2", "offset2")
 
 
 class LayerParameters(Structure):
     """LayerWeights and LayerGradients in src/layer.h."""
 
     _fields_ = [(name, _PTR) for name in PARAMETERS]
+
+
+class LowRankUpdate(Structure):
+    """LowRank in src/low_rank.h."""
+
+    _fields_ = [("a", _PTR), ("b", _PTR), ("rank", c_long)]
+
+
+class AdaptedTokens(Structure):
+    """AdaptedRows in src/low_rank.h."""
+
+    _fields_ = [("begin", c_long), ("end", c_long), ("updates", POINTER(LowRankUpdate))]
 
 
 class AdamW(Structure):
@@ -163,7 +175,10 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "squares": (_PTR, c_long, POINTER(c_double)),
     "stack_new": (c_int, c_long, c_long, c_long, c_int, c_float, POINTER(LayerParameters), POINTER(_PTR)),
     "stack_is_of": (_PTR, POINTER(LayerParameters), POINTER(c_int)),
-    "stack_run": (_PTR, POINTER(LayerShape), POINTER(LayerShape), POINTER(LayerParameters), _PTR, _PTR),
+    "stack_run": (
+        *(_PTR, POINTER(LayerShape), POINTER(LayerShape), POINTER(LayerParameters)),
+        *(c_long, POINTER(AdaptedTokens), _PTR, _PTR),
+    ),
     "stack_delete": (_PTR,),
     "fingerprint": (_PTR, c_long, c_long, POINTER(c_uint64)),
     "peak": (c_int, c_long, POINTER(c_double)),

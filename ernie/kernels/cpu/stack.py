@@ -15,12 +15,11 @@ from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels.argument_checks import ACTIVATIONS, check_layer
 from ernie.kernels.cpu.call import Shape, byref, loaded
-from ernie.kernels.cpu.library import LayerParameters, LayerShape
+from ernie.kernels.cpu.library import MATRICES, AdaptedTokens, LayerParameters, LayerShape, LowRankUpdate
 from ernie.kernels.cpu.pool import empty_like
 from ernie.kernels.precision import current
-from ernie.kernels.types import LayerSettings, LayerWeights
+from ernie.kernels.types import Adapted, LayerSettings, LayerWeights
 
-_MATRICES = 6  # the first of a layer's weights
 _KINDS = {"fp32": 0, "bf16": 1, "int8": 2}  # as in src/packed.h
 
 
@@ -47,6 +46,7 @@ class PackedStack:
         layers: Sequence[LayerWeights],
         settings: LayerSettings,
         rows: np.ndarray | None,
+        adapted: Sequence[Adapted],
     ) -> Tensor:
         """As ernie.kernels.stack.reference."""
         T, D = x_TD.shape
@@ -60,7 +60,9 @@ class PackedStack:
         y_TD = empty_like(x_TD)
         addresses = (x_TD.data_ptr(), y_TD.data_ptr())
         packed = self._current(x_TD, layers, settings)
-        loaded().call("stack_run", packed.handle, byref(shape), byref(last), packed.parameters, *addresses)
+        parts = (AdaptedTokens * len(adapted))(*map(_adapted_tokens, adapted))
+        run = (packed.handle, byref(shape), byref(last), packed.parameters, len(adapted), parts)
+        loaded().call("stack_run", *run, *addresses)
         return y_TD
 
     def _current(self, x_TD: Tensor, layers: Sequence[LayerWeights], settings: LayerSettings) -> _Packed:
@@ -70,7 +72,7 @@ class PackedStack:
             settings,
             x_TD.shape[1],
             [tensor.data_ptr() for layer in layers for tensor in layer],
-            [tensor.inplace_version for layer in layers for tensor in layer[:_MATRICES]],
+            [tensor.inplace_version for layer in layers for tensor in layer[: len(MATRICES)]],
         )
         packed = self._packed
         if packed is not None and packed.is_of(key):
@@ -83,6 +85,16 @@ class PackedStack:
                 packed = None
                 packed = self._packed = _Packed(key, layers, settings)
             return packed
+
+
+def _adapted_tokens(adapted: Adapted) -> AdaptedTokens:
+    """Return tokens and their updates as the kernels take them; the arrays are only referred to."""
+    found = [updates.get(name) for updates in adapted.layers for name in MATRICES]
+    structures = [
+        LowRankUpdate(update.a.ctypes.data, update.b.ctypes.data, update.a.shape[1]) if update else LowRankUpdate()
+        for update in found
+    ]
+    return AdaptedTokens(adapted.start, adapted.stop, (LowRankUpdate * len(structures))(*structures))
 
 
 class _Packed:

@@ -238,9 +238,9 @@ EXPORT const char* ernie_stack_new(int kind, long layers, long width, long inner
 EXPORT const char* ernie_stack_is_of(void* stack, const LayerWeights* weights, int* answer) {
     return guarded([&] { *answer = static_cast<const Stack*>(stack)->is_of(weights); });
 }
-EXPORT const char* ernie_stack_run(void* stack, const LayerShape* shape, const LayerShape* last, const LayerWeights* weights, const float* x,
-                                   float* y) {
-    return guarded([&] { static_cast<Stack*>(stack)->run(*shape, *last, weights, x, y); });
+EXPORT const char* ernie_stack_run(void* stack, const LayerShape* shape, const LayerShape* last, const LayerWeights* weights, long parts,
+                                   const AdaptedRows* adapted, const float* x, float* y) {
+    return guarded([&] { static_cast<Stack*>(stack)->run(*shape, *last, weights, std::vector<AdaptedRows>(adapted, adapted + parts), x, y); });
 }
 EXPORT const char* ernie_stack_delete(void* stack) {
     return guarded([&] { delete static_cast<Stack*>(stack); });

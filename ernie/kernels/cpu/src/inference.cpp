@@ -8,6 +8,24 @@
 
 namespace ernie {
 
+constexpr int MATRICES = 6;  // of a layer
+enum Matrix { Q = 0, K = 1, V = 2, OUT = 3, INNER = 4, OUTER = 5 };
+
+// The rows of a layer's outputs whose matrices have updates.
+static std::vector<AdaptedRows> of_outputs(std::vector<AdaptedRows> adapted, const LayerShape& s) {
+    auto place = [&](long token) { return s.rows ? std::lower_bound(s.rows, s.rows + s.outputs, token) - s.rows : token; };
+    for (AdaptedRows& part : adapted) part.begin = place(part.begin), part.end = place(part.end);
+    return adapted;
+}
+
+// Adds the updates of a matrix (K, N) to its product y with x.
+template <class E>
+static void update(const std::vector<AdaptedRows>& adapted, Matrix matrix, const E* x, long K, E* y, long ldy, long N, Scratch& scratch) {
+    for (const AdaptedRows& part : adapted)
+        if (const LowRank& found = part.updates[matrix]; found.a && part.begin < part.end)
+            add_low_rank(found, x + part.begin * K, part.end - part.begin, K, y + part.begin * ldy, ldy, N, scratch);
+}
+
 Stack::Stack(Kind kind, long width, long inner, Activation activation, float epsilon, const std::vector<LayerWeights>& layers)
     : kind_(kind), D_(width), F_(inner), activation_(activation), epsilon_(epsilon) {
     auto matrix = [](const void* weight) { return static_cast<const float*>(weight); };
@@ -20,7 +38,6 @@ Stack::Stack(Kind kind, long width, long inner, Activation activation, float eps
 }
 
 std::vector<uint64_t> Stack::fingerprints(const LayerWeights* weights) const {
-    constexpr long MATRICES = 6;
     const long count = long(layers_.size()) * MATRICES;
     std::vector<uint64_t> found(static_cast<size_t>(count));
 // Paddle's OpenMP runtime knows no nonmonotonic loops.
@@ -37,14 +54,16 @@ std::vector<uint64_t> Stack::fingerprints(const LayerWeights* weights) const {
 bool Stack::is_of(const LayerWeights* weights) const { return fingerprints(weights) == fingerprints_; }
 
 template <class E>
-void Stack::layer(Scratch* memory, const LayerShape& s, const Packed& p, const LayerWeights& w, const float* x_TD, float* y_RD) {
-    const long T = s.tokens, R = s.outputs, D = D_, P = p.qkv->rows(T), Q = p.qkv->rows(R);
+void Stack::layer(Scratch* memory, const LayerShape& s, const Packed& p, const LayerWeights& w, const std::vector<AdaptedRows>& adapted,
+                  const float* x_TD, float* y_RD) {
+    const long T = s.tokens, R = s.outputs, D = D_, P = p.qkv->rows(T), S = p.qkv->rows(R);
     E* low = memory[0].get<E>(P * D);
     E* qkv = memory[1].get<E>(P * 3 * D);
-    E* mixed = memory[2].get<E>(Q * D);
-    E* branch = memory[3].get<E>(Q * D);
-    E* inner = memory[4].get<E>(Q * F_);
-    float* between = memory[5].get<float>(Q * D);
+    const long padded = S + ROW_MULTIPLE;  // a product of some of the rows may read and write so many more
+    E* mixed = memory[2].get<E>(padded * D);
+    E* branch = memory[3].get<E>(S * D);
+    E* inner = memory[4].get<E>(padded * F_);
+    float* between = memory[5].get<float>(S * D);
     float* residual = memory[6].get<float>((s.rows ? R * D : 0) + 3 * D + R * s.attention.heads + R);
     float *bias = residual + (s.rows ? R * D : 0), *logsum = bias + 3 * D, *inverse = logsum + R * s.attention.heads;
     const Dropout none(0.f, 0, 0);
@@ -54,6 +73,7 @@ void Stack::layer(Scratch* memory, const LayerShape& s, const Packed& p, const L
     std::copy(w.v_bias, w.v_bias + D, bias + 2 * D);
     convert(x_TD, low, T, D, P);
     p.qkv->multiply(T, low, bias, Activation::none, qkv);
+    for (Matrix matrix : {Q, K, V}) update(adapted, matrix, low, D, qkv + matrix * D, 3 * D, D, memory[9]);
     const E* queries = qkv;
     long ldq = 3 * D;
     if (s.rows) {
@@ -65,17 +85,33 @@ void Stack::layer(Scratch* memory, const LayerShape& s, const Packed& p, const L
         queries = gathered, ldq = D;
     }
     attention_forward(s.attention, none, queries, ldq, qkv + D, 3 * D, qkv + 2 * D, 3 * D, mixed, logsum);
-    clear_rows(mixed, R, Q, D);
+    clear_rows(mixed, R, S, D);
     p.out->multiply(R, mixed, w.out_bias, Activation::none, branch);
+    const std::vector<AdaptedRows> outputs = of_outputs(adapted, s);
+    update(outputs, OUT, mixed, D, branch, D, D, memory[9]);
     E* normal = low;  // low is no longer needed, and large enough for the outputs
     add_norm(s.rows ? residual : x_TD, branch, w.gain1, w.offset1, epsilon_, none, R, D, between, mixed, normal, inverse);
-    clear_rows(mixed, R, Q, D);
-    p.inner->multiply(R, mixed, w.inner_bias, activation_, inner);
+    clear_rows(mixed, R, S, D);
+    long done = 0;
+    auto multiply_inner = [&](long end, Activation activation) {
+        if (done < end) p.inner->multiply(end - done, mixed + done * D, w.inner_bias, activation, inner + done * F_);
+        done = std::max(done, end);
+    };
+    for (const AdaptedRows& part : outputs) {  // updates are added before the activation
+        if (!part.updates[INNER].a || part.begin == part.end) continue;
+        multiply_inner(part.begin, activation_);
+        multiply_inner(part.end, Activation::none);
+        update({part}, INNER, mixed, D, inner, F_, F_, memory[9]);
+        activate(activation_, inner + part.begin * F_, inner + part.begin * F_, (part.end - part.begin) * F_);
+    }
+    multiply_inner(R, activation_);
     p.outer->multiply(R, inner, w.outer_bias, Activation::none, branch);
+    update(outputs, OUTER, inner, F_, branch, D, D, memory[9]);
     add_norm<E>(between, branch, w.gain2, w.offset2, epsilon_, none, R, D, y_RD, nullptr, normal, inverse);
 }
 
-void Stack::run(const LayerShape& shape, const LayerShape& last, const LayerWeights* weights, const float* x_TD, float* y_TD) {
+void Stack::run(const LayerShape& shape, const LayerShape& last, const LayerWeights* weights, const std::vector<AdaptedRows>& adapted,
+                const float* x_TD, float* y_TD) {
     const long T = shape.tokens, D = D_;
     Pool<Workspace>::Loan workspace(workspaces_);
     Scratch* memory = workspace->memory;
@@ -85,10 +121,12 @@ void Stack::run(const LayerShape& shape, const LayerShape& last, const LayerWeig
         const LayerShape& s = n + 1 == layers_.size() ? last : shape;
         // Layers may run in place: each reads its whole input before it writes output, except the residual, row by row.
         float* y = &s == &last && !last.rows ? y_TD : states;
+        std::vector<AdaptedRows> here = adapted;
+        for (AdaptedRows& part : here) part.updates += n * MATRICES;
         if (kind_ == Kind::f32)
-            layer<float>(memory, s, layers_[n], weights[n], x, y);
+            layer<float>(memory, s, layers_[n], weights[n], here, x, y);
         else
-            layer<Low>(memory, s, layers_[n], weights[n], x, y);
+            layer<Low>(memory, s, layers_[n], weights[n], here, x, y);
         x = y;
     }
     if (!last.rows) return;

@@ -1,6 +1,7 @@
 // A stack of post-norm Transformer layers for inference: no dropout, nothing saved for a backward pass, packed weights.
 #pragma once
 #include "layer.h"
+#include "low_rank.h"
 #include "packed.h"
 #include "threads.h"
 
@@ -14,7 +15,9 @@ public:
     // Whether the matrices are unchanged since they were copied, according to their fingerprints (fingerprint.h).
     bool is_of(const LayerWeights*) const;
     // Writes the output of the last layer, (T, D), zero at tokens without output.  `last` is its shape, `shape` the others'.
-    void run(const LayerShape& shape, const LayerShape& last, const LayerWeights*, const float* x_TD, float* y_TD);
+    // `adapted` are rows whose matrices have updates, in ascending order.
+    void run(const LayerShape& shape, const LayerShape& last, const LayerWeights*, const std::vector<AdaptedRows>& adapted, const float* x_TD,
+             float* y_TD);
 
 private:
     struct Packed {
@@ -22,10 +25,11 @@ private:
     };
     std::vector<uint64_t> fingerprints(const LayerWeights*) const;
     struct Workspace {
-        Scratch memory[9];
+        Scratch memory[10];
     };
     template <class E>
-    void layer(Scratch* memory, const LayerShape&, const Packed&, const LayerWeights&, const float* x_TD, float* y_RD);
+    void layer(Scratch* memory, const LayerShape&, const Packed&, const LayerWeights&, const std::vector<AdaptedRows>&, const float* x_TD,
+               float* y_RD);
 
     const Kind kind_;
     const long D_, F_;

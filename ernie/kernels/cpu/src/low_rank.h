@@ -1,0 +1,24 @@
+// Low-rank updates of matrices, added to a product for some of its rows (Hu et al., 2021, arXiv 2106.09685, section 4.1).
+#pragma once
+#include "memory.h"
+#include "vec.h"
+
+namespace ernie {
+
+// A (K, rank) times B (rank, N), which is added to a matrix (K, N); without an update both are null.
+struct LowRank {
+    const float *a, *b;
+    long rank;
+};
+
+// The rows from `begin` to `end` have updates of their own: those of a layer's matrices (as in LayerWeights), layer by layer.
+struct AdaptedRows {
+    long begin, end;
+    const LowRank* updates;
+};
+
+// y (M, N) += x (M, K) A B; `ldy` elements lead from row to row of y.  The bits of a row do not depend on the other rows.
+template <class E>
+void add_low_rank(const LowRank&, const E* x, long M, long K, E* y, long ldy, long N, Scratch&);
+
+}  // namespace ernie
