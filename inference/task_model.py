@@ -19,14 +19,16 @@ from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import Remark, UserError, about, check_iterable
 from ernie.kernels.precision import InferencePrecisionChoice, is_chosen, precision
+from ernie.model.adapted import ADAPTER_FOLDER, AdaptedModel, SavedAdapter
 from ernie.model.checksums import check_model, write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import SequenceHead
 from ernie.model.inference import evaluating, for_inference, tokenizer_of
 from ernie.model.initialization import initialize
-from ernie.model.pretrained import TASK_FILE
+from ernie.model.pretrained import TASK_FILE, model_folder
 from ernie.model.published.arrays import GROWTH
 from ernie.model.published.load import NO_POOLER, LoadedCheckpoint, read
+from ernie.model.published.sentence_folder import read_sentence_config
 from ernie.model.published.task_head import head_notes
 from ernie.model.save import save
 from ernie.model.weights import save_weights, set_weights
@@ -243,30 +245,39 @@ class TaskModel(nn.Layer):
         path: str | Path,
         trust_plugins: Sequence[str] | bool = (),
         precision: InferencePrecisionChoice | None = None,
+        base: str | Path | ErnieModel | None = None,
     ) -> TaskModel:
         """Load the folder of a run (or its `model`), ready to predict.
 
         The folder may also be that of a published model with a head of one of our kinds, or that of an ensemble, which
-        gives an `Ensemble`.  `precision` is that of matrix
-        products; by default, as in `ernie predict`, fp32 for a run that was trained in it, else the fastest that the
-        machine has.  A run may ask for code from outside the library; `trust_plugins` names the modules of it that may
-        be imported, or is True for all.  Raises UserError for other modules, for a folder that is neither, and for a
-        precision that the machine does not have.
+        gives an `Ensemble`.  `precision` is that of matrix products; by default, as in `ernie predict`, fp32 for a run
+        that was trained in it, else the fastest that the machine has.  A run may ask for code from outside the library;
+        `trust_plugins` names the modules of it that may be imported, or is True for all.
+
+        `base` is the pretrained encoder of a run that learned an adapter of it (`train.adapt`).  The run's folder then
+        needs only the adapter, the head and the task.  A base given by its path is read, and gets the adapter's
+        updates.  One that is loaded already is shared with whatever else uses it.
+
+        Raises UserError for other modules, for a folder that is neither, for another base, and for a precision that the
+        machine does not have.
         """
         precision = precision_of(Path(path), precision)
         check_precision(precision)
         folder = model_of(Path(path))
-        members = [cls._read(member, trust_plugins) for member in member_folders(folder)]
-        model = Ensemble._of(folder, members, trust_plugins) if members else cls._read(folder, trust_plugins)
+        members = [cls._read(member, trust_plugins, base) for member in member_folders(folder)]
+        model = Ensemble._of(folder, members, trust_plugins) if members else cls._read(folder, trust_plugins, base)
         model.precision = precision
         for_inference(model)
         return model
 
     @classmethod
-    def _read(cls, folder: Path, trust_plugins: Sequence[str] | bool) -> TaskModel:
+    def _read(
+        cls, folder: Path, trust_plugins: Sequence[str] | bool, base: str | Path | ErnieModel | None = None
+    ) -> TaskModel:
         """Read a single model, in no precision of its own."""
         task, task_id = read_task(folder, trust_plugins)
-        reading, weights = read(folder, ErnieModel), head_file(folder)
+        weights = head_file(folder)
+        reading = read(folder, ErnieModel) if base is None else _adapted(base, folder, task)
         if weights.name != HEAD_FILE:  # of another library, whose settings may say more positions than there are
             task, task_id = read_task(folder, positions=reading.model.config.max_positions)
         found = read_head(weights)
@@ -275,6 +286,32 @@ class TaskModel(nn.Layer):
         _warn_of_parts(reading, model, folder)
         set_weights(model.head, found, str(weights))
         return model
+
+
+def _adapted(base: str | Path | ErnieModel, folder: Path, task: FinetuneTask) -> LoadedCheckpoint[ErnieModel]:
+    """Return a base with the adapter of a model's folder.
+
+    Raises UserError if there is none, or one of another base, and for a kind that cannot share a loaded base.
+    """
+    place = folder / ADAPTER_FOLDER
+    if not place.is_dir():
+        raise UserError(f"{folder}: has no {ADAPTER_FOLDER}/, which runs with train.adapt have; load it without a base")
+    if isinstance(base, ErnieModel):
+        if not isinstance(task, LogitsTask) and task.face != "encode":
+            raise UserError(f"{folder}: one of the kind {task.variant_name} cannot share a base; give the base's path")
+        reading = LoadedCheckpoint(base, "ernie")
+    else:
+        reading = read(model_folder(Path(base)), ErnieModel)
+    ernie = reading.model
+    adapter = SavedAdapter.read(place, ernie.config.layers)
+    adapter.check_base(ernie, place)
+    if isinstance(base, ErnieModel):
+        ernie = AdaptedModel(base, adapter)
+    else:
+        adapter.merge(ernie)
+    own, _ = read_sentence_config(folder, ernie.config.max_positions, ernie.config.hidden_size)
+    ernie.sentence_config = own or ernie.sentence_config
+    return replace(reading, model=ernie, pooler=True)
 
 
 class Ensemble(TaskModel):

@@ -21,13 +21,11 @@ from paddle import Tensor, nn
 from ernie.atomic import make_folder
 from ernie.data import seeded_rng
 from ernie.errors import UserError
+from ernie.model.adapted import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, PEFT_PREFIX, POOLER, base_fingerprint
 from ernie.model.base_encoder import BaseEncoder
 from ernie.model.published.names import HUGGING_FACE
 from ernie.model.weights import arrays, save_arrays
 from ernie.train.adapter_config import TARGETS, AdapterConfig
-
-_PREFIX = "base_model.model."  # of names of weights in files of the library PEFT
-_POOLER = "pooler."
 
 
 class LowRankUpdate(nn.Layer):
@@ -84,8 +82,9 @@ class Adapter(nn.Layer):
     def __init__(self, ernie: BaseEncoder, config: AdapterConfig, seed: int):
         super().__init__()
         self.config = config
+        self.fingerprint = base_fingerprint(ernie)
         for name, parameter in ernie.named_parameters():
-            if not name.startswith(_POOLER):
+            if not name.startswith(POOLER):
                 parameter.stop_gradient = True
         scale = config.alpha / config.rank
         self.updates: dict[str, LowRankUpdate] = {}
@@ -108,10 +107,10 @@ class Adapter(nn.Layer):
         for update in self.updates.values():
             update.merge()
 
-    def write(self, folder: Path, pooler: nn.Layer, base: str, fingerprint: str) -> None:
+    def write(self, folder: Path, pooler: nn.Layer, base: str) -> None:
         """Write all that is learned of the encoder to a folder, in the files and with the names of the library PEFT.
 
-        `base` is the name of the pretrained encoder, and `fingerprint` that of its contents.
+        `base` is the name of the pretrained encoder.
         """
         make_folder(folder)
         theirs = HUGGING_FACE.of_encoder(len(self.layers), "")
@@ -119,23 +118,23 @@ class Adapter(nn.Layer):
         values: dict[str, np.ndarray] = {}
         for name, update in self.updates.items():
             for part, factor in (("lora_A", update.a), ("lora_B", update.b)):
-                values[f"{_PREFIX}{modules[name]}.{part}.weight"] = np.ascontiguousarray(factor.numpy().T)
+                values[f"{PEFT_PREFIX}{modules[name]}.{part}.weight"] = np.ascontiguousarray(factor.numpy().T)
         for name, array in arrays(pooler).items():
-            own = f"{_POOLER}{name}"
+            own = f"{POOLER}{name}"
             turned = array.T if HUGGING_FACE.is_transposed(own) else array
-            values[f"{_PREFIX}{theirs[own]}"] = np.ascontiguousarray(turned)
-        save_arrays(values, folder / "adapter_model.safetensors", {"format": "pt"})
+            values[f"{PEFT_PREFIX}{theirs[own]}"] = np.ascontiguousarray(turned)
+        save_arrays(values, folder / ADAPTER_WEIGHTS, {"format": "pt"})
         settings = {
             "peft_type": "LORA",
             "task_type": "FEATURE_EXTRACTION",
             "base_model_name_or_path": base,
-            "base_fingerprint": fingerprint,
+            "base_fingerprint": self.fingerprint,
             "r": self.config.rank,
             "lora_alpha": self.config.alpha,
             "lora_dropout": 0.0,
             "bias": "none",
             "target_modules": list(modules.values()),
-            "modules_to_save": [_POOLER.removesuffix(".")],
+            "modules_to_save": [POOLER.removesuffix(".")],
             "inference_mode": True,
         }
-        (folder / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        (folder / ADAPTER_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

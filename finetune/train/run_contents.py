@@ -22,6 +22,7 @@ from ernie.data.labeled.row import Row, RowOptions
 from ernie.errors import UserError, about, check_exists
 from ernie.json_file import read_json, read_limited
 from ernie.kernels.precision import InferencePrecisionChoice
+from ernie.model.adapted import ADAPTER_FOLDER
 from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.pretrained import TASK_FILE
@@ -56,7 +57,6 @@ from tasks.downstream.hooks import FilesInRows, TrainingFiles
 from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model, write_task
 
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
-_ADAPTER_FOLDER = "adapter"  # in the model's folder: what was learned of the encoder, if only that was
 _WAYS_OUT = "Choose another --output, or delete the folder to start over."
 # Keys that do not affect a single fine-tuning: finished trials remain valid when they change.
 _UNRELATED_KEYS = (
@@ -210,7 +210,7 @@ def keep_model(model: TaskModel, trial: str, folder: Path, place: Path) -> None:
     model.save(partial)
     if isinstance(model, TrainingModel) and model.adapter is not None:
         base = load(folder / CONFIG, saved=True).model
-        model.adapter.write(partial / _ADAPTER_FOLDER, model.ernie.pooler, base, read_inputs(folder)["model"])
+        model.adapter.write(partial / ADAPTER_FOLDER, model.ernie.pooler, base)
     _write_trials(partial, [trial])
     put(partial, place)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,8 +139,6 @@ def test_a_run_keeps_the_adapter_from_which_the_encoder_follows(work: Path) -> N
     folder = work / "run" / "model" / "adapter"
     described = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     assert described["base_model_name_or_path"] == "encoder"
-    origin = json.loads((work / "run" / "origin.json").read_text(encoding="utf-8"))
-    assert described["base_fingerprint"] == origin["inputs"]["model"]
     assert described["target_modules"] == ["encoder.layer.0.attention.self.value", "encoder.layer.0.output.dense"]
     kept = {
         name.removeprefix("base_model.model."): array
@@ -157,6 +156,31 @@ def test_a_run_keeps_the_adapter_from_which_the_encoder_follows(work: Path) -> N
     assert not kept
     for name, values in wanted.items():
         np.testing.assert_allclose(merged[name], values, atol=1e-6, err_msg=name)
+
+    _loads_beside_its_base(work)
+
+
+def _loads_beside_its_base(work: Path) -> None:
+    rows = TOYS["classify"].rows(5)
+    merged = TaskModel.load("run", precision="fp32")
+    wanted = list(merged.predict(rows))
+    slim = work / "slim"
+    shutil.copytree(work / "run" / "model", slim)
+    for name in ("model.safetensors", "config.json", "sha256.json"):
+        (slim / name).unlink()
+    shared = ErnieModel.from_pretrained("encoder")
+    before = arrays(shared)
+    for base in ("encoder", shared):
+        model = TaskModel.load(slim, precision="fp32", base=base)
+        for found, expected in zip(model.predict(rows), wanted, strict=True):
+            assert found["label"] == expected["label"]
+            assert found["probability"] == pytest.approx(expected["probability"], abs=2e-6)
+    assert all((values == before[name]).all() for name, values in arrays(shared).items())
+    with pytest.raises(UserError, match=r"slim.adapter: was learned on another encoder, which its run calls 'encoder'"):
+        TaskModel.load(slim, base="run")
+    shutil.rmtree(slim / "adapter")
+    with pytest.raises(UserError, match=r"slim: has no adapter/, which runs with train.adapt have"):
+        TaskModel.load(slim, base="encoder")
 
 
 @pytest.mark.parametrize(
