@@ -25,6 +25,19 @@ class Prepared:
     is_cut: bool = False
 
 
+@dataclass(frozen=True)
+class Addressed:
+    """A prepared input, and the operation that it is for: one of several that are computed together."""
+
+    operation: Operation
+    prepared: Prepared
+
+    @property
+    def tokens(self) -> int:
+        """Its size."""
+        return self.prepared.tokens
+
+
 class Operation(ABC):
     """One thing that a model is asked for, such as a vector for each text.
 
@@ -33,6 +46,8 @@ class Operation(ABC):
 
     # What `prepare` takes beside the input, by name.
     settings: frozenset[str] = frozenset()
+    # What operations have in common whose inputs `compute_together` computes at once; None if it cannot.
+    together: Hashable | None = None
 
     @abstractmethod
     def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
@@ -47,6 +62,11 @@ class Operation(ABC):
 
         An input for which the network's outputs are not finite has an error.
         """
+
+    @staticmethod
+    def compute_together(batch: Sequence[Addressed]) -> list[Outcome[Any]]:
+        """Return the outcomes of inputs of operations with the same `together`, as `compute` does for one of them."""
+        raise NotImplementedError
 
     @property
     @abstractmethod

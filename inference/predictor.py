@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -15,13 +15,15 @@ from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.kernels.precision import batch_invariant, to_numpy
+from ernie.model.adapted import AdaptedModel
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, finite
 from ernie.outcome import Outcome
 from inference.face import Face, Facts, face, weight_count
-from inference.operation import Operation, Prepared
+from inference.operation import Addressed, Operation, Prepared
 from inference.task_model import BATCH_TOKENS, TaskModel, as_row
-from tasks.downstream.base import Answer, FinetuneTask
+from inference.together import compute_together
+from tasks.downstream.base import Answer, FinetuneTask, LogitsTask
 from tasks.downstream.hooks import FilesInRows
 
 
@@ -48,6 +50,19 @@ class Predict(Operation):
             return self._model.compute(batch, batch_tokens=max(1, sum(prepared.tokens for prepared in batch)))
 
     @property
+    def together(self) -> Hashable | None:  # type: ignore[override]
+        """Models with adapters of one base are computed together, if their kinds have logits."""
+        model = self._model
+        if not isinstance(model.ernie, AdaptedModel) or not isinstance(model.task, LogitsTask):
+            return None
+        return model.ernie.base, model.task_id, model.precision
+
+    @staticmethod
+    def compute_together(batch: Sequence[Addressed]) -> list[Outcome[Answer]]:
+        with batch_invariant():
+            return compute_together([(_model_of(each), each.prepared) for each in batch])
+
+    @property
     def longest(self) -> int:
         return self._model.task.max_len
 
@@ -55,6 +70,11 @@ class Predict(Operation):
         with self._model.computing(), batch_invariant():
             for single in self._model.singles:
                 exercise(single.ernie, lengths)
+
+
+def _model_of(addressed: Addressed) -> TaskModel:
+    assert isinstance(addressed.operation, Predict)
+    return addressed.operation._model
 
 
 def _decoding(model: TaskModel, settings: str) -> FinetuneTask:

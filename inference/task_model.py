@@ -156,7 +156,7 @@ class TaskModel(nn.Layer):
         for task, chosen in grouped(batch, lambda prepared: prepared.content[2]):
             examples = [batch[i].content[1] for i in chosen]
             outcomes |= zip(chosen, self._outcomes(examples, batch_tokens, task), strict=True)
-        return [_with_place(prepared, outcomes[i]) for i, prepared in enumerate(batch)]
+        return [with_place(prepared, outcomes[i]) for i, prepared in enumerate(batch)]
 
     def _notes(self, place: Place, example: Example) -> tuple[Note, ...]:
         """Return notes on what is unusual about the row at a place."""
@@ -180,7 +180,7 @@ class TaskModel(nn.Layer):
         outcomes: dict[int, Outcome[Answer]] = {}
         with evaluating(self), self.computing():
             for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
-                batch = [_without_labels(examples[i]) for i in chosen]
+                batch = [without_labels(examples[i]) for i in chosen]
                 outcomes |= zip(chosen, self._batch_outcomes(batch, task), strict=True)
         return [outcomes[i] for i in range(len(examples))]
 
@@ -204,7 +204,7 @@ class TaskModel(nn.Layer):
         found: dict[int, list[np.ndarray]] = {}
         with evaluating(self), self.computing():
             for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
-                batch = [_without_labels(examples[i]) for i in chosen]
+                batch = [without_labels(examples[i]) for i in chosen]
                 found |= zip(chosen, self._row_logits(batch, self.task), strict=True)
         return [found[i] for i in range(len(examples))]
 
@@ -377,7 +377,7 @@ def first_notes(notes: Sequence[Note], noted: set[str]) -> Iterator[str]:
             yield f"{note}; later rows like it are not noted"
 
 
-def _with_place(prepared: Prepared, outcome: Outcome[Answer]) -> Outcome[Answer]:
+def with_place(prepared: Prepared, outcome: Outcome[Answer]) -> Outcome[Answer]:
     """Return the outcome of a row with its notes, and with its place in its error."""
     located = None if outcome.error is None else _located(prepared.content[0], outcome.error)
     return Outcome(outcome.value, located, prepared.notes)
@@ -413,7 +413,8 @@ def _warn_of_parts(reading: LoadedCheckpoint[ErnieModel], model: TaskModel, fold
             warnings.warn(f"{folder}: {note}", Remark, stacklevel=3)  # points at the caller of TaskModel.load
 
 
-def _without_labels(example: Example) -> Example:
+def without_labels(example: Example) -> Example:
+    """Return an example as it is answered."""
     samples = tuple(Sample(sample.ids, sample.segments, sound=sample.sound) for sample in example.samples)
     return replace(example, samples=samples)
 

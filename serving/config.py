@@ -18,6 +18,9 @@ class ModelConfig:
     It may also be the folder of a search index.  `decoding` changes how answers are found, such as `{beam: 4}` or
     `{all_labels: true}`, or `{rerank: runs/relevance}` for an index.
 
+    `base` is the folder of the pretrained encoder of a run that learned an adapter of it (`train.adapt`).  Models with
+    the same base and precision share its weights, and those of kinds with logits are computed in one batch.
+
     `examples` are rows that the page offers to try it with, named as data of a run is, such as `data/dev.tsv[:5]`.
     """
 
@@ -25,6 +28,7 @@ class ModelConfig:
     precision: InferencePrecisionChoice | None = None
     decoding: dict[str, Any] = field(default_factory=dict)
     trust_plugins: tuple[str, ...] = ()
+    base: str = ""
     examples: tuple[str, ...] = ()
 
 

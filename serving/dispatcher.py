@@ -96,7 +96,7 @@ class Job:
     """A request in a lane: its items, which are answered as one, and when they have to be.
 
     A `bulk` job waits for interactive ones.  A `step` is one of a session that was admitted before: it is never refused
-    and never expires.
+    and never expires.  `work` names what it is counted as, by default its lane.
     """
 
     lane: Lane
@@ -106,6 +106,7 @@ class Job:
     bulk: bool = False
     client: str = ""
     step: bool = False
+    work: str = ""
     cancelled: bool = False
     timeout: float = 0.0  # how long it may take from its arrival, by default to its deadline
     taken: int = 0  # items that are or were in a batch
@@ -115,6 +116,7 @@ class Job:
     def __post_init__(self) -> None:
         self.tokens_left = sum(item.tokens for item in self.items)
         self.timeout = self.timeout or self.deadline - self.arrived
+        self.work = self.work or self.lane.name
 
     @property
     def next_tokens(self) -> int:

@@ -32,11 +32,18 @@ class EngineFailure(UserError):
 class Work(Lane):
     """A lane with what computes its items: one outcome for each.  An exception is found to be that of an item.
 
-    A job has at most `most_asked` tokens, None for any number.
+    A job has at most `most_asked` tokens, None for any number.  Its jobs wait in `lane`: in the lane itself, or in one
+    that it shares with others.
     """
 
     compute: Callable[[Sequence[Any]], Sequence[Outcome[Any]]] = field(kw_only=True)
     most_asked: int | None = field(default=None, kw_only=True)
+    shared: Work | None = field(default=None, kw_only=True)
+
+    @property
+    def lane(self) -> Work:
+        """The lane in which its jobs wait."""
+        return self.shared or self
 
 
 @dataclass(frozen=True)

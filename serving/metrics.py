@@ -16,6 +16,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from serving.dispatcher import Batch
 from serving.engine import Computed
 from serving.heartbeat import Heartbeat
 from serving.models import ServedModel
@@ -161,21 +162,17 @@ class Metrics(Observer):
 
     def computed(self, computed: Computed) -> None:
         for job in computed.expired:
-            if series := self._series.get(job.lane.name):
+            if series := self._series.get(job.work):
                 series.expired.inc()
         batch = computed.batch
-        if batch is None or (series := self._series.get(batch.lane.name)) is None:
+        if batch is None:
             return
-        series.seconds.observe(computed.seconds)
-        series.tokens.observe(batch.tokens)
-        series.inputs.observe(len(batch.items))
-        for job, index in batch.items:
-            if index == 0:  # its first batch
-                series.waits.observe(batch.started - job.arrived)
-        errors = sum(outcome.error is not None for outcome in computed.outcomes)
-        if errors:
-            series.errors.inc(errors)
-        series.values.inc(len(computed.outcomes) - errors)
+        items: dict[str, list[int]] = {}  # the numbers of those of each work
+        for number, (job, _) in enumerate(batch.items):
+            items.setdefault(job.work, []).append(number)
+        for work, numbers in items.items():
+            if series := self._series.get(work):
+                _observe(series, computed, batch, numbers)
 
     def _answers_with(self, route: str, status: int) -> Counter:
         """Return the counter of answers of a route with this status; to have the library find it takes longer."""
@@ -206,3 +203,18 @@ class Metrics(Observer):
             self._cancelled.labels(work),
             {reason: self._refused.labels(work, reason) for reason in REASONS},
         )
+
+
+def _observe(series: _Series, computed: Computed, batch: Batch, numbers: Sequence[int]) -> None:
+    """Count some of the inputs of a batch, all of one work."""
+    series.seconds.observe(computed.seconds)
+    own = [batch.items[number] for number in numbers]
+    series.tokens.observe(sum(job.items[index].tokens for job, index in own))
+    series.inputs.observe(len(own))
+    for job, index in own:
+        if index == 0:  # its first batch
+            series.waits.observe(batch.started - job.arrived)
+    errors = sum(computed.outcomes[number].error is not None for number in numbers)
+    if errors:
+        series.errors.inc(errors)
+    series.values.inc(len(own) - errors)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ernie.errors import UserError
 from ernie.kernels.precision import InferencePrecisionChoice
+from ernie.model.ernie import ErnieModel
 from ernie.outcome import Outcome
+from inference.encoder import LoadedEncoder
 from inference.face import Face
 from inference.operation import Operation, Prepared
 from serving.cost import CostModel
@@ -62,6 +66,27 @@ class ServedModel:
         return self.face.operations
 
 
+class Bases:
+    """What models with adapters of one base share, for as long as one of them is served: its weights, and lanes."""
+
+    def __init__(self) -> None:
+        self._encoders: WeakValueDictionary[tuple[Path, str], ErnieModel] = WeakValueDictionary()
+        self.lanes: WeakValueDictionary[Hashable, Work] = WeakValueDictionary()
+
+    @property
+    def shared(self) -> list[Path]:
+        """The folders of the encoders that models share now."""
+        return [folder for folder, _ in self._encoders]
+
+    def encoder(self, path: str, precision: InferencePrecisionChoice) -> ErnieModel:
+        """Return the encoder of a folder for models that compute in this precision, loaded if no model has it yet."""
+        key = (Path(path).resolve(), precision)
+        found = self._encoders.get(key)
+        if found is None:
+            found = self._encoders[key] = LoadedEncoder.load(path, precision).ernie
+        return found
+
+
 def serve_model(
     name: str,
     path: str,
@@ -69,25 +94,33 @@ def serve_model(
     most_tokens: int,
     engine: Engine | None = None,
     examples: Sequence[Example] = (),
+    bases: Bases | None = None,
 ) -> ServedModel:
     """Return a loaded model ready to be served, after measuring how long its batches take.
 
     `most_tokens` limits its batches; a step of a session counts as one token.  Every operation is warmed up by this,
-    too.  If an engine runs, it is measured there, between the batches of other models.  Raises NotFinite for a model
-    whose outputs are not.
+    too.  If an engine runs, it is measured there, between the batches of other models.  Operations that are computed
+    together with those of others have one lane in `bases`.  Raises NotFinite for a model whose outputs are not.
     """
+    bases = bases or Bases()
     work: dict[str, Work] = {}
     stream = _stream(name, face, most_tokens, engine)
     if stream is not None:
         work["stream"] = stream.work
     for operation_name, operation in face.operations.items():
         cost = measured_cost(operation, engine)
+        shared = None
+        if operation.together is not None:
+            own = partial(Work, f"{name}/{operation_name}, together", cost, most_tokens)
+            shared = bases.lanes.get(operation.together) or own(compute=operation.compute_together)
+            bases.lanes[operation.together] = shared
         work[operation_name] = Work(
             f"{name}/{operation_name}",
             cost,
             most_tokens,
             compute=operation.compute,
             most_asked=operation.most_tokens,
+            shared=shared,
         )
         _log.info(
             "%s/%s: a batch takes %.1f ms and %.3f ms a token",

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
@@ -14,10 +15,11 @@ from ernie.audio.convert import require
 from ernie.errors import UserError, about
 from ernie.runtime import release_free_memory
 from inference.loading import load
+from inference.precision import precision_of
 from serving.config import ModelConfig
 from serving.engine import Engine
 from serving.examples import read_examples
-from serving.models import ServedModel, serve_model
+from serving.models import Bases, ServedModel, serve_model
 from serving.service import Service
 
 _log = logging.getLogger("ernie.serving")
@@ -25,18 +27,23 @@ _POLL = 0.1  # seconds
 T = TypeVar("T")
 
 
-def load_model(name: str, config: ModelConfig, most_tokens: int, engine: Engine | None = None) -> ServedModel:
-    """Load a model and measure it, on an engine if one runs.
+def load_model(
+    name: str, config: ModelConfig, most_tokens: int, engine: Engine | None = None, bases: Bases | None = None
+) -> ServedModel:
+    """Load a model and measure it, on an engine if one runs; what it shares with others is in `bases`.
 
     Raises UserError, which names the model, also where a package is missing that its requests would need.
     """
     with about(f"models.{name}"):
-        face = load(config.path, config.precision, config.trust_plugins, **config.decoding)
+        bases = bases or Bases()
+        precision = precision_of(Path(config.path), config.precision) if config.base else config.precision
+        base = bases.encoder(config.base, precision or "auto") if config.base else None
+        face = load(config.path, precision, config.trust_plugins, base, **config.decoding)
         for package in face.packages:
             require(package)
         with about("examples"):
             examples = read_examples(config.examples, face)
-        return serve_model(name, config.path, face, most_tokens, engine, examples)
+        return serve_model(name, config.path, face, most_tokens, engine, examples, bases)
 
 
 class Reloader:
@@ -68,7 +75,9 @@ class Reloader:
             start = perf_counter()
             old = self._service.models.get(name)
             try:
-                new = await _in_thread(lambda: load_model(name, config, self._most_tokens, self._service.engine))
+                new = await _in_thread(
+                    lambda: load_model(name, config, self._most_tokens, self._service.engine, self._service.bases)
+                )
             except BaseException as error:
                 self._service.failed_to_load(name)
                 kept = "; the one before is still served" if old else ""

@@ -60,7 +60,7 @@ def make_service(config: ServeConfig) -> Service:
         config.preparing_threads,
     )
     for name, model in config.models.items():
-        service.put(load_model(name, model, limits.batch_tokens))
+        service.put(load_model(name, model, limits.batch_tokens, bases=service.bases))
     service.sessions = Sessions(
         service.engine,
         SessionLimits(

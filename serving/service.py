@@ -17,11 +17,11 @@ from typing import Any, TypeVar, cast
 
 from ernie.errors import UserError, about, nearest
 from ernie.outcome import Outcome
-from inference.operation import Operation, Prepared
+from inference.operation import Addressed, Operation, Prepared
 from serving.dispatcher import Dispatcher, Job, Refused, TooLarge
 from serving.engine import Computed, Engine, EngineFailure, Work
 from serving.lifecycle import Lifecycle, Phase
-from serving.models import PROBE, ServedModel
+from serving.models import PROBE, Bases, ServedModel
 from serving.preparing import Preparers
 from serving.sessions import ServedStream, Sessions, check_chain
 from serving.turns import Turns
@@ -104,6 +104,7 @@ class _Request:
     """A request on its way: what it waits for, and the outcomes so far."""
 
     future: asyncio.Future[list[Outcome[Any]]]
+    work: Work
     outcomes: list[Outcome[Any]]
     rows: list[int] = field(default_factory=list)  # of the job's items
     tokens: int = 0
@@ -151,6 +152,7 @@ class Service:
     def __init__(self, limits: Limits | None = None, bulk_share: float = 0.1, preparing_threads: int = 2):
         self.limits = limits or Limits()
         self.models: dict[str, ServedModel] = {}
+        self.bases = Bases()
         self.lifecycle = Lifecycle()
         self.engine = Engine(self._report, Dispatcher(bulk_share))
         self.sessions = Sessions(self.engine)
@@ -213,7 +215,7 @@ class Service:
         """Whether requests to a model are not answered yet, or sessions go on with it."""
         if any(stage.stream is model.stream for session in self.sessions.live for stage in session.stages):
             return True
-        return any(job.lane in model.lanes for job in self._requests)
+        return any(request.work in model.lanes for request in self._requests.values())
 
     def abandon(self, error: Exception) -> None:
         """Answer all requests that wait with an error, and compute nothing more of them."""
@@ -274,7 +276,7 @@ class Service:
         if not inputs:
             return Answers([], 0)
         asked.notes.update(model=model.name, operation=operation_name, rows=len(inputs))
-        request = _Request(self._loop.create_future(), [Outcome()] * len(inputs), notes=asked.notes)
+        request = _Request(self._loop.create_future(), work, [Outcome()] * len(inputs), notes=asked.notes)
         arrived = self.engine.clock()
         default = self.limits.bulk_timeout if asked.bulk else self.limits.timeout
         deadline = arrived + min(asked.timeout or default, self.limits.longest_timeout)
@@ -354,7 +356,7 @@ class Service:
         assert self._loop is not None
         futures = {}
         for model in self.models.values():
-            request = _Request(self._loop.create_future(), [Outcome()], [0], left=1)
+            request = _Request(self._loop.create_future(), model.probe, [Outcome()], [0], left=1)
             now = self.engine.clock()
             request.job = Job(model.probe, [PROBE], now, now, step=True)
             self._requests[request.job] = request
@@ -380,7 +382,7 @@ class Service:
         asked: Asked,
     ) -> None:
         """Tokenize the inputs of a request and submit them; runs in a preparing thread, or in the event loop."""
-        items: list[Prepared] = []
+        items: list[Prepared | Addressed] = []
         try:
             if self.engine.clock() > deadline:
                 raise _too_much_text()
@@ -388,7 +390,8 @@ class Service:
                 if request.cancelled:
                     return
                 try:
-                    items.append(_prepared(operation, given, row, settings, asked.whole))
+                    prepared = _prepared(operation, given, row, settings, asked.whole)
+                    items.append(Addressed(operation, prepared) if work.shared else prepared)
                     request.rows.append(row)
                 except UserError as error:
                     error.row = row
@@ -404,13 +407,14 @@ class Service:
             if items:
                 request.left, request.tokens = len(items), sum(item.tokens for item in items)
                 request.notes["tokens"] = request.tokens
+                job = partial(Job, work.lane, items, arrived, client=asked.client, work=work.name)
                 try:
-                    self._submit(request, Job(work, items, arrived, deadline, asked.bulk, asked.client))
+                    self._submit(request, job(deadline, asked.bulk))
                 except TooLarge:
                     if asked.bulk or not asked.may_wait:
                         raise
                     deadline = arrived + self.limits.bulk_timeout
-                    self._submit(request, Job(work, items, arrived, deadline, True, asked.client))
+                    self._submit(request, job(deadline, True))
             else:
                 self._call(self._settle_one, request, None)
         except (Refused, TooLarge, UserError) as error:
@@ -422,11 +426,10 @@ class Service:
 
     def _submit(self, request: _Request, job: Job) -> None:
         """Hand a job to the engine, unless its request was taken back.  Raises Refused, TooLarge or TooManyInputs."""
-        assert isinstance(job.lane, Work)
-        if (most := job.lane.most_asked) is not None and request.tokens > most:
+        if (most := request.work.most_asked) is not None and request.tokens > most:
             raise TooManyInputs(
-                f"{job.lane.name}: expected at most {most:,} tokens at once, as many as one answer has room for, found "
-                f"{request.tokens:,}"
+                f"{request.work.name}: expected at most {most:,} tokens at once, as many as one answer has room for, "
+                f"found {request.tokens:,}"
             )
         self._requests[job] = request
         request.job = job

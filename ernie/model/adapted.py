@@ -123,6 +123,10 @@ class AdaptedModel(ErnieModel):
         self.encoder = _AdaptedLayers(base.encoder, adapter.layers)
         set_weights(self.pooler, dict(adapter.pooler), "the adapter")
 
+    def updates_of(self, start: int, stop: int) -> Adapted:
+        """Return the adapter's updates for these tokens of a batch that the base encodes."""
+        return self.encoder.of(start, stop)
+
 
 class _AdaptedLayers(Encoder):
     """The layers of an encoder, with updates for all tokens unless some are given."""

@@ -292,7 +292,17 @@ class LogitsTask(FinetuneTask):
         samples = [sample for example in examples for sample in example.samples]
         groups = _in_groups(samples, _MOST_AT_ONCE) if len(examples) == 1 else [samples]
         parts = (logits for group in groups for logits in self._logits_of(ernie, head, group, task_id))
-        return [self._of_row([next(parts) for _ in example.samples]) for example in examples]
+        return self._in_rows(parts, examples)
+
+    def logits_of_rows(
+        self, head: nn.Layer, hidden_TD: Tensor, layout: Layout, examples: Sequence[Example]
+    ) -> list[list[np.ndarray]]:
+        """Return the logits of rows as `answer` takes them, given the encoder's vectors of their samples."""
+        return self._in_rows(iter(self._split(head, hidden_TD, layout)), examples)
+
+    def _in_rows(self, logits: Iterator[np.ndarray], examples: Sequence[Example]) -> list[list[np.ndarray]]:
+        """Return the logits of rows, given those of their samples in order."""
+        return [self._of_row([next(logits) for _ in example.samples]) for example in examples]
 
     def answers_from(
         self, examples: Sequence[Example], logits: Sequence[list[np.ndarray]]
@@ -305,8 +315,12 @@ class LogitsTask(FinetuneTask):
     ) -> list[np.ndarray]:
         """Return the logits of each sample: (C,), or (n, C) if the kind is `per_token`."""
         packed = pack(samples)
-        logits = float_logits(self, head, self.encode(ernie, head, packed, task_id), packed.layout).numpy()
-        return list(np.split(logits, packed.layout.offsets[1:-1]) if self.per_token else logits)
+        return self._split(head, self.encode(ernie, head, packed, task_id), packed.layout)
+
+    def _split(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> list[np.ndarray]:
+        """Return the logits of each sample, given the encoder's vectors."""
+        logits = float_logits(self, head, hidden_TD, layout).numpy()
+        return list(np.split(logits, layout.offsets[1:-1]) if self.per_token else logits)
 
     def _answer(self, example: Example, logits: list[np.ndarray]) -> Answer | UserError:
         from ernie.model.inference import finite
