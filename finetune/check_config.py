@@ -19,6 +19,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.lr_schedule import LRScheduleConfig
+from finetune.calibrate import check_calibration
 from finetune.config import FinetuneConfig
 from finetune.folds import CrossValidation
 from finetune.label_remarks import label_counts, listed_counts
@@ -49,6 +50,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     if remark := remark_on_head(config):
         yield f"note: {remark}"
     task, splits = prepare_all(starting_task(config), config.data, tokenizer, needed=config.needed)
+    check_calibration(config.calibrate, task)
     check_segments(splits["train"], shape.segments, config.model)
     for split in splits.values():
         yield f"ok: {describe(split)}"
@@ -164,6 +166,8 @@ def _try_step(
     for name, score in curve[-1].scores.items():
         if not np.isfinite(score):
             yield f"note: {name} is {score} on the first {plural(scored, 'row')} of {on}; no checkpoint is best by that"
+    if config.calibrate:
+        yield f"ok: after training, {' and '.join(config.calibrate)} are fitted on dev"
     if config.keep == "ensemble":
         count, size = config.seeds * config.folds, 4 * total / 1e6
         yield (

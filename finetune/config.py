@@ -25,6 +25,7 @@ from ernie.train.config import UpdateConfig
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.search_space import TuneConfig
 from tasks.downstream.base import FinetuneTask, LogitsTask
+from tasks.downstream.calibration import Calibrated
 from tasks.downstream.hooks import ComparesRows, EncoderConditions, LossOfVectors, PartialTraining
 from tasks.downstream.saved import completed
 from tasks.downstream.transcribe import Transcribe
@@ -315,9 +316,12 @@ class FinetuneConfig:
     is repeated with consecutive seeds that start at `seed`.  With `folds` above 1 the rows of train are split into as
     many folds, anew for each seed.  Each fold is trained on the others and scored on itself; rows with the same cell in
     the column `fold_by` are in one fold.  Of all these models the best one is kept, or with `keep: ensemble` those of
-    all seeds and folds at the best point of the grid, which answer together.  A trial is saved every `save_minutes` (0:
-    never) and when it is stopped; the same command then resumes it.  `tune` names settings that `ernie tune` searches.
-    `published` holds scores to show beside ours, times 100 as papers print them: {model: {split: {metric: score}}}.
+    all seeds and folds at the best point of the grid, which answer together.  `calibrate` lists what is fitted on dev
+    for what is kept, after training: the `temperature` of its probabilities, a `threshold`, or both.
+
+    A trial is saved every `save_minutes` (0: never) and when it is stopped; the same command then resumes it.  `tune`
+    names settings that `ernie tune` searches.  `published` holds scores to show beside ours, times 100 as papers print
+    them: {model: {split: {metric: score}}}.
     """
 
     task: FinetuneTask
@@ -335,6 +339,7 @@ class FinetuneConfig:
     folds: int = 1
     fold_by: str = ""
     keep: Literal["best", "ensemble"] = "best"
+    calibrate: tuple[Literal["temperature", "threshold"], ...] = ()
     save_minutes: float = 10.0
     output: Path | None = None
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
@@ -384,6 +389,7 @@ class FinetuneConfig:
                 f"keep: a model of the kind {self.task.variant_name} has no logits, of which an ensemble is made; use "
                 "keep: best"
             )
+        self._check_calibrated()
         check_seed(self.seed + self.seeds - 1)
         check_seed(self.seed)
         points = math.prod(len(values) or 1 for values in (self.grid.peak, self.grid.batch, self.grid.epochs))
@@ -415,6 +421,17 @@ class FinetuneConfig:
         for name in (HELD_OUT, OUT_OF_FOLD):
             if name in self.data.more:
                 raise UserError(f"data.more: '{name}' is what rows of a cross-validation are called; choose another")
+
+    def _check_calibrated(self) -> None:
+        kind = self.task.variant_name
+        if not self.calibrate:
+            return
+        if not isinstance(self.task, Calibrated):
+            raise UserError(f"calibrate: a model of the kind {kind} decides among no classes with probabilities")
+        if "threshold" in self.calibrate and not self.task.threshold_metrics:
+            raise UserError(f"calibrate: a model of the kind {kind} has no threshold; temperature can be fitted")
+        if "dev" not in self.data.splits() and self.data.splits():
+            raise UserError("calibrate: is fitted on dev, and there is none; name its rows with data.dev")
 
     def check_kept(self) -> None:
         """Raise UserError if an ensemble is asked for, and only one model is trained."""

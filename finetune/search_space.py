@@ -14,8 +14,8 @@ from ernie.metrics import LOWER_IS_BETTER
 
 # What all trials of a search share.
 _SHARED = (
-    *("data", "local", "seed", "seeds", "folds", "fold_by", "keep", "grid", "tune", "output", "save_minutes"),
-    *("parallel", "plugins", "submission", "published"),
+    *("data", "local", "seed", "seeds", "folds", "fold_by", "keep", "calibrate", "grid", "tune", "output"),
+    *("save_minutes", "parallel", "plugins", "submission", "published"),
 )
 _RANGE_KEYS = ("low", "high", "log", "step")
 

@@ -51,6 +51,7 @@ def write_card(
         f"{result.explained()} {_kept(result)}",
         *([] if search is None else ["", _searched(search)]),
         "",
+        *_calibration(result),
         "## Data",
         "",
         *(f"- {prose(describe(split))}; from {_sources(config, split.name)}" for split in splits),
@@ -76,7 +77,7 @@ def _kept(result: Result) -> str:
     """Say what the model is."""
     best = result.best
     setting = f" at the best point of the grid, {code(best.point)}" if best.point else ""
-    if result.kept is not None:
+    if result.kept is not None and result.kept.members:
         count, folds = len(result.kept.members), f" and {result.folds} folds" if result.folds > 1 else ""
         return (
             f"In `model/` are the models of {plural(result.seeds, 'seed')}{folds}{setting}, which answer together: "
@@ -100,10 +101,19 @@ def _loss_section(config: FinetuneConfig, task: FinetuneTask, train: Prepared) -
     return ["## Loss", "", *lines, ""] if lines else []
 
 
+def _calibration(result: Result) -> list[str]:
+    found = None if result.kept is None else result.kept.calibration
+    return ["## Calibration", "", *_table(found.score_rows()), "", prose(found.note), ""] if found else []
+
+
 def score_table(result: Result) -> list[str]:
     """Return the scores of every split as the lines of a Markdown table."""
-    head, *rows = (f"| {' | '.join(map(cell, cells))} |" for cells in result.score_rows())
-    return [head, f"|{'---|' * len(result.score_rows()[0])}", *rows]
+    return _table(result.score_rows())
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    head, *lines = (f"| {' | '.join(map(cell, cells))} |" for cells in rows)
+    return [head, f"|{'---|' * len(rows[0])}", *lines]
 
 
 def _commands(folder: Path, config: FinetuneConfig) -> Iterator[str]:

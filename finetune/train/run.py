@@ -6,7 +6,7 @@ RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning
 RUN/scores.json     medians, spreads and every score
 RUN/model/          encoder, tokenizer, head and task of the best trial; self-contained.  Of an ensemble: a folder of
                     this kind for each of its models
-RUN/dev.jsonl       of an ensemble: its answers to dev
+RUN/dev.jsonl       of an ensemble or a calibrated model: its answers to dev
 RUN/README.md       the model card
 RUN/report.html     the same as figures
 RUN/out_of_fold.jsonl  of a cross-validation: the answer to each row of train by the model that did not see it
@@ -39,6 +39,7 @@ from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from ernie.train.run_folder import CHECKPOINTS, MODEL
 from ernie.train.trainer import StepReport
+from finetune.calibrate import calibrate, check_calibration
 from finetune.config import HELD_OUT, FinetuneConfig, TrainConfig
 from finetune.folds import CrossValidation
 from finetune.prepare import Prepared, check_segments, describe, prepare_all, training_rows
@@ -53,6 +54,7 @@ from finetune.train.run_contents import (
     claim_folder,
     encoder_fingerprint,
     inputs_of,
+    keep_decoding,
     keep_ensemble,
     keep_model,
     kept_model,
@@ -101,6 +103,7 @@ def run(
     if config.train.dropout is None and not ernie.config.dropout and not is_frozen:
         say("note: this encoder was pretrained without dropout; with few rows `train.dropout: 0.1` is usually better")
     task, splits = prepare_all(starting_task(config), config.data, tokenizer_of(ernie), say, config.needed)
+    check_calibration(config.calibrate, task)
     check_segments(splits["train"], ernie.config.segments, config.model)
     for split in splits.values():
         say(describe(split))
@@ -366,11 +369,21 @@ class _Runner:
         return Result(self.task, trials, result.point, again if trial is result.best else result.best)
 
     def with_kept_scores(self, result: Result) -> Result:
-        """Return the result with the scores of an ensemble, whose answers to dev are written here."""
-        if self.config.keep == "best":
+        """Return the result with the scores of an ensemble or a calibrated model, whose answers to dev are written.
+
+        The model is calibrated here.  One that was calibrated before and is not to be any more answers as it did.
+        """
+        keep_decoding(self.folder, self.task)
+        if self.config.keep == "best" and not self.config.calibrate:
             return result
-        scores = self._score_splits(TaskModel.load(self.folder / MODEL), self.splits, self.folder)
-        return replace(result, kept=Kept(scores, tuple(kept_trials(self.folder))))
+        model, calibration = TaskModel.load(self.folder / MODEL), None
+        if self.config.calibrate:
+            scored = {name: split for name, split in self.splits.items() if _is_scored(split)}
+            calibration = calibrate(model, self.config.calibrate, scored)
+            keep_decoding(self.folder, model.task)
+        scores = self._score_splits(model, self.splits, self.folder)
+        names = kept_trials(self.folder) if self.config.keep == "ensemble" else []
+        return replace(result, kept=Kept(scores, tuple(names), calibration))
 
     def with_out_of_fold(self, result: Result) -> Result:
         """Return the result of a cross-validation with the scores of out_of_fold.jsonl, which is written here."""

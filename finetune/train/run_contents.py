@@ -44,6 +44,7 @@ from ernie.train.run_folder import (
     write_config,
     write_origin,
 )
+from finetune.calibrate import with_decoding_of
 from finetune.config import FinetuneConfig, decoding_overrides, load
 from finetune.prepare import Prepared
 from finetune.train.model import TrainingModel
@@ -54,7 +55,7 @@ from inference.rows import usable_rows
 from inference.task_model import TaskModel
 from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.hooks import FilesInRows, TrainingFiles
-from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model, write_task
+from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model, member_folders, read_task, write_task
 
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
 _WAYS_OUT = "Choose another --output, or delete the folder to start over."
@@ -63,6 +64,7 @@ _UNRELATED_KEYS = (
     "output",
     "seeds",
     "keep",
+    "calibrate",
     "save_minutes",
     "grid",
     "plugins",
@@ -223,6 +225,19 @@ def keep_ensemble(task: LogitsTask, trials: Sequence[str], folder: Path) -> None
     write_ensemble(partial, task, places, link=True)
     _write_trials(partial, trials)
     put(partial, folder / MODEL)
+
+
+def keep_decoding(folder: Path, task: FinetuneTask) -> None:
+    """Have the run's model answer by the temperature and the threshold of a task, atomically."""
+    place, partial = folder / MODEL, partial_folder(folder / MODEL)
+    saved, task_id = read_task(place, trust_plugins=True)
+    changed = with_decoding_of(saved, task)
+    if changed == saved:
+        return
+    shutil.copytree(place, partial, copy_function=_link)
+    members = [member.name for member in member_folders(place)]
+    write_checksums(partial, write_task(partial, changed, task_id, members))
+    put(partial, place)
 
 
 def take_model(trial: str, folder: Path) -> None:

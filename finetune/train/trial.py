@@ -14,6 +14,7 @@ from ernie.errors import UserError
 from ernie.formatting import plural
 from ernie.json_file import check_kind, read_json
 from ernie.metrics import LOWER_IS_BETTER
+from finetune.calibrate import Calibration
 from finetune.config import HELD_OUT, OUT_OF_FOLD
 from tasks.downstream.base import FinetuneTask
 
@@ -113,19 +114,30 @@ class Spread:
 
 @dataclass(frozen=True)
 class Kept:
-    """The scores on each split of a model that is more than the best trial's: an ensemble of those of some trials."""
+    """The scores on each split of a model that is more than the best trial's: an ensemble of those of the trials
+    `members`, or one that was calibrated."""
 
     scores: Mapping[str, Mapping[str, float]]
-    members: tuple[str, ...]
+    members: tuple[str, ...] = ()
+    calibration: Calibration | None = None
 
     @property
     def name(self) -> str:
         """What it is."""
-        return f"ensemble of {len(self.members)}"
+        ensemble = [f"ensemble of {len(self.members)}"] if self.members else []
+        return ", ".join([*ensemble, *(["calibrated"] if self.calibration else [])])
+
+    @property
+    def explained(self) -> str:
+        """What it is, in a sentence."""
+        what = "the models of all trials, which answer together" if self.members else "the best trial's model"
+        changed = ", with what was fitted on dev" if self.calibration else ""
+        return f"Lines with '{self.name}' are what the run keeps: {what}{changed}."
 
     def as_dict(self) -> dict[str, Any]:
         """Return its part of scores.json."""
-        return {"members": list(self.members), "scores": self.scores}
+        found = {"members": list(self.members), "scores": self.scores}
+        return found | ({"calibration": self.calibration.as_dict()} if self.calibration else {})
 
 
 @dataclass(frozen=True)
@@ -210,7 +222,7 @@ class Result:
                 "of all folds together."
             )
         if self.kept is not None:
-            explained.append(f"The {self.kept.name} is what the run keeps: its models answer together.")
+            explained.append(self.kept.explained)
         return " ".join([*explained, *(f"Signature of {name}." for name in self._signed())])
 
     def _signed(self) -> list[str]:

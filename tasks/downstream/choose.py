@@ -19,7 +19,6 @@ from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import (
     Answer,
     Example,
-    LogitsTask,
     encode_start,
     finetune_task,
     log_mean_softmax,
@@ -27,6 +26,7 @@ from tasks.downstream.base import (
     softmax,
     text_example,
 )
+from tasks.downstream.calibration import Calibrated
 from tasks.downstream.hooks import ExportNotes, SplitRemarks
 from tasks.downstream.labels import is_number, label_in
 from tasks.downstream.loss_settings import ClassLoss
@@ -44,7 +44,7 @@ _ENOUGH_ROWS = 10  # in which the first choice is right at times
 
 @finetune_task("choose")
 @dataclass(frozen=True, kw_only=True)
-class Choose(ClassLoss, LogitsTask, SplitRemarks, ExportNotes):
+class Choose(ClassLoss, Calibrated, SplitRemarks, ExportNotes):
     """The right one of a row's choices: each is paired with the text, and their scores are compared.
 
     `text` names the column of the text and `question`, if there is one, a column to put before each choice.  `choices`
@@ -61,6 +61,7 @@ class Choose(ClassLoss, LogitsTask, SplitRemarks, ExportNotes):
 
     column_fields: ClassVar = ("text", "question", "choices", "label")
     known_metrics: ClassVar = {"accuracy": accuracy}
+    decoding_fields: ClassVar = ("temperature",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,8 +139,11 @@ class Choose(ClassLoss, LogitsTask, SplitRemarks, ExportNotes):
     def reading(self) -> str:
         return (
             "A row is a text with one of its choices; the right one of these rows has the largest logit, and softmax "
-            "over them gives probabilities."
+            "over them gives probabilities." + self.tempered
         )
+
+    def decisions(self, row: Row, example: Example, logits: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        return np.concatenate(logits)[None], np.array([self.target(row)])
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead

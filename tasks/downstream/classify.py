@@ -23,6 +23,7 @@ from tasks.downstream.base import (
     rounded,
     softmax,
 )
+from tasks.downstream.calibration import Calibrated
 from tasks.downstream.hooks import ExportNotes, ScoresByLabel, SplitRemarks
 from tasks.downstream.labels import check_label_columns, check_labels, collected, found_in, index_of, label_in
 from tasks.downstream.loss_settings import WeightedClasses
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 @finetune_task("classify")
 @dataclass(frozen=True, kw_only=True)
-class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNotes):
+class Classify(WeightedClasses, Calibrated, TextTask, SplitRemarks, ScoresByLabel, ExportNotes):
     """One of `labels` for each row; by default those of the training rows.
 
     The cell of a row is a label, or the probability of each, {label: probability}.  With several columns as `label`,
@@ -47,22 +48,31 @@ class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNot
 
     The metric f1 is that of the second of two labels, macro_f1 the mean over the labels among the targets or answers.
     With `all_labels`, answers give the probability of every label, and with `raw_scores` its logit.
+
+    Of two labels the second one is answered if its probability is at least `threshold`, by default if it is the larger
+    one.
     """
 
     label: str | tuple[str, ...] = "label"  # type: ignore[assignment]  # other kinds have one column
     labels: tuple[str, ...] = ()
     soft_labels: bool | None = None
+    threshold: float | None = None
     all_labels: bool = False
     raw_scores: bool = False
 
     known_metrics: ClassVar = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
     head_fields: ClassVar = ("labels",)
-    decoding_fields: ClassVar = (*TextTask.decoding_fields, "all_labels", "raw_scores")
+    decoding_fields: ClassVar = (*TextTask.decoding_fields, "temperature", "threshold", "all_labels", "raw_scores")
+    threshold_metrics: ClassVar = ("accuracy", "f1", "macro_f1", "matthews")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_labels(self.labels)
         check_label_columns(self.label, self.labels, "a probability")
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold:g}")
+        if self.threshold is not None and self.labels and len(self.labels) != 2:
+            raise UserError(f"threshold: is for two labels, of which one is chosen; there are {len(self.labels)}")
         if "f1" in self.metrics and len(self.labels) > 2:
             raise UserError(f"metrics: f1 is that of one of two labels; for {len(self.labels)} there is macro_f1")
 
@@ -118,11 +128,17 @@ class Classify(WeightedClasses, TextTask, SplitRemarks, ScoresByLabel, ExportNot
 
     @property
     def reading(self) -> str:
-        return "A row's label is that of its largest logit; softmax over the labels gives their probabilities."
+        chosen = "that of its largest logit"
+        if self.threshold is not None:
+            chosen = f"'{self.labels[1]}' if its probability is at least {self.threshold:g}, else '{self.labels[0]}'"
+        return f"A row's label is {chosen}; softmax over the labels gives their probabilities.{self.tempered}"
+
+    def decisions(self, row: Row, example: Example, logits: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        return logits[0][None], np.array([self.target(row)])
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = softmax(logits[0])
-        best = int(probabilities.argmax())
+        best = int(probabilities.argmax() if self.threshold is None else probabilities[1] >= self.threshold)
         answer = {"label": self.labels[best], "probability": rounded(probabilities[best])}
         return answer | by_label(
             self.labels,

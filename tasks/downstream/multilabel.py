@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,7 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labeled.literal import OPENING
 from ernie.data.labeled.row import Row, as_list, as_value, is_empty, spelled
-from ernie.errors import UserError, about
+from ernie.errors import UserError, about, nearest
 from ernie.formatting import plural
 from tasks.downstream.base import (
     Answer,
@@ -28,6 +28,7 @@ from tasks.downstream.base import (
     log_mean_softmax,
     rounded,
 )
+from tasks.downstream.calibration import Calibrated
 from tasks.downstream.hooks import ExportNotes, ScoresByLabel
 from tasks.downstream.labels import check_label_columns, check_labels, collected, found_in, index_of
 from tasks.downstream.loss_settings import WeightedClasses
@@ -51,7 +52,7 @@ _QUOTED_ITEM = re.compile(r"""[\[({]\s*[uUbB]?['"]""")
 
 @finetune_task("multilabel")
 @dataclass(frozen=True, kw_only=True)
-class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
+class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNotes):
     """Any number of `labels` for each row: those whose probability is at least `threshold`.
 
     The cell of a row is a list of labels, or text with `separator` between them; empty for none.  With `multi_hot` it
@@ -65,6 +66,8 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
     training rows tell.  Metrics take the labels of at least 0.5.  With `soft_labels: true` several columns have
     probabilities, too.
 
+    `threshold` is one for all labels, or {label: its own}, where the others have 0.5.
+
     Each label is learned as two classes, with it and without.  The weight of a label in `class_weights` is that of the
     rows with it, beside 1 for those without.  With `balanced` both count alike: the weight is (n - count) / count.
     """
@@ -74,22 +77,28 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
     soft_labels: bool | None = None
     labels: tuple[str, ...] = ()
     separator: str = ","
-    threshold: float = 0.5
+    threshold: float | dict[str, float] = field(default=0.5, hash=False)
     all_labels: bool = False
     raw_scores: bool = False
 
     known_metrics: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
     default_metrics: ClassVar = 3
+    threshold_metrics: ClassVar = ("micro_f1", "macro_f1", "exact")
+    judges_positive: ClassVar = True
     head_fields: ClassVar = ("labels", "multi_hot")
-    decoding_fields: ClassVar = (*TextTask.decoding_fields, "threshold", "all_labels", "raw_scores")
+    decoding_fields: ClassVar = (*TextTask.decoding_fields, "temperature", "threshold", "all_labels", "raw_scores")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_labels(self.labels, fewest=1)
         if not self.separator:
             raise UserError("separator: expected at least one character")
-        if not 0 < self.threshold < 1:
-            raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold}")
+        for name, each in (self.threshold if isinstance(self.threshold, dict) else {"": self.threshold}).items():
+            key = f"threshold.{name}" if name else "threshold"
+            if not 0 < each < 1:
+                raise UserError(f"{key}: expected a probability between 0 and 1, found {each}")
+            if name and self.labels and name not in self.labels:
+                raise UserError(f"{key}: there is no such label.{nearest(name, self.labels)}")
         check_label_columns(self.label, self.labels, "a 0 or 1")
         if not isinstance(self.label, str) and self.multi_hot is False:
             raise UserError("multi_hot: several columns have one 0 or 1 each; leave it out")
@@ -234,10 +243,21 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
 
     @property
     def reading(self) -> str:
+        least = f"{self.threshold:g}" if isinstance(self.threshold, float) else f"their own of {self.threshold}"
         return (
             "The sigmoid of a logit is the probability of its label; a row's labels are those with at least "
-            f"{self.threshold:g}."
+            f"{least}.{self.tempered}"
         )
+
+    @property
+    def _thresholds(self) -> float | np.ndarray:
+        """The threshold of each label (C,), or that of all."""
+        if not isinstance(self.threshold, dict):
+            return self.threshold
+        return np.array([self.threshold.get(label, PROBABLE) for label in self.labels])
+
+    def decisions(self, row: Row, example: Example, logits: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        return np.stack([np.zeros_like(logits[0]), logits[0]], -1), self.target(row)
 
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
         """Return the loss of each label as that of two classes, with it and without, averaged over the labels."""
@@ -268,7 +288,7 @@ class MultiLabel(WeightedClasses, TextTask, ScoresByLabel, ExportNotes):
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))
-        chosen = np.flatnonzero(probabilities >= self.threshold)
+        chosen = np.flatnonzero(probabilities >= self._thresholds)
         answer: Answer = {
             "labels": [self.labels[i] for i in chosen],
             "probabilities": [rounded(probabilities[i]) for i in chosen],

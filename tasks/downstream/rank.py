@@ -11,8 +11,9 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
-from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
-from tasks.downstream.hooks import ExportNotes, SplitRemarks
+from tasks.downstream.base import Answer, Example, Metric, TextTask, finetune_task, softmax
+from tasks.downstream.calibration import Calibrated
+from tasks.downstream.hooks import ExportNotes, MetricSettings, SplitRemarks
 from tasks.downstream.labels import label_in
 from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @finetune_task("rank")
 @dataclass(frozen=True, kw_only=True)
-class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
+class Rank(WeightedClasses, Calibrated, TextTask, SplitRemarks, MetricSettings, ExportNotes):
     """The relevance of each row's text to its query, from 0 to 1; pointwise.
 
     `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0 for
@@ -37,12 +38,16 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
 
     With `soft_labels` the label is the probability that a text is relevant, from 0 to 1, as another model scores it.
     Metrics take those of at least 0.5 as relevant.
+
+    The metrics f1 and accuracy take a score of at least `threshold` as relevant, by default 0.5; if it is given,
+    answers say so, too.
     """
 
     text: str = "query"
     text_pair: str = "text"
     group: str = ""
     soft_labels: bool = False
+    threshold: float | None = None
     raw_scores: bool = False
 
     column_fields: ClassVar = ("text", "text_pair", "group", "label")
@@ -53,12 +58,22 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
         "accuracy": ranked_accuracy,
     }
     default_metrics: ClassVar = 3
-    decoding_fields: ClassVar = (*TextTask.decoding_fields, "raw_scores")
+    decoding_fields: ClassVar = (*TextTask.decoding_fields, "temperature", "threshold", "raw_scores")
+    threshold_metrics: ClassVar = ("f1", "accuracy")
+    judges_positive: ClassVar = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.text_pair:
             raise UserError("text_pair: expected the column of the text that is ranked")
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold:g}")
+
+    def metric(self, name: str) -> Metric:
+        known, threshold = self.known_metrics[name], self.threshold
+        if threshold is None or name not in self.threshold_metrics:
+            return known
+        return lambda targets, scores: known(targets, [float(score >= threshold) for score in scores])
 
     def target(self, row: Row) -> tuple[str, int]:
         return row.text(self.group or self.text), int(self._relevance(row) >= PROBABLE)
@@ -109,7 +124,13 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
 
     @property
     def reading(self) -> str:
-        return "A text's score is the second column of the softmax over the last axis: how likely it is relevant."
+        return (
+            "A text's score is the second column of the softmax over the last axis: how likely it is relevant."
+            + self.tempered
+        )
+
+    def decisions(self, row: Row, example: Example, logits: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        return logits[0][None], np.array([self.target(row)[1]])
 
     def loss_notes(self, rows: Sequence[Row]) -> Iterator[str]:
         if self.soft_labels:
@@ -119,5 +140,7 @@ class Rank(WeightedClasses, TextTask, SplitRemarks, ExportNotes):
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         # Not rounded: a confident model would give many ties.
         irrelevant, relevant = logits[0].astype(np.float64)
-        answer = {"score": float(softmax(np.array([irrelevant, relevant]))[1])}
+        answer: Answer = {"score": float(softmax(np.array([irrelevant, relevant]))[1])}
+        if self.threshold is not None:
+            answer["relevant"] = answer["score"] >= self.threshold
         return answer | ({"raw_score": float(relevant - irrelevant)} if self.raw_scores else {})

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ernie.atomic import check_within
+from ernie.atomic import check_within, put_text
 from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_exists
 from ernie.json_file import read_json
@@ -113,7 +113,7 @@ def write_task(folder: Path, task: FinetuneTask, task_id: int, members: Sequence
     data = {"task": to_dict(replace(task, **copied)), "module": type(task).__module__, "task_id": task_id}
     if members:
         data["members"] = list(members)
-    (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    put_text(folder / TASK_FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     return [TASK_FILE, *(str(name) for name in copied.values())]
 
 

@@ -22,12 +22,12 @@ from tasks.downstream.base import (
     Answer,
     Example,
     LabelScores,
-    LogitsTask,
     encode_start,
     finetune_task,
     rounded,
     softmax,
 )
+from tasks.downstream.calibration import Calibrated
 from tasks.downstream.hooks import EvaluationExamples, ExportNotes, ScoresByLabel
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, is_number
 from tasks.downstream.loss_settings import WeightedClasses
@@ -86,7 +86,7 @@ class Words:
 
 @finetune_task("tag")
 @dataclass(frozen=True, kw_only=True)
-class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, ExportNotes):
+class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, ExportNotes):
     """A tag for each word of a row, predicted at the word's first token.
 
     `tokens` names a column with a list of words (or characters), or with text.  Text is split as the training rows
@@ -126,7 +126,7 @@ class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, Export
     answer_fields: ClassVar = ("tags",)
     labels_belong_to: ClassVar = "word"
     head_fields: ClassVar = ("labels", "splitting", "attached")
-    decoding_fields: ClassVar = ("stride",)
+    decoding_fields: ClassVar = ("stride", "temperature")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -297,6 +297,12 @@ class Tag(WeightedClasses, LogitsTask, EvaluationExamples, ScoresByLabel, Export
         assert labels.positions is not None
         weights = None if batch.weights is None else batch.weights[batch.layout.sequences_of(labels.positions)]
         return self.class_loss(paddle.gather(logits, paddle.to_tensor(labels.positions)), labels.values, weights)
+
+    def decisions(self, row: Row, example: Example, logits: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        given: Words = example.notes
+        tags = [index_of(tag, self.labels) for tag in self._as_learned(self.target(row))]
+        parts = [scores[positions] for scores, positions in zip(logits, given.firsts, strict=True)]
+        return np.concatenate(parts), np.array(tags, np.int64)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         given: Words = example.notes

@@ -47,7 +47,9 @@ from tasks.downstream.base import (
     LogitsTask,
     finetune_tasks,
     is_labeled,
+    softmax,
 )
+from tasks.downstream.calibration import Calibrated, decisions_of
 from tasks.downstream.changes import with_values_of
 from tasks.downstream.hooks import DerivesFromRows, ExportNotes
 from tasks.downstream.loss_settings import WeightedRows
@@ -462,6 +464,27 @@ def test_an_ensemble_of_one_model_twice_answers_as_that_model_does(toy: Toy, tra
         assert answer.keys() == single.keys()
         for key, value in single.items():
             assert_alike(answer[key], value, key)
+
+
+def test_a_temperature_makes_probabilities_less_sure_and_changes_no_decision(toy: Toy, trained: Trained) -> None:
+    task, rows = trained.model.task, toy.rows(20, seed=4)
+    if not isinstance(task, Calibrated):
+        pytest.skip("a kind that decides among no classes")
+    hotter = dataclasses.replace(task, temperature=4.0)
+    examples = [task.example(row, TOKENIZER) for row in rows]
+    logits = trained.model.logits(examples)
+    own, changed = (list(each.answers_from(examples, logits)) for each in (task, hotter))
+    assert own != changed
+    logits_PC, targets_P = decisions_of(task, rows, examples, logits)
+    assert 0.5 < np.mean(logits_PC.argmax(-1) == targets_P) <= 1
+    assert softmax(logits_PC / 4).max(-1).mean() < softmax(logits_PC).max(-1).mean()
+    if toy.task.variant_name == "rank":
+        scores = [[each["score"] for each in answers] for answers in (own, changed)]  # type: ignore[call-overload]
+        assert np.argsort(scores[0]).tolist() == np.argsort(scores[1]).tolist()
+        return
+    for one, other in zip(own, changed, strict=True):
+        assert not isinstance(one, UserError) and not isinstance(other, UserError)
+        assert np.array_equal(task.prediction(one), task.prediction(other))
 
 
 def test_training_continues_from_a_saved_head(toy: Toy, trained: Trained, tmp_path: Path) -> None:
