@@ -37,7 +37,8 @@ _TOO_MANY_FILES = os.strerror(errno.EMFILE)
 # The order of our own commands in the help; those of other distributions follow, sorted by name.
 _ORDER = (
     *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "scaling", "report", "verify"),
-    *("finetune", "tune", "check", "evaluate", "predict", "translate", "transcribe", "speak", "benchmark", "tradeoff"),
+    *("finetune", "tune", "check", "evaluate", "compare", "predict", "translate", "transcribe", "speak"),
+    *("benchmark", "tradeoff"),
     *("search index", "search query", "search evaluate", "search mine"),
     *("convert", "ensemble", "export", "migrate", "doctor"),
 )

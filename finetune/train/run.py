@@ -45,7 +45,7 @@ from finetune.folds import CrossValidation
 from finetune.prepare import Prepared, check_segments, describe, prepare_all, training_rows
 from finetune.report.card import write_card
 from finetune.report.latency import measure_latency, write_latency
-from finetune.report.split_answers import gather_out_of_fold, write_out_of_fold, write_split_answers
+from finetune.report.split_answers import answers_file, gather_out_of_fold, write_out_of_fold, write_split_answers
 from finetune.report.tradeoff import Tradeoff, measure_tradeoff
 from finetune.search_space import SearchRecord
 from finetune.train.early_stopping import best_of, unlearned
@@ -375,6 +375,7 @@ class _Runner:
         """
         keep_decoding(self.folder, self.task)
         if self.config.keep == "best" and not self.config.calibrate:
+            answers_file(self.folder, "dev").unlink(missing_ok=True)  # of what was kept before
             return result
         model, calibration = TaskModel.load(self.folder / MODEL), None
         if self.config.calibrate:

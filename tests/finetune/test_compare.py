@@ -1,0 +1,99 @@
+"""The command that compares two runs on the same rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ernie.cli import main
+
+
+@pytest.fixture(scope="module")
+def runs(_finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with the runs `done`, `weak` (of two seeds, after one epoch) and `rows` (of other rows)."""
+    import os
+    import shutil
+
+    folder = tmp_path_factory.mktemp("compare") / "work"
+    shutil.copytree(_finished_run, folder)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        short = ["--quiet", "--set", "train.epochs=1"]
+        assert main(["finetune", "task.yaml", "--output", "weak", "--seeds", "2", *short]) == 0
+        assert main(["finetune", "task.yaml", "--output", "rows", "--set", "data.dev=test.tsv", *short]) == 0
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(runs)
+    return runs
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["compare", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_scores_difference_and_rows_are_those_of_the_runs(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "weak", "done", "--metric", "accuracy", "macro_f1", "--output", "differ.jsonl")
+    assert (found["split"], found["rows"], found["seeds"]) == ("dev", 50, 1)
+    accuracy = found["metrics"]["accuracy"]
+    first = json.loads((there / "weak" / "trials" / "seed=0" / "scores.json").read_text())["scores"]["dev"]["accuracy"]
+    second = json.loads((there / "done" / "scores.json").read_text())["best"]["scores"]["dev"]["accuracy"]
+    assert accuracy["scores"] == pytest.approx([first, second])
+    assert accuracy["difference"] == pytest.approx(second - first)
+    assert accuracy["low"] <= accuracy["difference"] <= accuracy["high"] and accuracy["p"] < 0.01
+    assert found["metrics"].keys() == {"accuracy", "macro_f1"}
+    records = [json.loads(line) for line in (there / "differ.jsonl").read_text().splitlines()]
+    assert len(records) == found["differing"] > 0
+    for record in records:
+        assert record["first"]["label"] != record["second"]["label"]
+    right = [sum(record[which]["label"] == record["right"] for record in records) for which in ("first", "second")]
+    assert right == [found["mcnemar"]["only_first"], found["mcnemar"]["only_second"]]
+
+
+def test_the_other_way_round_the_difference_is_the_opposite(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = (as_json(capsys, *pair)["metrics"]["accuracy"] for pair in (("weak", "done"), ("done", "weak")))
+    assert one["difference"] == -other["difference"] and (one["low"], one["high"]) == (-other["high"], -other["low"])
+    assert one["p"] == pytest.approx(other["p"], abs=0.01)
+
+
+def test_a_run_and_itself_do_not_differ_over_all_its_seeds(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "weak", "weak")
+    assert found["seeds"] == 2 and found["differing"] == 0 and found["metrics"]["accuracy"]["p"] == 1
+
+
+def test_text_says_what_is_shown_and_what_is_left_out(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "weak", "done"]) == 0
+    told = capsys.readouterr().out
+    assert "dev: 50 rows" in told and "shown by these rows" in told and "by McNemar's exact test p " in told
+    assert "note: the runs have different numbers of seeds; 1 of the longer one are left out" in told
+
+
+def test_a_split_without_answers_is_answered_anew(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "weak", "done", "--split", "test")
+    test = json.loads((there / "done" / "scores.json").read_text())["best"]["scores"]["test"]["accuracy"]
+    assert found["rows"] == 30 and found["metrics"]["accuracy"]["scores"][1] == pytest.approx(test)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["done", "rows"], "dev: the rows of done and of rows are not the same"),
+        (["done", "weak", "--split", "train"], "--split: done was trained on train; compare on dev or test"),
+        (["done", "weak", "--split", "tets"], "the run's data has no split 'tets'. Did you mean 'test'?"),
+        (["done", "weak", "--metric", "bleu"], "--metric: classify has no metric 'bleu'"),
+        (["done", "encoder"], "encoder: is not the folder of a finished fine-tuning run"),
+        (["done", "weak", "--output", "no/where"], "--output: no/where cannot be written: there is no folder no"),
+    ],
+)
+def test_a_mistake_is_an_error(there: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    assert main(["compare", *words]) == 2
+    assert message in capsys.readouterr().err
