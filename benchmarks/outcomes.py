@@ -555,6 +555,11 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "recipes-skewed": ("recipes", partial(recipe_gain, case="skewed", arms=["balanced"], plain=["plain"], least=3)),
     "recipes-rte": ("recipes", partial(recipe_gain, case="rte", arms=REGULARIZED, plain=PLAIN, least=1)),
     "recipes-mrpc": ("recipes", partial(recipe_gain, case="mrpc", arms=REGULARIZED, plain=PLAIN, least=1)),
+    "recipes-small": (
+        "recipes",
+        partial(recipe_gain, case="small", arms=["3 layers taught"], plain=["6 layers"], least=-1),
+    ),
+    "recipes-long": ("recipes", partial(recipe_gain, case="long", arms=["windows"], plain=["cut"], least=1)),
     "recipes-sst2-lora": ("recipes", partial(recipe_adapted, case="sst2")),
     "recipes-mrpc-lora": ("recipes", partial(recipe_adapted, case="mrpc")),
     "serving-overhead": ("serving", serving_overhead),

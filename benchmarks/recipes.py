@@ -1,6 +1,7 @@
 """Do the training recipes of docs/howto/finetuning/recipes.md pay?  Each beside plain training, seed by seed.
 
   python benchmarks/recipes.py CASE... --data GLUE --model MINILM --output runs/benchmarks/recipes [--seeds 0 1 2]
+  python benchmarks/recipes.py long --data GLUE --chinese ENCODER --output runs/benchmarks/recipes
 
 GLUE is a folder with the tasks' files as in benchmarks/finetuning.py, MINILM a Hugging Face folder of a BERT.  All arms
 have the recipe of benchmarks/finetuning.py unless they say otherwise.  Checkpoints are not chosen: what is scored is
@@ -13,6 +14,12 @@ whole sentences of its dev and test splits, all positive ones and as many negati
 rte, mrpc: R-Drop (1.0) and FGM (epsilon 1.0), beside plain training, and beside plain training for as long as they take
 (6 epochs).  RTE is judged on its dev split, MRPC on its test split.
 
+small: a model of 3 layers for SST-2, of the encoder's layers 1, 4 and 6, on the first 8,000 rows: alone, and taught by
+one of all 6 layers, also on the other 59,349 rows of train without their labels.  The teacher has the plain recipe.
+
+long: texts of IFLYTEK (FewCLUE: 3,024 rows, 119 labels) cut to 128 tokens, and in windows of as many, whose logits are
+averaged.  The encoder is the one that benchmarks/recipe.py makes for Chinese, and its recipe is used.
+
 sst2, mrpc: LoRA of query and value, rank 8, alpha 16, peak learning rate 5e-4, beside plain training, on the first
 8,000 rows of SST-2 (judged on its dev and test splits), and on MRPC.
 
@@ -20,6 +27,8 @@ Set before the first run, for means over three seeds:
 
 - skewed: macro F1 rises by at least 3 points.
 - rte, mrpc: R-Drop or FGM is at least 1 point of accuracy above the better of both plain arms.
+- small: the taught student is at most 1 point below its teacher, and twice as fast by `ernie tradeoff`.
+- long: accuracy rises by at least 1 point.
 - sst2, mrpc, LoRA: at most 1 point of accuracy is lost, with under 5 % of the weights trained.
 """
 
@@ -30,11 +39,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from evidence import RECIPE as FROM_OURS
 from finetuning import RECIPE, SEEDS, TASKS, write_rows
 from outcomes import OUTCOMES, report
 from page_tables import recipes
@@ -51,12 +61,14 @@ TSV = RowOptions(format="tsv")
 
 @dataclass(frozen=True)
 class Case:
-    """The rows of an experiment, its task, and what each arm changes: the keys of `task` and of `train`."""
+    """The rows of an experiment, its task, and what each arm changes in the configuration."""
 
     rows: Callable[[Path, Path], dict[str, Path]]  # data, folder -> the file of each split
-    arms: dict[str, tuple[dict[str, Any], dict[str, Any]]]
+    arms: dict[str, dict[str, Any]]
     metrics: tuple[str, ...] = ("accuracy",)
-    pair: bool = False
+    task: Mapping[str, Any] = field(default_factory=lambda: {"labels": ["0", "1"]})
+    recipe: Mapping[str, Any] = field(default_factory=lambda: RECIPE)
+    chinese: bool = False
 
 
 def skewed(data: Path, folder: Path) -> dict[str, Path]:
@@ -117,19 +129,50 @@ def mrpc(data: Path, folder: Path) -> dict[str, Path]:
     return {"train": both, "test": test}
 
 
-NOTHING: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-LORA = {"adapt": {"rank": 8, "alpha": 16, "targets": ["query", "value"]}, "lr": {"peak": 5e-4}}
-SMALL = {
-    "plain": NOTHING,
-    "plain, 6 epochs": ({}, {"epochs": 6}),
-    "R-Drop": ({}, {"r_drop": 1.0}),
-    "FGM": ({}, {"adversarial": {"epsilon": 1.0}}),
+def small(data: Path, folder: Path) -> dict[str, Path]:
+    """The rows of `sst2`, and the sentences of all other rows of train."""
+    rows = read_split("train", [str(data / "SST-2/train.tsv")], TSV).rows[8_000:]
+    lines = "".join(json.dumps({"a": row["sentence"]}) + "\n" for row in rows)
+    files = sst2(data, folder)
+    (folder / "unlabeled.jsonl").write_text(lines, encoding="utf-8")
+    return {**files, "unlabeled": folder / "unlabeled.jsonl"}
+
+
+def long(data: Path, folder: Path) -> dict[str, Path]:
+    """IFLYTEK of FewCLUE, beside GLUE's folder."""
+    place, files = data.parent / "zh_fewclue/iflytek", {"train": "train_few_all", "test": "test_public"}
+    found = {}
+    for split, name in files.items():
+        rows = read_split(split, [str(place / f"{name}.json")], RowOptions(format="jsonl")).rows
+        renamed = [{"sentence": row["sentence"], "label": row["label_des"]} for row in rows]
+        found[split] = write(folder / f"{split}.jsonl", renamed)
+    return found
+
+
+PAIR = {"text_pair": "b", "labels": ["0", "1"]}
+LORA = {"train": {"adapt": {"rank": 8, "alpha": 16, "targets": ["query", "value"]}, "lr": {"peak": 5e-4}}}
+REGULARIZED: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "plain, 6 epochs": {"train": {"epochs": 6}},
+    "R-Drop": {"train": {"r_drop": 1.0}},
+    "FGM": {"train": {"adversarial": {"epsilon": 1.0}}},
 }
+WINDOWS = {"task": {"windows": {"pooling": "mean"}}}
+STUDENT = {"layers": [1, 4, 6]}
+TAUGHT = {"teacher": {"model": "{folder}/6-layers-{seed}", "weight": 0.9, "temperature": 2}}
 CASES = {
-    "skewed": Case(skewed, {"plain": NOTHING, "balanced": ({"class_weights": "balanced"}, {})}, ("macro_f1",)),
-    "rte": Case(rte, SMALL, pair=True),
-    "mrpc": Case(mrpc, {**SMALL, "LoRA": ({}, LORA)}, ("accuracy", "f1"), pair=True),
-    "sst2": Case(sst2, {"plain": NOTHING, "LoRA": ({}, LORA)}),
+    "skewed": Case(skewed, {"plain": {}, "balanced": {"task": {"class_weights": "balanced"}}}, ("macro_f1",)),
+    "rte": Case(rte, REGULARIZED, task=PAIR),
+    "mrpc": Case(mrpc, {**REGULARIZED, "LoRA": LORA}, ("accuracy", "f1"), PAIR),
+    "sst2": Case(sst2, {"plain": {}, "LoRA": LORA}),
+    "small": Case(small, {"6 layers": {}, "3 layers alone": STUDENT, "3 layers taught": {**STUDENT, **TAUGHT}}),
+    "long": Case(
+        long,
+        {"cut": {}, "windows": {"task": {"windows": {"pooling": "mean"}}}},
+        task={},
+        recipe=FROM_OURS,
+        chinese=True,
+    ),
 }
 
 
@@ -138,7 +181,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="+", choices=list(CASES))
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--model", required=True)
+    parser.add_argument("--model")
+    parser.add_argument("--chinese", metavar="MODEL", help="the encoder of `long`")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--records", type=Path, metavar="DIR")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
@@ -146,26 +190,35 @@ def main() -> None:
     records = arguments.records or arguments.output / "records"
     for name in arguments.cases:
         case = CASES[name]
+        model = arguments.chinese if case.chinese else arguments.model
         rows = case.rows(arguments.data, arguments.output / "data" / name)
         for seed in arguments.seeds:
             for arm in case.arms:
-                make = partial(run, case, arm, rows, arguments.model, arguments.output / name, seed)
+                make = partial(run, case, arm, rows, model, arguments.output / name, seed)
                 cached_record(records / name / f"{slug(arm)}-{seed}.json", make)
     report(Records(records), recipes, targets=[name for name in OUTCOMES if name.startswith("recipes-")])
 
 
 def run(case: Case, arm: str, rows: dict[str, Path], model: str, folder: Path, seed: int) -> dict[str, Any]:
     """Fine-tune once by the library's command: the scores on the test rows, and the share of weights trained."""
-    task, train = case.arms[arm]
-    lr = {"peak": RECIPE["peak"]} | train.get("lr", {})
-    shared = {key: RECIPE[key] for key in ("epochs", "batch")} | {"evaluations": 0}
-    texts = {"text": "a"} | ({"text_pair": "b"} if case.pair else {})
-    metrics = {"max_len": RECIPE["max_len"], "metrics": list(case.metrics)}
-    config = {
-        "task": {"kind": "classify", "labels": ["0", "1"], **texts, **metrics, **task},
+    recipe = case.recipe
+    train = {key: recipe[key] for key in ("epochs", "batch", "dropout") if key in recipe}
+    config: dict[str, Any] = {
+        "task": {
+            "kind": "classify",
+            "text": "a",
+            "max_len": recipe["max_len"],
+            "metrics": list(case.metrics),
+            **case.task,
+        },
         "data": {"train": str(rows["train"]), "dev": str(rows["test"])},
-        "train": shared | train | {"lr": lr},
+        "train": {**train, "evaluations": 0, "lr": {"peak": recipe["peak"]}},
     }
+    for key, change in json.loads(json.dumps(case.arms[arm])).items():
+        config[key] = {**config.get(key, {}), **change} if isinstance(change, dict) else change
+    if "teacher" in config:
+        config["teacher"]["model"] = config["teacher"]["model"].format(folder=folder, seed=seed)
+        config["data"]["unlabeled"] = str(rows["unlabeled"])
     file, out = folder / f"{slug(arm)}.yaml", folder / f"{slug(arm)}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(dump(config), encoding="utf-8")
