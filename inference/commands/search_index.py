@@ -43,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="how vectors are compared: all, or by FAISS's graph or lists (default: exact up to 200,000, then hnsw)",
     )
+    parser.add_argument(
+        "--dimensions",
+        type=int,
+        default=0,
+        metavar="N",
+        help="numbers of each vector to keep, of a model that was trained for it (default: all)",
+    )
     parser.add_argument("--query-prompt", metavar="TEXT", help="text before each query (default: the model's own)")
     parser.add_argument("--passage-prompt", metavar="TEXT", help="text before each passage (default: the model's own)")
     parser.add_argument(
@@ -77,6 +84,7 @@ def main(arguments: argparse.Namespace) -> int:
         arguments.vectors,
         arguments.query_prompt,
         arguments.passage_prompt,
+        arguments.dimensions,
     )
     encoder = None if arguments.model is None else load_encoder(arguments.model, arguments.precision)
     made = make_index(

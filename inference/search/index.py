@@ -38,6 +38,7 @@ from ernie.formatting import plural
 from ernie.json_file import read_json
 from ernie.model.inference import identity
 from ernie.model.sentence import SentenceConfig
+from ernie.model.sentence import normalized as unit_vectors
 from ernie.train.run_folder import CARD, run_lock
 from inference.encoder import TextEncoder
 from inference.search import bm25
@@ -58,6 +59,7 @@ _KINDS = {
     "model": (str, NoneType),
     "fingerprint": (str,),
     "width": (int,),
+    "dimensions": (int,),
     "normalized": (bool,),
     "query_prompt": (str,),
     "passage_prompt": (str,),
@@ -80,6 +82,7 @@ class IndexSettings:
 
     Passages have at most `length` tokens, 0 for what suits the model; `overlap` of them are also in the one before.
     `query_prompt` and `passage_prompt` stand before a query and a passage; None takes the model's own, if it has any.
+    `dimensions` keeps so many numbers of each vector, 0 all, for a model that was trained for it.
     """
 
     reading: Reading = field(default_factory=Reading)
@@ -88,11 +91,13 @@ class IndexSettings:
     vectors: Kind | Literal["auto"] = "auto"
     query_prompt: str | None = None
     passage_prompt: str | None = None
+    dimensions: int = 0
 
     def __post_init__(self) -> None:
         if self.length:
             check_count("length", self.length, 8)
         check_count("overlap", self.overlap, 0)
+        check_count("dimensions", self.dimensions, 0)
 
 
 @dataclass(frozen=True)
@@ -100,12 +105,14 @@ class IndexInfo:
     """What an index was made of, and how.
 
     Its vectors, of a `width`, are those of the `model` with this `fingerprint`; without a model it finds by words only.
+    They were cut to so many `dimensions`, 0 for none.
     `recall` is that of an approximate index of the `vectors`.  `cut_documents` have several passages.
     """
 
     model: str | None
     fingerprint: str
     width: int
+    dimensions: int
     normalized: bool
     query_prompt: str
     passage_prompt: str
@@ -169,6 +176,14 @@ def encode(encoder: TextEncoder, texts: Sequence[str], prompt: str, normalized: 
     return np.asarray(encoder.encode(texts, prompt=prompt, normalize=normalized), np.float32)
 
 
+def shortened(vectors_ND: np.ndarray, width: int, normalized: bool) -> np.ndarray:
+    """Return the first numbers of each vector (N, width), scaled to length 1 if the whole was."""
+    if vectors_ND.shape[1] <= width:
+        return vectors_ND
+    kept_ND = vectors_ND[:, :width]
+    return unit_vectors(kept_ND).astype(np.float32) if normalized else kept_ND
+
+
 def make_index(
     sources: Sequence[str],
     place: Path,
@@ -190,7 +205,8 @@ def make_index(
     query, passage = ("", "") if encoder is None else prompts_of(encoder)
     query = query if settings.query_prompt is None else settings.query_prompt
     passage = passage if settings.passage_prompt is None else settings.passage_prompt
-    if before is not None and (before.fingerprint, before.passage_prompt) != (own, passage):
+    wanted = (own, passage, settings.dimensions)
+    if before is not None and (before.fingerprint, before.passage_prompt, before.dimensions) != wanted:
         raise UserError(
             f"{place}: holds an index by {_named(before)}, whose vectors do not fit those of now. Give --overwrite to "
             "make it anew, or another --output"
@@ -244,9 +260,24 @@ class _Maker:
         if note:
             warnings.warn(note, Remark, stacklevel=2)
         info = IndexInfo(
-            model, self.fingerprint, width, self._normalized, self.query_prompt, self.passage_prompt, kind, effort,
-            recall, len(digests), documents, cut, length, self.settings.overlap, list(sources), ernie.__version__,
-        )  # fmt: skip
+            model=model,
+            fingerprint=self.fingerprint,
+            width=width,
+            dimensions=self.settings.dimensions,
+            normalized=self._normalized,
+            query_prompt=self.query_prompt,
+            passage_prompt=self.passage_prompt,
+            vectors=kind,
+            effort=effort,
+            recall=recall,
+            passages=len(digests),
+            documents=documents,
+            cut_documents=cut,
+            length=length,
+            overlap=self.settings.overlap,
+            sources=list(sources),
+            version=ernie.__version__,
+        )
         (folder / INDEX).write_text(json.dumps(asdict(info), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         (folder / CARD).write_text(_card(info), encoding="utf-8")
         return Made(info, reused, dropped)
@@ -260,7 +291,8 @@ class _Maker:
     @property
     def _mark(self) -> str:
         """How names of files with vectors that are not in an index yet begin."""
-        return blake2b(f"{self.fingerprint} {self.passage_prompt}".encode(), digest_size=8).hexdigest()
+        described = f"{self.fingerprint} {self.settings.dimensions} {self.passage_prompt}"
+        return blake2b(described.encode(), digest_size=8).hexdigest()
 
     def _length(self) -> tuple[int, Spans]:
         """Return the length of passages, in the tokens that `spans` finds.  Raises UserError for too long ones."""
@@ -322,9 +354,9 @@ class _Maker:
         with tqdm(total=len(numbers), unit=" passages", disable=self.quiet or None) as bar:
             while block := list(islice(todo, _BLOCK)):
                 with about(f"{block[0][1].file}:{block[0][1].line} and the passages after it"):
-                    vectors_BD = encode(
-                        self.encoder, [each.searched for _, each in block], self.passage_prompt, self._normalized
-                    )
+                    texts = [each.searched for _, each in block]
+                    whole_BD = encode(self.encoder, texts, self.passage_prompt, self._normalized)
+                vectors_BD = self._shortened(whole_BD)
                 keys_B = digests[[row for row, _ in block]]
                 np.savez(self.unfinished / f"{self._mark}-{len(blocks):06}.npz", keys=keys_B, vectors=vectors_BD)
                 known |= {key.tobytes(): (len(blocks), n) for n, key in enumerate(keys_B)}
@@ -337,6 +369,13 @@ class _Maker:
             written[rows] = blocks[number][n]
         written.flush()
         return reused, width
+
+    def _shortened(self, vectors_BD: np.ndarray) -> np.ndarray:
+        """Return as many numbers of each vector as are asked for.  Raises UserError for more than there are."""
+        wanted = self.settings.dimensions or vectors_BD.shape[1]
+        if wanted > vectors_BD.shape[1]:
+            raise UserError(f"dimensions: expected at most {vectors_BD.shape[1]}, which the model has, found {wanted}")
+        return shortened(vectors_BD, wanted, self._normalized)
 
     def _known(self, before: Path | None) -> tuple[dict[bytes, tuple[int, int]], list[np.ndarray]]:
         """Return where vectors of passages stand, by digest, in the index before and in what was not finished."""
@@ -383,7 +422,9 @@ def _digest(passage: Passage) -> bytes:
 
 
 def _named(info: IndexInfo) -> str:
-    return "no model" if info.model is None else f"the model {info.model}, with the prompt {info.passage_prompt!r}"
+    if info.model is None:
+        return "no model"
+    return f"the model {info.model}, with {info.width} numbers a vector and the prompt {info.passage_prompt!r}"
 
 
 def _card(info: IndexInfo) -> str:

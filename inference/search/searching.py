@@ -33,6 +33,7 @@ from inference.search.index import (
     fingerprint,
     passages_file,
     read_numbers,
+    shortened,
 )
 from inference.search.nearest import Nearest, best, exact
 from inference.search.passages import Passage
@@ -181,6 +182,8 @@ class LoadedIndex:
     def find(self, query: str, vector_D: np.ndarray | None, wish: Wish) -> list[Hit]:
         """Return the passages that answer a query, whose vector is given if there is a model, the best first."""
         by = self.by(wish)
+        if vector_D is not None:
+            vector_D = shortened(vector_D[None], self.info.width, self.info.normalized)[0]
         depth = min(self.info.passages, max(_DEPTH, wish.top) * (4 if wish.documents else 1))
         rankings: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         if by != "bm25" and vector_D is not None:
@@ -334,11 +337,14 @@ class Find(Operation):
         return Outcome([hit.as_dict(rank) for rank, hit in enumerate(hits, 1)], notes=prepared.notes)
 
     def exercise(self, lengths: Sequence[int]) -> None:
+        index = self._index
+        vector_D = None
         if self._encode is not None:
             self._encode.exercise(lengths)
-        reranker = self._index.reranker
-        for _ in lengths if reranker is not None else ():
-            self._index.find("exercise", None, Wish(by="bm25"))
+            vector_D = np.full(index.info.width, index.info.width**-0.5, np.float32)
+        words = index.passage(0).text[:200]
+        for _ in lengths:
+            index.find(words, vector_D, Wish())
 
 
 @face("search")

@@ -17,6 +17,7 @@ from ernie.data.batch import Packed, pack
 from ernie.data.labeled.row import Row, as_list, is_empty
 from ernie.errors import NotFinite, UserError
 from ernie.formatting import plural
+from ernie.text.blank import is_blank
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, FinetuneTask, encode_start, finetune_task, rounded, text_example
 from tasks.downstream.hooks import ComparesRows, EncoderConditions, LossOfVectors, PartialTraining, SplitRemarks
@@ -54,6 +55,9 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
     With `simcse` it learns from `text` alone: the same text twice, under different dropout (Gao et al., 2021, arXiv
     2104.08821, section 3).  The dev split still needs pairs to judge by.
 
+    `query_prompt` stands before each text, and `document_prompt` before its pair and its negatives, as encoders such as
+    E5 want.  The model keeps them as its prompts `query` and `document`.
+
     `pooling` makes one vector of those of the tokens: their `mean`, or that of [CLS].  `dimensions` lists lengths of
     prefixes of the vectors, over which the loss is averaged, so that each prefix serves as a shorter vector (Kusupati
     et al., 2022, arXiv 2205.13147, section 3).
@@ -67,6 +71,8 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
     teacher_scores: str = ""
     distillation: Literal["margin_mse", "kl"] = "margin_mse"
     simcse: bool = False
+    query_prompt: str = ""
+    document_prompt: str = ""
     pooling: Literal["mean", "cls"] = "mean"
     temperature: float = 0.05
     symmetric: bool = False
@@ -99,6 +105,8 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
         if self.teacher_scores and (self.score or self.simcse or self.symmetric):
             other = "score" if self.score else "simcse" if self.simcse else "symmetric"
             raise UserError(f"teacher_scores: are learned in place of anything else; leave out {other}")
+        if self.document_prompt and self.simcse:
+            raise UserError("document_prompt: has no effect with `simcse`, whose texts get query_prompt; leave it out")
         for key, given in (("negatives", bool(self.negatives)), ("symmetric", self.symmetric)):
             if given and self.score and not self.simcse:
                 raise UserError(f"{key}: has no effect on cosines that are learned from `score`; drop one of them")
@@ -136,7 +144,11 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
         from ernie.model.sentence import SentenceConfig, SentenceLayer
 
         layers = (SentenceLayer("Normalize"),)
-        ernie.sentence_config = SentenceConfig((self.pooling,), layers, max_len=self.max_len, similarity="cosine")
+        given = {"query": self.query_prompt, "document": self.document_prompt}
+        prompts = given if any(given.values()) else {}
+        ernie.sentence_config = SentenceConfig(
+            (self.pooling,), layers, max_len=self.max_len, prompts=prompts, similarity="cosine"
+        )
 
     # Rows
 
@@ -208,12 +220,20 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
 
     def _of_texts(self, texts: Sequence[str], tokenizer: Tokenizer, labels: Sequence[dict[str, Any]]) -> Example:
         """Return an example with a sample for each text, which has labels of its own."""
-        encoded = [encode_start(tokenizer, text, self.max_len) for text in texts]
+        prompts = [self.query_prompt, *[self.query_prompt if self.simcse else self.document_prompt] * (len(texts) - 1)]
+        encoded = [
+            encode_start(tokenizer, prompt + text, self.max_len) for prompt, text in zip(prompts, texts, strict=True)
+        ]
         parts = [
             text_example(tokenizer, ids, None, self.max_len, own) for ids, own in zip(encoded, labels, strict=True)
         ]
         samples = tuple(sample for part in parts for sample in part.samples)
-        return Example(samples, None, sum(part.cut for part in parts), any(part.empty for part in parts))
+        return Example(
+            samples,
+            None,
+            sum(part.cut for part in parts),
+            any(part.empty for part in parts) or any(map(is_blank, texts)),
+        )
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
         if self.score:

@@ -284,9 +284,22 @@ def test_an_index_is_bound_to_the_model_that_made_it(made: Path, model: Path, te
     LoadedIndex.load(tmp_path / "index")
 
 
+def test_vectors_may_be_shortened(texts: Path, model: Path, tmp_path: Path) -> None:
+    made = make_index([str(texts)], tmp_path / "index", IndexSettings(dimensions=8), encoder(), str(model))
+    assert made.info.width == 8
+    index = SearchIndex(LoadedIndex.load(tmp_path / "index", precision="fp32"))
+    (hits,) = index.search(["a new film"], by="dense")
+    vectors = encoder().encode(["a new film", *(hit.passage.searched for hit in hits)])[:, :8]
+    query, *others = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert [hit.score for hit in hits] == pytest.approx([query @ other for other in others], abs=1e-5)
+    with pytest.raises(UserError, match="whose vectors do not fit those of now"):
+        make_index([str(texts)], tmp_path / "index", IndexSettings(), encoder(), str(model))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"dimensions": 33}, "dimensions: expected at most 32, which the model has, found 33"),
         ({"length": 500}, "length: the model reads 62 tokens of a passage, found 500"),
         ({"length": 10, "overlap": 10}, "overlap: expected fewer than the 10 tokens of a passage"),
     ],

@@ -25,6 +25,7 @@ from finetune.train.loop import finetune
 from finetune.train.model import TrainingModel
 from finetune.train.steps import planned_steps, split_steps
 from inference.encoder import TextEncoder
+from inference.task_model import TaskModel
 from tasks.downstream.embed import Embed
 
 PAIRS = Embed(max_len=16, temperature=0.1)
@@ -150,6 +151,7 @@ def test_a_single_text_has_itself_as_its_pair(encoder: ErnieModel) -> None:
         ({"dimensions": (8, 8)}, "dimensions: expected different lengths"),
         ({"score": "score", "negatives": "wrong"}, "negatives: has no effect on cosines"),
         ({"simcse": True, "symmetric": True}, "symmetric: has no effect with `simcse`"),
+        ({"simcse": True, "document_prompt": "film "}, "document_prompt: has no effect with `simcse`"),
         ({"metrics": ("spearman",)}, "metrics: spearman compares cosines with numbers"),
     ],
 )
@@ -209,6 +211,23 @@ def test_pairs_are_learned_and_the_model_loads_as_an_encoder(tmp_path: Path) -> 
     config = ErnieModel.from_pretrained(tmp_path).sentence_config
     assert config is not None
     assert (config.pooling, config.normalize, config.max_len) == (("mean",), True, 16)
+
+
+def test_prompts_stand_before_texts_and_are_kept_with_the_model(encoder: ErnieModel, tmp_path: Path) -> None:
+    task = replace(PAIRS, negatives="wrong", query_prompt="who ? ", document_prompt="film ")
+    rows = [Row({**row, "wrong": "paul"}) for row in ROWS]
+    texts = [f"who ? {text}" for text in texts_of(rows)]
+    compared = [[f"film {other}" for other in [*others, "paul", "paul", "paul"]] for others in COMPARED]
+    assert loss(encoder, task, rows) == pytest.approx(defined(encoder, texts, compared), 1e-4)
+    model = TaskModel(tiny_encoder(), task)
+    task.initialize(model.ernie, model.head)
+    model.save(tmp_path)
+    (answer,) = model.predict([rows[0]])
+    loaded = inference.load(tmp_path, precision="fp32")
+    assert isinstance(loaded, TextEncoder)
+    for name, text, key in (("query", "red film", "vector"), ("document", "a red film", "pair_vector")):
+        np.testing.assert_allclose(loaded.encode([text], prompt_name=name)[0], answer[key], atol=2e-6)
+    assert task.example(Row({"text": " ", "text_pair": "red"}), TOKENIZER).empty
 
 
 TAUGHT = [
