@@ -32,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also give precision, recall, f1 and the number of targets of each label, tag or type of entity",
     )
+    help_text = "also give the 95 % interval of each score, by 1,000 draws of the rows"
+    parser.add_argument("--intervals", action="store_true", help=help_text)
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
     add_decoding(parser)
     add_precision(parser)
@@ -58,6 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
     from inference.answer_writer import as_json
     from tasks.downstream.base import answer_columns
     from tasks.downstream.hooks import ScoresByLabel
+    from tasks.downstream.resampling import intervals
     from tasks.downstream.scoring import score_answers, signatures
 
     model = load_model(arguments.run, arguments.set, arguments.precision)
@@ -78,6 +81,8 @@ def main(arguments: argparse.Namespace) -> int:
         scores["signatures"] = found
     if arguments.by_label and isinstance(model.task, ScoresByLabel):
         scores["by_label"] = model.task.scores_by_label(split.rows, answers)
+    if arguments.intervals:
+        scores["intervals"] = intervals(model.task, split.rows, answers)
     print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
     if arguments.answers is not None:
         lines = map(as_json, answers)

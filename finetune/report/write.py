@@ -40,7 +40,7 @@ from ernie.report.panels import (
 from ernie.train.log import METRICS_FILE, read_records
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
-from finetune.report import tradeoff_figure
+from finetune.report import judging, tradeoff_figure
 from finetune.report.latency import Point
 from finetune.report.split_answers import (
     OUT_OF_FOLD_FILE,
@@ -94,8 +94,11 @@ def write_report(
         judged, records = _split(splits, "train"), read_out_of_fold(folder, result.best.seed)
     with using_answers(file):
         answered = [*_labels(records, result, judged), *_errors(records, result, judged)]
+        intervals = [*judging.interval_sections(result.task, judged, records)]
+        with style():
+            drawn = [*judging.reliability_chapters(result.task, judged, records)]
     with style():
-        chapters = write_chapters(_chapters(folder, result, latency, search, tradeoff), pictures)
+        chapters = write_chapters([*_chapters(folder, result, latency, search, tradeoff), *drawn], pictures)
     parts = [
         page.paragraph(_sentence(config, result)),
         table("scores", result.score_rows()),
@@ -106,7 +109,10 @@ def write_report(
         *([] if tradeoff is None else tradeoff_figure.section(tradeoff)),
         *_grid(result),
         *_search_table(search),
+        *judging.calibration_sections(result),
+        *intervals,
         *answered,
+        *judging.loss_sections(config, result.task, splits[0]),
         page.section("Data", "What was read, and what is unusual about it.", *_data(splits)),
         page.folded("The configuration, with every default", dump(config)),
     ]
@@ -343,7 +349,8 @@ def _errors(records: Sequence[dict[str, Any]], result: Result, judged: Prepared)
             texts = [shorten(rows_of[mistake["row"]].text(field), _TEXT, placeholder=" …") for field in fields]
             place = Path(mistake["row"]).name
             lines.append([place, spelled(mistake["right"]), mistake["label"], f"{mistake['probability']:.3f}", *texts])
-        file = "the trials' dev.jsonl" if judged.name == "dev" else OUT_OF_FOLD_FILE
+        kept = "dev.jsonl" if result.kept is not None else "the trials' dev.jsonl"
+        file = kept if judged.name == "dev" else OUT_OF_FOLD_FILE
         note = f"Wrong labels, or hard rows: worth reading either way. All answers are in {file}."
         parts.append(page.section("The mistakes it was surest of", note, text_table("mistakes", lines, len(fields))))
     return parts

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ernie.data import seeded_rng
+from ernie.data.labeled.row import Row
 from tasks.downstream import metrics
 from tasks.downstream.answer_metrics import cmrc_exact, cmrc_f1, squad_exact, squad_f1
-from tasks.downstream.base import FinetuneTask, Metric
+from tasks.downstream.base import Answer, FinetuneTask, Metric
 from tasks.downstream.hooks import MetricSettings
 from tasks.downstream.rank import Rank
 
@@ -203,6 +204,12 @@ def interval(draws_R: np.ndarray) -> tuple[float, float]:
     """Return the 95 % interval of draws, by their percentiles."""
     low, high = np.quantile(draws_R, (0.025, 0.975))
     return float(low), float(high)
+
+
+def intervals(task: FinetuneTask, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, tuple[float, float]]:
+    """Return the 95 % interval of each score of the answers to rows."""
+    targets, predictions = [task.target(row) for row in rows], [task.prediction(answer) for answer in answers]
+    return {name: interval(Judged.of(task, name, targets).drawn([predictions])[0]) for name in task.scored_by}
 
 
 def mcnemar(one_N: np.ndarray, other_N: np.ndarray) -> tuple[int, int, float]:
