@@ -49,8 +49,8 @@ def terms(text: str) -> Iterator[str]:
 class Bm25:
     """The postings of each term: the passages that have it, and what it adds to their scores.
 
-    The score of a passage is the sum over a query's terms of ln(1 + (N - n + 1/2) / (n + 1/2)), n being the number of
-    passages with the term, times f (k1 + 1) / (f + k1 (1 - b + b l)).  f is the term's count in the passage, and l the
+    A term of a query adds ln(1 + (N - n + 1/2) / (n + 1/2)) times f (k1 + 1) / (f + k1 (1 - b + b l)) to the score of a
+    passage.  n is the number of passages with the term, of N in all.  f is the term's count in the passage, and l the
     passage's length by the mean.  k1 is 1.2 and b 0.75.  Robertson and Zaragoza, 2009, "The Probabilistic Relevance
     Framework: BM25 and Beyond", section 3.5; the 1 in the logarithm, as in Lucene, keeps frequent terms above 0.
 
