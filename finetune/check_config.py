@@ -94,7 +94,7 @@ def _step_remarks(config: FinetuneConfig, task: FinetuneTask, train: Prepared) -
     for _, settings in config.trials():
         steps = planned_steps(train.examples, settings, config.seed)
         remarks.append(settings.lr.remark(len(steps)))
-        remarks.append(split_steps(task, train.examples, steps, settings.micro_batch_tokens))
+        remarks.append(split_steps(task, train.examples, steps, settings))
     return list(dict.fromkeys(remark for remark in remarks if remark))
 
 

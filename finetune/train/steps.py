@@ -57,19 +57,20 @@ def _epoch_batches(examples: Sequence[Example], config: TrainConfig, seed: int, 
     return [shuffled[first : first + config.batch] for first in range(0, len(shuffled), config.batch)]
 
 
-def split_steps(task: FinetuneTask, examples: Sequence[Example], steps: Sequence[Step], budget: int) -> str:
+def split_steps(task: FinetuneTask, examples: Sequence[Example], steps: Sequence[Step], config: TrainConfig) -> str:
     """Return a remark on rows that do not fit into a micro-batch as they should; "" if there are none.
 
     These are rows that are compared with each other and are in several micro-batches, and rows with windows of more
     tokens than a micro-batch.
     """
+    budget = config.micro_batch_tokens
     sizes = np.array([example.tokens for example in examples])
     if isinstance(task, TextTask) and task.windows is not None and (longest := int(sizes.max(initial=0))) > budget:
         return (
             f"train.micro_batch_tokens: the windows of a row have up to {longest:,} tokens, which are computed at once "
             f"though it is {budget:,}; task.windows.most bounds them, and so memory"
         )
-    if not isinstance(task, ComparesRows) or not task.compares_rows:
+    if config.grad_cache or not isinstance(task, ComparesRows) or not task.compares_rows:
         return ""
     most = max((int(sizes[step.rows].sum()) for step in steps), default=0)
     if most <= budget:

@@ -110,11 +110,7 @@ class Training:
         if mesh.is_first and (remark := config.lr.remark(len(self.steps))):
             warnings.warn(remark, Remark, 3)
         self._cache = GradCache(self.model) if config.grad_cache else None
-        if (
-            not config.grad_cache
-            and mesh.is_first
-            and (remark := split_steps(task, train.examples, self.steps, config.micro_batch_tokens))
-        ):
+        if mesh.is_first and (remark := split_steps(task, train.examples, self.steps, config)):
             warnings.warn(remark, Remark, 3)
 
     @property

@@ -183,10 +183,12 @@ def test_a_step_of_several_micro_batches_is_noted() -> None:
     examples = prepare(PAIRS, Split("train", ROWS), TOKENIZER).examples
     steps = planned_steps(examples, TrainConfig(), 0)
     tokens = sum(example.tokens for example in examples)
-    assert split_steps(PAIRS, examples, steps, tokens) == ""
-    noted = split_steps(PAIRS, examples, steps, tokens - 1)
+    enough, less = (TrainConfig(micro_batch_tokens=most) for most in (tokens, tokens - 1))
+    assert split_steps(PAIRS, examples, steps, enough) == ""
+    assert split_steps(PAIRS, examples, steps, replace(less, grad_cache=True)) == ""
+    noted = split_steps(PAIRS, examples, steps, less)
     assert f"a step has up to {tokens} tokens, and {tokens - 1} are computed at a time" in noted
-    assert split_steps(Embed(score="score"), examples, steps, 8) == ""
+    assert split_steps(Embed(score="score"), examples, steps, less) == ""
 
 
 def test_the_first_row_is_shown_with_its_target_once() -> None:
