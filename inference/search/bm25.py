@@ -102,8 +102,12 @@ class Bm25:
 
     @classmethod
     def read(cls, folder: Path) -> Bm25:
-        """Read what `write` has written."""
+        """Read what `write` has written.  Raises ValueError for files that do not belong together."""
         listed = (folder / _TERMS).read_text(encoding="utf-8").split("\n")[:-1]
         with np.load(folder / _ARRAYS, allow_pickle=False) as found:
-            numbers = {term: number for number, term in enumerate(listed)}
-            return cls(numbers, found["offsets"], found["passages"], found["weights"], int(found["count"]))
+            offsets, passages, weights, count = (found[name] for name in ("offsets", "passages", "weights", "count"))
+        numbers = {term: number for number, term in enumerate(listed)}
+        ends = len(passages) == len(weights) == offsets[-1] and (np.diff(offsets) >= 0).all()
+        if not ends or len(offsets) != len(numbers) + 1 or not ((passages >= 0) & (passages < count)).all():
+            raise ValueError(f"{_TERMS} and {_ARRAYS} do not belong together")
+        return cls(numbers, offsets, passages, weights, int(count))

@@ -25,6 +25,7 @@ from itertools import islice
 from pathlib import Path
 from types import NoneType
 from typing import Literal
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -385,7 +386,7 @@ class _Maker:
             sources.append((read_numbers(before)["digests"], np.load(before / VECTORS, mmap_mode="r")))
         for file in sorted(self.unfinished.glob("*.npz")):
             # A file of another model, or one whose writer was killed, is of no use.
-            with suppress(OSError, ValueError, KeyError):
+            with suppress(OSError, ValueError, KeyError, BadZipFile):
                 if file.name.startswith(f"{self._mark}-"):
                     with np.load(file, allow_pickle=False) as found:
                         sources.append((found["keys"], found["vectors"]))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -139,11 +140,11 @@ class LoadedIndex:
             vectors = None if encoder is None else np.load(folder / VECTORS, mmap_mode="r", allow_pickle=False)
             with passages_file(folder).open("rb") as file:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise UserError(f"{folder}: the index is damaged ({type(error).__name__}: {error}). {AGAIN}") from None
         sizes = {len(numbers["offsets"]) - 1, len(numbers["documents"]), words.count}
-        sizes |= set() if vectors is None else {len(vectors)}
-        if sizes != {info.passages} or int(numbers["offsets"][-1]) != len(content):
+        is_of_width = vectors is None or vectors.shape == (info.passages, info.width)
+        if not is_of_width or sizes != {info.passages} or int(numbers["offsets"][-1]) != len(content):
             raise UserError(f"{folder}: the index is damaged: its files are not of the same passages. {AGAIN}")
         approximate = Nearest.read(folder, info.vectors, info.effort) if info.vectors != "exact" else None
         reranker = None if rerank is None else _reranker(rerank, info, precision, trust_plugins)
@@ -171,7 +172,11 @@ class LoadedIndex:
 
     def passage(self, number: int) -> Passage:
         """Return the passage of this number."""
-        return as_passage(self.content[int(self.offsets[number]) : int(self.offsets[number + 1])])
+        line = self.content[int(self.offsets[number]) : int(self.offsets[number + 1])]
+        try:
+            return as_passage(line)
+        except (ValueError, TypeError):
+            raise UserError(f"{passages_file(self.folder)}: is damaged at passage {number:,}. {AGAIN}") from None
 
     def by(self, wish: Wish) -> By:
         """Return what a search ranks by.  Raises UserError for vectors of an index that has none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -338,6 +339,23 @@ def test_queries_of_a_file_are_answered_as_json_lines_or_as_a_run_of_trec(
     assert main(["search", "query", str(made), "--input", str(queries), "--by", "bm25", "--to", "trec"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[:4] for line in lines] == [["q1", "Q0", "c", "1"], ["q2", "Q0", "a", "1"]]
+
+
+@pytest.mark.parametrize(
+    "name", ["passages.jsonl", "passages.npz", "bm25.npz", "terms.txt", "vectors.npy", "index.json"]
+)
+def test_a_damaged_file_of_an_index_is_told(name: str, made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path / "index")
+    file = tmp_path / "index" / name
+    content = file.read_bytes()
+    if name == "vectors.npy":
+        np.save(file, np.zeros((4, 7), np.float32))
+    else:
+        file.write_bytes(
+            content.replace(b'"text"', b"'text'") if name == "passages.jsonl" else content[: len(content) // 2]
+        )
+    with pytest.raises(UserError, match=r"damaged|is not JSON"):
+        SearchIndex(LoadedIndex.load(tmp_path / "index", precision="fp32")).search(["anna"])
 
 
 @pytest.mark.parametrize(
