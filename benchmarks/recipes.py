@@ -14,8 +14,9 @@ whole sentences of its dev and test splits, all positive ones and as many negati
 rte, mrpc: R-Drop (1.0) and FGM (epsilon 1.0), beside plain training, and beside plain training for as long as they take
 (6 epochs).  RTE is judged on its dev split, MRPC on its test split.
 
-small: a model of 3 layers for SST-2, of the encoder's layers 1, 4 and 6, on the first 8,000 rows: alone, and taught by
-one of all 6 layers, also on the other 59,349 rows of train without their labels.  The teacher has the plain recipe.
+small: a model of 3 layers for SST-2, on the first 8,000 rows: the encoder's layers 1, 4 and 6 alone, and those of a
+teacher of all 6 layers, taught by it also on the other 59,349 rows of train without their labels.  The teacher has the
+plain recipe.
 
 long: texts of IFLYTEK (FewCLUE: 3,024 rows, 119 labels) cut to 128 tokens, and in windows of as many, whose logits are
 averaged.  The encoder is the one that benchmarks/recipe.py makes for Chinese, and its recipe is used.
@@ -159,7 +160,7 @@ REGULARIZED: dict[str, dict[str, Any]] = {
 }
 WINDOWS = {"task": {"windows": {"pooling": "mean"}}}
 STUDENT = {"layers": [1, 4, 6]}
-TAUGHT = {"teacher": {"model": "{folder}/6-layers-{seed}", "weight": 0.9, "temperature": 2}}
+TAUGHT = {"teacher": {"weight": 0.9, "temperature": 2}, "head": "keep"}  # its layers and head are the teacher's
 CASES = {
     "skewed": Case(skewed, {"plain": {}, "balanced": {"task": {"class_weights": "balanced"}}}, ("macro_f1",)),
     "rte": Case(rte, REGULARIZED, task=PAIR),
@@ -217,7 +218,7 @@ def run(case: Case, arm: str, rows: dict[str, Path], model: str, folder: Path, s
     for key, change in json.loads(json.dumps(case.arms[arm])).items():
         config[key] = {**config.get(key, {}), **change} if isinstance(change, dict) else change
     if "teacher" in config:
-        config["teacher"]["model"] = config["teacher"]["model"].format(folder=folder, seed=seed)
+        model = config["teacher"]["model"] = str(folder / f"6-layers-{seed}")
         config["data"]["unlabeled"] = str(rows["unlabeled"])
     file, out = folder / f"{slug(arm)}.yaml", folder / f"{slug(arm)}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
