@@ -216,7 +216,7 @@ def compare(
             config.data.sources(split)
         if split == "train":
             raise UserError(f"--split: {folder} was trained on train; compare on dev or test")
-    tasks = [read_task(folder / MODEL, trust_plugins=True)[0] for folder in runs]
+    tasks = [read_task(folder / MODEL)[0] for folder in runs]
     if type(tasks[0]) is not type(tasks[1]):
         kinds = f"{runs[0]} is of the kind {tasks[0].variant_name}, {runs[1]} of the kind {tasks[1].variant_name}"
         raise UserError(f"{kinds}; only runs of the same kind can be compared")

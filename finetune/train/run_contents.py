@@ -230,7 +230,7 @@ def keep_ensemble(task: LogitsTask, trials: Sequence[str], folder: Path) -> None
 def keep_decoding(folder: Path, task: FinetuneTask) -> None:
     """Have the run's model answer by the temperature and the threshold of a task, atomically."""
     place, partial = folder / MODEL, partial_folder(folder / MODEL)
-    saved, task_id = read_task(place, trust_plugins=True)
+    saved, task_id = read_task(place)
     changed = with_decoding_of(saved, task)
     if changed == saved:
         return
