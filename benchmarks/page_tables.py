@@ -590,7 +590,10 @@ def turns_beside_first(records: Records, file: str) -> dict[str, tuple[list[floa
 # Training recipes
 
 RECIPES = {
-    "skewed": ("`class_weights`, a twentieth of the rows is negative", ("plain", "balanced")),
+    "skewed": (
+        "`class_weights`, a twentieth of the rows is negative",
+        ("plain", "balanced", "plain, 10 epochs", "balanced, 10 epochs"),
+    ),
     "rte": ("R-Drop and FGM, RTE", ("plain", "plain, 6 epochs", "R-Drop", "FGM")),
     "mrpc": ("R-Drop, FGM and LoRA, MRPC", ("plain", "plain, 6 epochs", "R-Drop", "FGM", "LoRA")),
     "sst2": ("LoRA, 8,000 rows of SST-2", ("plain", "LoRA")),
