@@ -14,7 +14,10 @@ from pathlib import Path
 from ernie.data.labeled.read import read_split
 from ernie.data.labeled.row import Row, RowOptions
 from ernie.errors import UserError, about, nearest
+from inference.encoder import TextEncoder
 from inference.search.searching import By, SearchIndex
+from tasks.downstream.labels import label_in, number_in
+from tasks.downstream.metrics import pearson, spearman
 
 CORPUS, _QUERIES, _JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 _CUT, _RECALL_CUTS = 10, (10, 100)
@@ -81,6 +84,45 @@ def evaluate(index: SearchIndex, judged: Judged, by: By) -> dict[str, float]:
             f"'{own[0]:.40}'; --id of ernie search index names the column of the ids"
         )
     return scores(judged.relevance, ranked)
+
+
+def pair_scores(encoder: TextEncoder, rows: Sequence[Row]) -> dict[str, float]:
+    """Return the correlations of the cosines of two texts with their scores, as in the STS tasks of MTEB.
+
+    Rows have the columns `text`, `text_pair` and `score`.  Raises UserError for rows without them.
+    """
+    texts, others, numbers = list[str](), list[str](), list[float]()
+    for row in rows:
+        with about(str(row.place)):
+            texts.append(row.text("text"))
+            others.append(row.text("text_pair"))
+            label_in(row, "score")
+            numbers.append(number_in(row, "score"))
+    cosines = (encoder.encode(texts, normalize=True) * encoder.encode(others, normalize=True)).sum(1).tolist()
+    return {"rows": len(rows), "spearman": spearman(numbers, cosines), "pearson": pearson(numbers, cosines)}
+
+
+def cluster_scores(encoder: TextEncoder, rows: Sequence[Row]) -> dict[str, float]:
+    """Return how well clusters of vectors agree with labels, as in the clustering tasks of MTEB: by the V-measure.
+
+    Rows have the columns `text` and `label`.  k-means finds as many clusters as there are labels.  Rosenberg and
+    Hirschberg, 2007, "V-Measure: A conditional entropy-based external cluster evaluation measure".  Raises UserError
+    for rows without the columns, and for a single label.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import v_measure_score
+
+    texts, labels = list[str](), list[str]()
+    for row in rows:
+        with about(str(row.place)):
+            texts.append(row.text("text"))
+            labels.append(row.text("label"))
+    count = len({*labels})
+    if count < 2:
+        raise UserError(f"every row has the label '{labels[0]:.40}'; clusters need several")
+    vectors_ND = encoder.encode(texts, normalize=True)
+    found = KMeans(count, n_init=10, random_state=0).fit_predict(vectors_ND)
+    return {"rows": len(rows), "clusters": count, "v_measure": float(v_measure_score(labels, found))}
 
 
 def scores(relevance: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]]) -> dict[str, float]:

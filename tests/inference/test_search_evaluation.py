@@ -84,6 +84,36 @@ def test_faulty_judgments_are_told(
     assert message in capsys.readouterr().err
 
 
+def test_vectors_are_scored_by_pairs_and_by_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from scipy.stats import spearmanr
+
+    tiny_encoder().save_pretrained(tmp_path / "tiny")
+    pairs = [
+        ("a blue film", "the blue film", 5),
+        ("anna was in paris", "paul was in london", 3),
+        ("great", "a red one", 1),
+    ]
+    (tmp_path / "pairs.tsv").write_text("a\tb\tscore\n" + "".join("\t".join(map(str, row)) + "\n" for row in pairs))
+    own = ["search", "evaluate", str(tmp_path / "tiny")]
+    assert main([*own, "--pairs", str(tmp_path / "pairs.tsv"), "--rename", "text=a", "text_pair=b"]) == 0
+    one, other = (encoder().encode([row[side] for row in pairs], normalize=True) for side in (0, 1))
+    expected = spearmanr((one * other).sum(1), [5, 3, 1]).statistic
+    assert json.loads(capsys.readouterr().out)["spearman"] == pytest.approx(expected)
+    rows = [("blue blue blue", "color"), ("blue blue", "color"), ("paris paris", "place"), ("paris", "place")]
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows))
+    assert main([*own, "--clusters", str(tmp_path / "rows.tsv")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"rows": 4, "clusters": 2, "v_measure": pytest.approx(1.0)}
+    (tmp_path / "same.tsv").write_text("text\tlabel\nblue\tcolor\nred\tcolor\n")
+    for words, message in (
+        (["--clusters", str(tmp_path / "same.tsv")], "every row has the label 'color'; clusters need several"),
+        (["--pairs", str(tmp_path / "rows.tsv")], "rows.tsv:2: there is no column 'text_pair'"),
+        (["--pairs", str(tmp_path / "pairs.tsv"), "--rename", "text"], "--rename: expected NAME=COLUMN"),
+        (["--clusters", str(tmp_path / "rows.tsv"), "--rerank", "x"], "--rerank and --model: are for --data"),
+    ):
+        assert main([*own, *words]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_a_model_of_mteb_needs_an_encoder_and_a_name() -> None:
     with pytest.raises(UserError, match="name: expected ORGANIZATION/MODEL, found 'x'"):
         MtebEncoder(encoder(), "x")
