@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also give precision, recall, f1 and the number of targets of each label, tag or type of entity",
     )
-    help_text = "also give the 95 % interval of each score, by 1,000 draws of the rows"
+    help_text = "also give the 95 %% interval of each score, by 1,000 draws of the rows"
     parser.add_argument("--intervals", action="store_true", help=help_text)
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
     add_decoding(parser)
