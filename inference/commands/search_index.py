@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--length", type=int, default=0, metavar="N", help="most tokens of a passage (default: 256, or what fits)"
     )
     parser.add_argument(
-        "--overlap", type=int, default=32, metavar="N", help="tokens shared with the passage before (default: 32)"
+        "--overlap", type=int, metavar="N", help="tokens shared with the passage before (default: an eighth)"
     )
     parser.add_argument(
         "--vectors",

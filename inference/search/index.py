@@ -51,7 +51,7 @@ INDEX, _TEXTS, _NUMBERS, VECTORS = "index.json", "passages.jsonl", "passages.npz
 _FILES = (INDEX, _TEXTS, _NUMBERS, VECTORS, "vectors.faiss", "bm25.npz", "terms.txt", CARD)
 FORMAT = 1
 AGAIN = "Make the index again, by ernie search index."
-_USUAL_LENGTH, _OVERLAP = 256, 32  # tokens
+_USUAL_LENGTH = 256  # tokens
 _BLOCK = 1024  # passages that are encoded before their vectors are saved
 # Names of prompts for the two sides, as sentence-transformers looks for them.
 _QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
@@ -81,14 +81,15 @@ _KINDS = {
 class IndexSettings:
     """How texts become an index.
 
-    Passages have at most `length` tokens, 0 for what suits the model; `overlap` of them are also in the one before.
+    Passages have at most `length` tokens, 0 for what suits the model; `overlap` of them are also in the one before, by
+    default an eighth.
     `query_prompt` and `passage_prompt` stand before a query and a passage; None takes the model's own, if it has any.
     `dimensions` keeps so many numbers of each vector, 0 all, for a model that was trained for it.
     """
 
     reading: Reading = field(default_factory=Reading)
     length: int = 0
-    overlap: int = _OVERLAP
+    overlap: int | None = None
     vectors: Kind | Literal["auto"] = "auto"
     query_prompt: str | None = None
     passage_prompt: str | None = None
@@ -97,7 +98,7 @@ class IndexSettings:
     def __post_init__(self) -> None:
         if self.length:
             check_count("length", self.length, 8)
-        check_count("overlap", self.overlap, 0)
+        check_count("overlap", self.overlap or 0, 0)
         check_count("dimensions", self.dimensions, 0)
 
 
@@ -275,7 +276,7 @@ class _Maker:
             documents=documents,
             cut_documents=cut,
             length=length,
-            overlap=self.settings.overlap,
+            overlap=self._overlap(length),
             sources=list(sources),
             version=ernie.__version__,
         )
@@ -311,18 +312,20 @@ class _Maker:
             raise UserError(f"length: the model reads {most} tokens of a passage, found {wanted}")
         return wanted or min(_USUAL_LENGTH, most), spans
 
+    def _overlap(self, length: int) -> int:
+        return length // 8 if self.settings.overlap is None else self.settings.overlap
+
     def _write_passages(
         self, sources: Sequence[str], folder: Path, length: int, spans: Spans
     ) -> tuple[np.ndarray, int, int]:
         """Write all passages; return their digests (N, 16), the number of documents, and of those with several."""
-        if self.settings.overlap >= length:
-            raise UserError(
-                f"overlap: expected fewer than the {length} tokens of a passage, found {self.settings.overlap}"
-            )
+        overlap = self._overlap(length)
+        if overlap >= length:
+            raise UserError(f"overlap: expected fewer than the {length} tokens of a passage, found {overlap}")
         offsets, of_document, digests, cut, document_number = [0], list[int](), list[bytes](), 0, -1
         with (folder / _TEXTS).open("wb") as file:
             for document_number, document in enumerate(self.settings.reading.documents(sources)):
-                own = list(passages(document, spans, length, self.settings.overlap))
+                own = list(passages(document, spans, length, overlap))
                 cut += len(own) > 1
                 for passage in own:
                     line = (json.dumps(passage._asdict(), ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")

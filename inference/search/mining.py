@@ -140,7 +140,8 @@ def _plain(text: str) -> str:
 def summary(counts: Counts, mining: Mining) -> str:
     """Return what was found and dropped, in words."""
     mean = counts.negatives / max(1, counts.rows)
+    likely = f" and {counts.likely:,} that score at least {mining.most:g} of its own" if mining.most else ""
     return (
-        f"{counts.rows:,} rows, {mean:.2f} negatives each; dropped: {counts.own:,} that belong to the text, and "
-        f"{counts.likely:,} that score at least {mining.most:g} of its own; {counts.without:,} rows have no negative"
+        f"{counts.rows:,} rows, {mean:.2f} negatives each; dropped: {counts.own:,} that belong to the text{likely}; "
+        f"{counts.without:,} rows have no negative"
     )

@@ -310,6 +310,8 @@ def test_passages_that_the_model_cannot_read_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         make_index([str(texts)], tmp_path / "index", IndexSettings(**settings), encoder())
+    short = make_index([str(texts)], tmp_path / "index", IndexSettings(length=16), encoder())
+    assert short.info.overlap == 2
 
 
 # --------------------------------------------------------------------------------------------------------- commands
