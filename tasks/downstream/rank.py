@@ -11,9 +11,9 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
-from tasks.downstream.base import Answer, Example, Metric, TextTask, finetune_task, softmax
+from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
 from tasks.downstream.calibration import Calibrated
-from tasks.downstream.hooks import ExportNotes, MetricSettings, SplitRemarks
+from tasks.downstream.hooks import ExportNotes, SplitRemarks
 from tasks.downstream.labels import label_in
 from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @finetune_task("rank")
 @dataclass(frozen=True, kw_only=True)
-class Rank(WeightedClasses, Calibrated, TextTask, SplitRemarks, MetricSettings, ExportNotes):
+class Rank(WeightedClasses, Calibrated, TextTask, SplitRemarks, ExportNotes):
     """The relevance of each row's text to its query, from 0 to 1; pointwise.
 
     `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0 for
@@ -69,12 +69,6 @@ class Rank(WeightedClasses, Calibrated, TextTask, SplitRemarks, MetricSettings, 
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold:g}")
 
-    def metric(self, name: str) -> Metric:
-        known, threshold = self.known_metrics[name], self.threshold
-        if threshold is None or name not in self.threshold_metrics:
-            return known
-        return lambda targets, scores: known(targets, [float(score >= threshold) for score in scores])
-
     def target(self, row: Row) -> tuple[str, int]:
         return row.text(self.group or self.text), int(self._relevance(row) >= PROBABLE)
 
@@ -110,7 +104,8 @@ class Rank(WeightedClasses, Calibrated, TextTask, SplitRemarks, MetricSettings, 
         return np.eye(self.outputs(), dtype=np.float32)[:1] if self.soft_labels else 0
 
     def prediction(self, answer: Answer) -> float:
-        return answer["score"]
+        """Return the score of an answer, or one in the same order that is at least 0.5 where a threshold decides so."""
+        return (answer["score"] + answer["relevant"]) / 2 if "relevant" in answer else answer["score"]
 
     def outputs(self) -> int:
         return 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ class TestThreshold:
         rows = [Row({"query": "q", "text": "t", "label": label}) for label in ("1", "0")]
         answers = [task.answer(Example(()), [np.log(np.array([1 - p, p]))]) for p in (0.3, 0.1)]
         assert [each["relevant"] for each in answers] == [True, False]
-        assert score_answers(task, rows, answers) == {"mrr": 1.0, "f1": 1.0}
+        for judge in (task, replace(task, threshold=None)):  # as where answers of two runs are compared
+            assert score_answers(judge, rows, answers) == {"mrr": 1.0, "f1": 1.0}
 
     @pytest.mark.parametrize(
         ("make", "message"),
