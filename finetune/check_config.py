@@ -42,7 +42,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     config.check_kept()
     ernie = load_encoder(config, config.seed)
     shape = ernie.config
-    yield f"ok: {config.model} is an encoder of {shape.layers} layers, width {shape.hidden_size}"
+    yield f"ok: {config.model} is an encoder of {plural(shape.layers, 'layer')}, width {shape.hidden_size}"
     yield f"ok: its {shape.max_positions} positions are enough for samples of {config.task.max_len} tokens"
     tokenizer = tokenizer_of(ernie)
     if kept_head(config) is not None:
@@ -167,7 +167,7 @@ def _try_step(
         if not np.isfinite(score):
             yield f"note: {name} is {score} on the first {plural(scored, 'row')} of {on}; no checkpoint is best by that"
     if config.calibrate:
-        yield f"ok: after training, {' and '.join(config.calibrate)} are fitted on dev"
+        yield f"ok: fitted on dev after training: {', '.join(config.calibrate)}"
     if config.keep == "ensemble":
         count, size = config.seeds * config.folds, 4 * total / 1e6
         yield (

@@ -249,7 +249,7 @@ class RelationsConfig:
 
     def chosen_layer(self, teacher: int) -> int:
         """Return the layer of a teacher that has so many.  Raises UserError if there is no such layer."""
-        layer = self.layer or teacher
+        layer = teacher if self.layer is None else self.layer
         check_layers([layer], teacher, "teacher.relations.layer", "the teacher")
         return layer
 
@@ -426,6 +426,8 @@ class FinetuneConfig:
         kind = self.task.variant_name
         if not self.calibrate:
             return
+        if len(set(self.calibrate)) < len(self.calibrate):
+            raise UserError("calibrate: a name is listed twice; each is fitted once")
         if not isinstance(self.task, Calibrated):
             raise UserError(f"calibrate: a model of the kind {kind} decides among no classes with probabilities")
         if "threshold" in self.calibrate and not self.task.threshold_metrics:
@@ -623,6 +625,11 @@ def _check_effects(config: FinetuneConfig) -> None:
         raise UserError(
             "train.early_stopping_patience: has no effect with train.evaluations 0, which scores only at the end"
         )
+    for name in config.calibrate:
+        if getattr(config.task, name) != getattr(type(config.task)(), name):
+            raise UserError(f"task.{name}: is fitted after training, as calibrate asks; leave one of them out")
+    if config.train.adversarial.moves > 1 and not config.train.adversarial.epsilon:
+        raise UserError("train.adversarial.moves: has no effect without an epsilon above 0, how far they go; give both")
     if config.fold_by and config.folds == 1:
         raise UserError("fold_by: has no effect without folds; say how many, as in folds: 5")
     if config.train.lr.each_stage:

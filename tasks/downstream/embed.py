@@ -102,6 +102,8 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
             raise UserError("metrics: spearman compares cosines with numbers; name their column by task.score")
         if self.teacher_scores and not self.negatives:
             raise UserError("teacher_scores: are those of the pair and of its `negatives`; name their column")
+        if self.distillation == "kl" and not self.teacher_scores:
+            raise UserError("distillation: has no effect without the column `teacher_scores`; leave it out, or name it")
         if self.teacher_scores and (self.score or self.simcse or self.symmetric):
             other = "score" if self.score else "simcse" if self.simcse else "symmetric"
             raise UserError(f"teacher_scores: are learned in place of anything else; leave out {other}")

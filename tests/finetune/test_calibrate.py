@@ -159,6 +159,8 @@ class TestRun:
             ),
             (["calibrate=[threshold]", "task.labels=[blame, praise, c]"], "calibrate: threshold is for two labels"),
             (["calibrate=[temperature]", "folds=2", "data.dev=[]"], "calibrate: is fitted on dev, and there is none"),
+            (["calibrate=[threshold,threshold]", "seeds=1"], "calibrate: a name is listed twice"),
+            (["calibrate=[threshold]", "task.threshold=0.4"], "task.threshold: is fitted after training, as calibrate"),
         ],
     )
     def test_a_mistake_is_told_before_training(
@@ -174,4 +176,4 @@ class TestRun:
 
     def test_check_says_what_will_be_fitted(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check", "task.yaml", *BOTH]) == 0
-        assert "ok: after training, temperature and threshold are fitted on dev" in capsys.readouterr().out
+        assert "ok: fitted on dev after training: temperature, threshold" in capsys.readouterr().out

@@ -37,7 +37,7 @@ def test_every_check_is_listed_and_one_row_is_shown_as_the_model_sees_it(
     lines = capsys.readouterr().out.splitlines()
     assert lines[:6] == [
         "ok: task.yaml has no unknown or mistyped key",
-        "ok: encoder is an encoder of 1 layers, width 32",
+        "ok: encoder is an encoder of 1 layer, width 32",
         "ok: its 32 positions are enough for samples of 16 tokens",
         "ok: train: 2 rows, 8 tokens, longest 4",
         *(line for line in lines if line.startswith(("ok: dev: 50 rows, ", "ok: test: 30 rows, "))),

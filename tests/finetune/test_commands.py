@@ -234,6 +234,7 @@ class TestSignals:
     ("change", "message"),
     [
         ("grid={peak: [2e-5, 2e-5]}", "grid: a value is listed twice"),
+        ("train.adversarial={moves: 3}", "train.adversarial.moves: has no effect without an epsilon above 0"),
         ("grid={batch: [1, 4]}", "grid: batch: has no effect beside train.batch_tokens"),
         ("train.lr.each_stage=true", "lr.each_stage: fine-tuning has one stage"),
         ("plugins=5", "plugins: expected a list"),

@@ -381,6 +381,7 @@ CHANGES = {
     "teacher={model: done, hidden: {layers: [1, 1]}}": "for each of the student's 1, found 2",
     "teacher={model: done, hidden: {weight: 0}}": "hidden: weight: expected more than 0, found 0",
     "teacher={model: done, relations: {heads: 5}}": "divisor of both widths, .* 32, found 5; give one of 1, 2, 4,",
+    "teacher={model: done, relations: {layer: 0}}": r"teacher\.relations\.layer: expected layers from 1 to 1.*found 0",
     "teacher={model: done, relations: {layer: 3}}": r"teacher\.relations\.layer: expected layers from 1 to 1",
     "layers=2": "layers: expected a number from 1 to 1, as many as encoder has, found 2",
     "layers=[2]": "layers: expected layers from 1 to 1, as many as encoder has, found 2",

@@ -265,5 +265,7 @@ def test_scores_of_a_teacher_that_do_not_fit_are_refused() -> None:
         task.training_example(Row({**TAUGHT[1], "wrong": []}), TOKENIZER)
     with pytest.raises(UserError, match="teacher_scores: are those of the pair and of its `negatives`"):
         Embed(teacher_scores="scores")
+    with pytest.raises(UserError, match="distillation: has no effect without the column `teacher_scores`"):
+        Embed(distillation="kl")
     with pytest.raises(UserError, match="teacher_scores: are learned in place of anything else; leave out symmetric"):
         replace(task, symmetric=True)
