@@ -102,9 +102,10 @@ def _rows(name: str) -> Iterator[Row]:
 def _query(row: Row) -> tuple[str, str]:
     """Return the query of a row, and its id."""
     from ernie.errors import about
+    from inference.search.searching import checked_query
 
     with about(str(row.place)):
-        text = row.text("query" if "query" in row or "text" not in row else "text")
+        text = checked_query(row.text("query" if "query" in row or "text" not in row else "text"))
         name = next((row.text(column) for column in ("_id", "id") if column in row), str(row.place.line))
         return text, name
 

@@ -15,7 +15,7 @@ from ernie.data.labeled.read import read_split
 from ernie.data.labeled.row import Row, RowOptions
 from ernie.errors import UserError, about, nearest
 from inference.encoder import TextEncoder
-from inference.search.searching import By, SearchIndex
+from inference.search.searching import By, SearchIndex, checked_query
 from tasks.downstream.labels import label_in, number_in
 from tasks.downstream.metrics import pearson, spearman
 
@@ -43,7 +43,7 @@ class Judged:
             splits = [path.stem for path in (folder / _JUDGMENTS).glob("*.tsv")]
             raise UserError(f"{file}: there is no such file.{nearest(split, splits)}")
         rows = read_split("queries", [str(folder / _QUERIES)], RowOptions()).rows
-        queries = {row.text("_id"): row.text("text") for row in rows}
+        queries = dict(map(_query, rows))
         relevance: dict[str, dict[str, int]] = {}
         for row in read_split(split, [str(file)], RowOptions()).rows:
             with about(str(row.place)):
@@ -55,6 +55,11 @@ class Judged:
         if not relevance:
             raise UserError(f"{file}: judges no document as relevant")
         return cls({query: queries[query] for query in relevance}, relevance)
+
+
+def _query(row: Row) -> tuple[str, str]:
+    with about(str(row.place)):
+        return row.text("_id"), checked_query(row.text("text"))
 
 
 def _judgment(row: Row) -> tuple[str, str, int]:

@@ -101,6 +101,19 @@ class IndexSettings:
         check_count("overlap", self.overlap or 0, 0)
         check_count("dimensions", self.dimensions, 0)
 
+    def check_without_model(self) -> None:
+        """Raise UserError for a setting of vectors, which an index without a model does not have."""
+        given = {
+            "vectors": self.vectors != "auto",
+            "dimensions": self.dimensions > 0,
+            "query_prompt": self.query_prompt is not None,
+            "passage_prompt": self.passage_prompt is not None,
+        }
+        if name := next((name for name, is_given in given.items() if is_given), None):
+            raise UserError(
+                f"{name}: has no effect without a model, which makes the vectors; give --model, or leave it out"
+            )
+
 
 @dataclass(frozen=True)
 class IndexInfo:
@@ -202,6 +215,8 @@ def make_index(
     cannot be read, or without text, and for a place that holds something else.
     """
     check_free(place, "index", INDEX, _FILES, overwrite=True)
+    if encoder is None:
+        settings.check_without_model()
     own = "" if encoder is None else fingerprint(encoder)
     before = IndexInfo.read(place) if (place / INDEX).is_file() and not overwrite else None
     query, passage = ("", "") if encoder is None else prompts_of(encoder)

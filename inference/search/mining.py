@@ -15,8 +15,9 @@ import numpy as np
 
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about, check_count
+from ernie.formatting import plural
 from inference.search.index import encode
-from inference.search.searching import By, Hit, SearchIndex, Wish
+from inference.search.searching import By, Hit, SearchIndex, Wish, checked_query
 
 NEGATIVES, SCORES = "negatives", "teacher_scores"
 
@@ -48,13 +49,17 @@ class Mining:
 
 @dataclass
 class Counts:
-    """What became of candidates: `own` belong to the text by some row, `likely` score too high to be wrong."""
+    """What became of candidates: `own` belong to the text by some row, `likely` score too high to be wrong.
+
+    `without` counts the rows that found no negative, and `left_out` says whether they were not written.
+    """
 
     rows: int = 0
     negatives: int = 0
     own: int = 0
     likely: int = 0
     without: int = 0
+    left_out: bool = False
 
 
 def mined(index: SearchIndex, rows: Sequence[Row], mining: Mining, counts: Counts) -> Iterator[dict[str, Any]]:
@@ -88,6 +93,7 @@ def mined(index: SearchIndex, rows: Sequence[Row], mining: Mining, counts: Count
         found: dict[str, Any] = {**row, NEGATIVES: [candidates[number].passage.searched for number in chosen]}
         if reranker is not None and scores is not None:
             if not chosen:
+                counts.left_out = True
                 continue
             found[SCORES] = [scores.written[0], *(scores.written[number + 1] for number in chosen)]
         yield found
@@ -124,7 +130,7 @@ def _scores(index: SearchIndex, text: str, passages: Sequence[str]) -> _Scores |
 
 def _pair(row: Row, mining: Mining) -> tuple[str, str]:
     with about(str(row.place)):
-        return row.text(mining.text), row.text(mining.text_pair)
+        return checked_query(row.text(mining.text)), row.text(mining.text_pair)
 
 
 def _belongs(hit: Hit, own: set[str]) -> bool:
@@ -140,8 +146,9 @@ def _plain(text: str) -> str:
 def summary(counts: Counts, mining: Mining) -> str:
     """Return what was found and dropped, in words."""
     mean = counts.negatives / max(1, counts.rows)
-    likely = f" and {counts.likely:,} that score at least {mining.most:g} of its own" if mining.most else ""
+    likely = f", and {counts.likely:,} that score at least {mining.most:g} of its own" if mining.most else ""
+    left = " and are left out, as there is no score to learn" if counts.left_out else ""
     return (
-        f"{counts.rows:,} rows, {mean:.2f} negatives each; dropped: {counts.own:,} that belong to the text{likely}; "
-        f"{counts.without:,} rows have no negative"
+        f"{plural(counts.rows, 'row')}, {mean:.2f} negatives each; dropped: {counts.own:,} that belong to the text"
+        f"{likely}; {plural(counts.without, 'row')} had no negative{left}"
     )

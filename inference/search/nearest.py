@@ -53,6 +53,7 @@ class Nearest:
         index = faiss.index_factory(D, name, faiss.METRIC_INNER_PRODUCT)
         rng = np.random.default_rng(0)
         if kind == "ivf":
+            index.cp.min_points_per_centroid = 1  # few vectors need no warning: their recall is measured
             index.train(vectors_ND[np.sort(rng.choice(N, min(N, _TRAINING * lists), replace=False))])
         for first in range(0, N, _BLOCK):
             index.add(np.ascontiguousarray(vectors_ND[first : first + _BLOCK]))

@@ -16,7 +16,7 @@ from ernie.data.labeled.read import read_rows
 from ernie.data.labeled.row import Row, RowOptions, is_empty
 from ernie.data.raw import Place
 from ernie.data.read_lines import LineFile
-from ernie.errors import UserError, about, nearest
+from ernie.errors import UserError, nearest
 from ernie.text.blank import is_blank
 from inference.rows import usable_rows
 
@@ -87,12 +87,11 @@ class Reading:
 
     def document(self, row: Row) -> Document:
         """Return the document of a row.  Raises UserError if it lacks a column."""
-        with about(str(row.place)):
-            texts = [row.text(column) for column in self.text if not is_empty(row.cell(column))]
-            column = self.id or next((name for name in _IDS if name in row), "")
-            own = row.text(column) if column else str(row.place)
-            title = row.get(self.title) if self.title not in self.text else None
-            return Document(" ".join(texts), row.place, own, "" if is_empty(title) else row.text(self.title))
+        texts = [row.text(column) for column in self.text if not is_empty(row.cell(column))]
+        column = self.id or next((name for name in _IDS if name in row), "")
+        own = row.text(column) if column else str(row.place)
+        title = row.get(self.title) if self.title not in self.text else None
+        return Document(" ".join(texts), row.place, own, "" if is_empty(title) else row.text(self.title))
 
 
 def _ending(file: str) -> str:

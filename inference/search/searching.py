@@ -19,6 +19,7 @@ import numpy as np
 from ernie.errors import Remark, UserError, about, check_count, nearest
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.outcome import Outcome
+from ernie.text.blank import is_blank
 from ernie.text.surrogates import require_encodable
 from ernie.text.tokenizer import Tokenizer
 from inference.encoder import Encode, LoadedEncoder, TextEncoder
@@ -244,6 +245,13 @@ def fusion(rankings: Sequence[np.ndarray]) -> dict[int, float]:
     return scores
 
 
+def checked_query(given: Any) -> str:
+    """Return a query.  Raises UserError for one that is blank or no text."""
+    if not isinstance(given, str) or is_blank(given):
+        raise UserError(f"expected a query, found {given!r:.60}")
+    return require_encodable(given)
+
+
 def is_index(folder: str | Path) -> bool:
     """Whether a folder holds an index."""
     return (Path(folder) / INDEX).is_file()
@@ -317,9 +325,7 @@ class Find(Operation):
 
     def prepare(self, given: Any, row: int = 0, **settings: Any) -> Prepared:
         with about(f"text {row}"):
-            if not isinstance(given, str) or not given.strip():
-                raise UserError(f"expected a query, found {given!r:.60}")
-            query = require_encodable(given)
+            query = checked_query(given)
         wish = Wish(**settings)
         if self._encode is None or self._index.by(wish) == "bm25":
             return Prepared(1 + len(query) // _WORD, (query, None, wish))
@@ -375,10 +381,14 @@ class SearchIndex(Face):
         """Return the `top` passages for each query, the best first.
 
         They are ranked `by` their vectors (`dense`), their words (`bm25`), or both (`hybrid`).  The default is `hybrid`
-        where there are vectors.  With `documents` each document comes once, by its best passage.
+        where there are vectors.  With `documents` each document comes once, by its best passage.  Raises UserError for
+        a query without a word.
         """
         index, wish = self.model, Wish(top, by, documents)
         queries = [queries] if isinstance(queries, str) else list(queries)
+        for number, query in enumerate(queries):
+            with about(f"text {number}"):
+                checked_query(query)
         if index.encoder is None or index.by(wish) == "bm25":
             vectors: Sequence[np.ndarray | None] = [None] * len(queries)
         elif queries:

@@ -102,7 +102,7 @@ def test_documents_come_from_texts_and_rows_and_other_files_are_named(texts: Pat
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("rows.jsonl", '{"body": "red"}\n', r"rows\.jsonl:1: there is no column 'text'"),
+        ("rows.jsonl", '{"body": "red"}\n', r"^[^:]*rows\.jsonl:1: there is no column 'text'"),
         ("rows.jsonl", '{"text": "red"\n', r"rows\.jsonl:1: is not JSON"),
         ("rows.pdf", "", "holds no file that ends in"),
         ("blank.txt", " \n", "there is no text to search in"),
@@ -364,6 +364,8 @@ def test_a_damaged_file_of_an_index_is_told(name: str, made: Path, tmp_path: Pat
     ("words", "message"),
     [
         (["{made}"], "give queries as arguments, or a file of them by --input"),
+        (["{made}", "x", " \u200b"], "text 1: expected a query, found ' \\u200b'"),
+        (["{words}", "--input", "{queries}"], "queries.jsonl:2: expected a query, found ''"),
         (["{made}", "x", "--top", "0"], "top: expected at least 1, found 0"),
         (["{texts}", "x"], "holds no index, which ernie search index makes"),
         (["{words}", "x", "--by", "dense"], "by: dense needs vectors, and this index was made without a model"),
@@ -378,9 +380,20 @@ def test_what_cannot_be_answered_is_an_error(
     make_index([str(texts)], tmp_path / "damaged", IndexSettings(), None)
     with (tmp_path / "damaged" / "passages.jsonl").open("a") as file:
         file.write("x")
-    places = {"made": made, "texts": texts, "words": tmp_path / "words", "damaged": tmp_path / "damaged"}
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"query": "red"}\n{"query": ""}\n')
+    places = {"made": made, "texts": texts, "queries": queries}
+    places |= {"words": tmp_path / "words", "damaged": tmp_path / "damaged"}
     assert main(["search", "query", *(word.format(**places) for word in words)]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given", [{"vectors": "ivf"}, {"dimensions": 8}, {"query_prompt": "q"}, {"passage_prompt": ""}]
+)
+def test_settings_of_vectors_need_a_model(given: dict[str, Any], texts: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"{next(iter(given))}: has no effect without a model"):
+        make_index([str(texts)], tmp_path / "index", IndexSettings(**given), None)
 
 
 def test_the_card_says_what_the_index_holds(made: Path, texts: Path, model: Path) -> None:

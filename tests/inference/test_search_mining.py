@@ -15,7 +15,7 @@ from ernie.cli import main
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from inference.search.index import IndexSettings, make_index
-from inference.search.mining import Counts, Mining, mined
+from inference.search.mining import Counts, Mining, mined, summary
 from inference.search.searching import LoadedIndex, SearchIndex
 from tasks.downstream.embed import Embed
 
@@ -85,7 +85,8 @@ def test_rows_are_written_with_scores_of_a_model_that_ranks(folder: Path, capsys
     words = ["search", "mine", str(folder / "index"), "--input", str(folder / "rows.jsonl")]
     place = folder / "mined.jsonl"
     assert main([*words, "--output", str(place), "--rerank", str(folder / "rank"), "--most", "0", "--count", "2"]) == 0
-    assert "3 rows, 2.00 negatives each; dropped: 5 that belong to the text; 0 rows have" in capsys.readouterr().err
+    told = "3 rows, 2.00 negatives each; dropped: 5 that belong to the text; 0 rows had no negative\n"
+    assert told in capsys.readouterr().err
     found = [json.loads(line) for line in place.read_text().splitlines()]
     predict = predictor("rank").model
     predict.change_decoding(raw_scores=True)
@@ -96,6 +97,14 @@ def test_rows_are_written_with_scores_of_a_model_that_ranks(folder: Path, capsys
         )
     task = Embed(max_len=16, negatives="negatives", teacher_scores="teacher_scores")
     assert len(task.training_example(Row(found[0]), TOKENIZER).samples) == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*it does not read the ends of some")
+def test_rows_without_a_score_to_learn_are_left_out_and_that_is_told(folder: Path) -> None:
+    index = SearchIndex(LoadedIndex.load(folder / "index", rerank=folder / "rank"))
+    found, counts = rows_of(index, first=50)  # beyond the last passage
+    assert (found, counts.without) == ([], 3)
+    assert "; 3 rows had no negative and are left out" in summary(counts, Mining())
 
 
 def test_an_index_of_words_needs_a_model_to_compare_scores(tmp_path: Path) -> None:
