@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ernie.errors import UserError
+from ernie.errors import UserError, check_exists
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.ernie import ErnieModel
 from inference import predictor, recognizer, speaker, translator  # noqa: F401 - they register their faces
@@ -32,8 +32,10 @@ def load(
     (see `TaskModel.change_decoding`), or for an index `rerank=RUN`.  Raises UserError when there is no such model, and
     as these methods do.
     """
-    if base is not None and (is_index(path) or find_model(Path(path)) is None):
-        raise UserError(f"{path}: holds no fine-tuned model, and only one has a base")
+    if base is not None:
+        check_exists(Path(path))
+        if is_index(path) or find_model(Path(path)) is None:
+            raise UserError(f"{path}: holds no fine-tuned model, and only one has a base")
     if is_index(path):
         if unknown := sorted({*decoding} - {"rerank", "model"}):
             raise UserError(f"{path}: is a search index, which takes rerank and model; found {unknown[0]}")

@@ -142,5 +142,7 @@ def test_the_base_is_freed_with_the_last_model(models: Path) -> None:
 def test_a_base_that_is_another_is_an_error_of_its_model(models: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^models\.classify: .*adapter: was learned on another encoder"):
         load_model("classify", ModelConfig(str(models / "classify"), base=str(models / "tag")), 1 << 14)
+    with pytest.raises(UserError, match=r"^models\.gone: .*gone: there is no such folder"):
+        load_model("gone", ModelConfig(str(models / "gone"), base=str(models / "base")), 1 << 14)
     with pytest.raises(UserError, match=r"^models\.base: .* holds no fine-tuned model, and only one has a base"):
         load_model("base", ModelConfig(str(models / "base"), base=str(models / "base")), 1 << 14)
