@@ -30,6 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--title", default="title", metavar="COLUMN", help="the column with its title (default: title)")
     parser.add_argument("--id", default="", metavar="COLUMN", help="the column with its id (default: _id or id)")
+    parser.add_argument(
+        "--keep",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="COLUMN",
+        help="columns of a row to give back with its passages, such as an address",
+    )
     parser.add_argument("--lines", action="store_true", help="each line of a file of text is a document")
     parser.add_argument(
         "--length", type=int, default=0, metavar="N", help="most tokens of a passage (default: 256, or what fits)"
@@ -75,7 +83,12 @@ def main(arguments: argparse.Namespace) -> int:
     from inference.search.searching import load_encoder
 
     reading = Reading(
-        tuple(arguments.text or ("text",)), arguments.title, arguments.id, arguments.lines, arguments.faulty
+        tuple(arguments.text or ("text",)),
+        arguments.title,
+        arguments.id,
+        arguments.lines,
+        tuple(arguments.keep),
+        arguments.faulty,
     )
     settings = IndexSettings(
         reading,

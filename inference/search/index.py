@@ -41,6 +41,7 @@ from ernie.model.inference import identity
 from ernie.model.sentence import SentenceConfig
 from ernie.model.sentence import normalized as unit_vectors
 from ernie.train.run_folder import CARD, run_lock
+from inference.answer_writer import as_json
 from inference.encoder import TextEncoder
 from inference.search import bm25
 from inference.search.bm25 import Bm25
@@ -343,7 +344,7 @@ class _Maker:
                 own = list(passages(document, spans, length, overlap))
                 cut += len(own) > 1
                 for passage in own:
-                    line = (json.dumps(passage._asdict(), ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+                    line = (as_json(passage._asdict()) + "\n").encode("utf-8", "surrogatepass")
                     file.write(line)
                     offsets.append(offsets[-1] + len(line))
                     of_document.append(document_number)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,8 @@ Spans = Callable[[str], np.ndarray]  # the first and the past-last character (n,
 class Document(NamedTuple):
     """A text to search in, its id, and perhaps a title.
 
-    A text with `lines` is a file, whose lines are counted from that of its place; any other stands in one row.
+    A text with `lines` is a file, whose lines are counted from that of its place; any other stands in one row, of which
+    `cells` are kept.
     """
 
     text: str
@@ -37,16 +38,21 @@ class Document(NamedTuple):
     id: str
     title: str = ""
     lines: bool = False
+    cells: Mapping[str, Any] = {}
 
 
 class Passage(NamedTuple):
-    """A part of a document that is found as a whole, with the file and the line where it begins."""
+    """A part of a document that is found as a whole, with the file and the line where it begins.
+
+    `cells` are those of its row that were kept.
+    """
 
     text: str
     title: str
     id: str
     file: str
     line: int
+    cells: Mapping[str, Any] = {}
 
     @property
     def searched(self) -> str:
@@ -60,13 +66,15 @@ class Reading:
 
     A row has its text in the columns `text`, which are put together, its title in `title`, and its id in `id`; "" means
     the column `_id` or `id`, if there is one.  A file of plain text is one document or, with `lines`, one a line.
-    With `faulty: skip` rows that cannot be read are left out and counted.
+    Cells of the columns `keep` are given back with a passage, but not searched.  With `faulty: skip` rows that cannot
+    be read are left out and counted.
     """
 
     text: tuple[str, ...] = ("text",)
     title: str = "title"
     id: str = ""
     lines: bool = False
+    keep: tuple[str, ...] = ()
     faulty: Literal["stop", "skip"] = "stop"
 
     def documents(self, sources: Sequence[str]) -> Iterator[Document]:
@@ -91,7 +99,8 @@ class Reading:
         column = self.id or next((name for name in _IDS if name in row), "")
         own = row.text(column) if column else str(row.place)
         title = row.get(self.title) if self.title not in self.text else None
-        return Document(" ".join(texts), row.place, own, "" if is_empty(title) else row.text(self.title))
+        shown = "" if is_empty(title) else row.text(self.title)
+        return Document(" ".join(texts), row.place, own, shown, cells={name: row.cell(name) for name in self.keep})
 
 
 def _ending(file: str) -> str:
@@ -151,7 +160,7 @@ def passages(document: Document, spans: Spans, length: int, overlap: int) -> Ite
         if document.lines:
             visible = first + len(part) - len(part.lstrip())
             line, counted = line + text.count("\n", counted, visible), visible
-        yield Passage(part.strip(), document.title, document.id, document.place.file, line)
+        yield Passage(part.strip(), document.title, document.id, document.place.file, line, document.cells)
         if end >= count:
             return
         later = range(max(end - min(overlap, size // 2), begin + 1), end)

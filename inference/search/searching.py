@@ -68,12 +68,14 @@ class Hit:
     def as_dict(self, rank: int) -> dict[str, Any]:
         """Return the hit as plain data."""
         passage = self.passage
-        title = {"title": passage.title} if passage.title else {}
+        more: dict[str, Any] = {"title": passage.title} if passage.title else {}
+        if passage.cells:
+            more["cells"] = dict(passage.cells)
         return {
             "rank": rank,
             "score": self.score,
             "id": passage.id,
-            **title,
+            **more,
             "text": passage.text,
             "file": passage.file,
             "line": passage.line,

@@ -263,6 +263,7 @@ function searching(model) {
                       Object.entries(hit.scores)
                         .map(([name, score]) => `${names[name] ?? name} ${Number(score).toPrecision(3)}`)
                         .join(" · "),
+                      ...Object.entries(hit.cells ?? {}).map(([name, cell]) => ` · ${name}: ${cell}`),
                     ),
                   ),
                 ),

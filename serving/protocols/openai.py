@@ -211,7 +211,9 @@ def routes(service: Service) -> list[Route]:
 
 
 def _found(hit: Mapping[str, Any]) -> Found:
-    attributes = {"line": hit["line"], **hit["scores"], **({"title": hit["title"]} if "title" in hit else {})}
+    kept = {name: cell for name, cell in hit.get("cells", {}).items() if isinstance(cell, str | int | float)}
+    title = {"title": hit["title"]} if "title" in hit else {}
+    attributes = {**kept, "line": hit["line"], **hit["scores"], **title}
     return Found(hit["id"], hit["file"], hit["score"], [Content(hit["text"])], attributes)
 
 

@@ -99,6 +99,17 @@ def test_documents_come_from_texts_and_rows_and_other_files_are_named(texts: Pat
     assert [document.place.line for document in lines] == [1, 3, 4]
 
 
+def test_cells_of_a_row_are_given_back_with_its_passages(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "a red film", "url": "x.org/1", "year": 1999}\n')
+    settings = IndexSettings(Reading(keep=("url", "year")))
+    make_index([str(tmp_path / "rows.jsonl")], tmp_path / "index", settings, None)
+    ((hit,),) = SearchIndex(LoadedIndex.load(tmp_path / "index")).search(["red"])
+    assert hit.as_dict(1)["cells"] == {"url": "x.org/1", "year": 1999}
+    assert not SearchIndex(LoadedIndex.load(tmp_path / "index")).search(["org"])[0]
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: there is no column 'link'"):
+        make_index([str(tmp_path / "rows.jsonl")], tmp_path / "other", IndexSettings(Reading(keep=("link",))), None)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -192,12 +203,12 @@ def test_passages_are_ranked_by_the_cosines_of_their_vectors(made: Path, model: 
 def test_both_rankings_are_put_together_by_reciprocal_ranks(made: Path) -> None:
     index = inference.load(made, precision="fp32")
     assert isinstance(index, SearchIndex)
-    rankings = [[hit.passage for hit in index.search(["anna in paris"], by=by)[0]] for by in ("dense", "bm25")]
+    rankings = [[hit.passage.text for hit in index.search(["anna in paris"], by=by)[0]] for by in ("dense", "bm25")]
     expected = {
         each: sum(1 / (61 + ranking.index(each)) for ranking in rankings if each in ranking) for each in rankings[0]
     }
     (hits,) = index.search(["anna in paris"])
-    assert {hit.passage: hit.score for hit in hits} == pytest.approx(expected)
+    assert {hit.passage.text: hit.score for hit in hits} == pytest.approx(expected)
     assert hits[0].scores.keys() == {"dense", "bm25", "hybrid"}
     assert fusion([np.array([4, 7]), np.array([7])]) == pytest.approx({4: 1 / 61, 7: 1 / 62 + 1 / 61})
 

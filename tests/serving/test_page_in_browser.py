@@ -353,7 +353,9 @@ def test_models_of_text_can_be_tried(tabs: Any, server: tuple[Service, str], pic
         assert page.eval_on_selector_all(".hits li:first-child mark", "all => all.map((own) => own.textContent)") == [
             *("a", "river", "in", "winter")
         ]
-        assert re.search(r"texts\.jsonl:1 · vectors .* · words .* · both ", page.text_content(".hits li .hint"))
+        assert re.search(
+            r"texts\.jsonl:1 · vectors .* · words .* · both .* · page: river", page.text_content(".hits li .hint")
+        )
         look_at(page, "search", pictures)
         assert not page.problems
         look_at(page, "try", pictures)

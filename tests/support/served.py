@@ -20,6 +20,7 @@ from inference.face import Face
 from inference.predictor import Predictor
 from inference.recognizer import SpeechRecognizer
 from inference.search.index import IndexSettings, make_index
+from inference.search.passages import Reading
 from inference.search.searching import LoadedIndex, SearchIndex
 from inference.speaker import TextSpeaker
 from inference.task_model import TaskModel
@@ -52,10 +53,12 @@ def predictor(kind: str) -> Predictor:
 def notes(folder: Path, rerank: Path | None = None) -> SearchIndex:
     """An index of a few texts, made in a folder, whose passages a run perhaps ranks again."""
     rows = {"river": "a blue river in winter", "film": "it was a great film", "city": "paris is new"}
-    texts = "".join(json.dumps({"_id": name, "title": name, "text": text}) + "\n" for name, text in rows.items())
+    cells = [{"_id": name, "title": name, "text": text, "page": name} for name, text in rows.items()]
+    texts = "".join(json.dumps(own) + "\n" for own in cells)
     (folder / "texts.jsonl").write_text(texts, encoding="utf-8")
     encoder().model.ernie.save_pretrained(folder / "model")
-    make_index([str(folder / "texts.jsonl")], folder / "index", IndexSettings(), encoder(), str(folder / "model"))
+    settings = IndexSettings(Reading(keep=("page",)))
+    make_index([str(folder / "texts.jsonl")], folder / "index", settings, encoder(), str(folder / "model"))
     return SearchIndex(LoadedIndex.load(folder / "index", precision="fp32", rerank=rerank))
 
 
