@@ -481,8 +481,12 @@ class FinetuneConfig:
                 "folds: the teacher may have learned the rows that a fold holds out, so that scores on them would be "
                 "too good; train without folds"
             )
+        key = "hidden" if self.teacher.hidden is not None else "relations"
+        if self.teacher.compares_layers and self.train.freeze == "encoder":
+            raise UserError(
+                f"teacher.{key}: teaches the encoder's layers, which train.freeze keeps as they are; drop one of them"
+            )
         if self.teacher.compares_layers and degrees:
-            key = "hidden" if self.teacher.hidden is not None else "relations"
             raise UserError(
                 f"teacher.{key}: needs the outputs of all layers, and parallel.{degrees[0]} spreads them over "
                 "processes; parallel.data can be used"
@@ -536,7 +540,7 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
     if not saved:
         _check_effects(config)
     if not saved and config.tune is not None:
-        _check_search(config, config.tune)
+        _check_search(config, config.tune, tree.data["tune"].data["search"])
     if data is None:
         return config
     return replace(config, data=(config.local or config.data).under(data))
@@ -572,11 +576,12 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[name] = value
 
 
-def _check_search(config: FinetuneConfig, tune: TuneConfig) -> None:
-    """Raise UserError for a search of keys that there are not, or of values that do not fit."""
+def _check_search(config: FinetuneConfig, tune: TuneConfig, search: Value) -> None:
+    """Raise UserError for a search of keys that there are not, or of values that do not fit, which `search` holds."""
     for key, parameter in tune.parameters().items():
-        for value in parameter.probes():
-            build_tuned(config, {key: value})
+        with about(search.data[key].where):
+            for value in parameter.probes():
+                build_tuned(config, {key: value})
 
 
 def _without_foreign_splits(tree: Value) -> Value:

@@ -413,6 +413,8 @@ def test_settings_that_exclude_one_another_are_refused() -> None:
     task, taught = TOYS["classify"].task, TeacherConfig("it", hidden=HiddenConfig())
     with pytest.raises(UserError, match=r"^folds: the teacher may have learned the rows that a fold holds out"):
         FinetuneConfig(task, teacher=taught, folds=2)
+    with pytest.raises(UserError, match=r"^teacher\.hidden: teaches the encoder's layers, which train\.freeze keeps"):
+        FinetuneConfig(task, teacher=taught, train=TrainConfig(freeze="encoder"))
     with pytest.raises(UserError, match=r"^teacher\.hidden: needs the outputs of all layers, and parallel\.tensor"):
         FinetuneConfig(task, teacher=taught, parallel=ParallelConfig(tensor=2))
     FinetuneConfig(task, teacher=TeacherConfig("it"), parallel=ParallelConfig(tensor=2))

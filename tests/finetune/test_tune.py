@@ -157,6 +157,10 @@ def test_a_search_goes_on_with_the_same_rows_only(place: Path, capsys: pytest.Ca
         (["tune", "tune.yaml", "--set", "grid.batch=[8, 16]"], "tune: searches settings, as grid does"),
         (["tune", "tune.yaml", "--trials", "0"], "tune: trials: expected at least 1, found 0"),
         (["check", "tune.yaml", "--set", "tune.search={train.lr.paek: [1, 2]}"], "unknown key. Did you mean 'peak'?"),
+        (
+            ["check", "tune.yaml", "--set", "tune.search={train.ema: [0.5, 2]}"],
+            "--set tune.search:1: tune: search: train: ema: expected a share from 0",
+        ),
         (["check", "tune.yaml", "--set", "tune.search={train.batch: {low: 0, high: 9}}"], "batch: expected at least 1"),
         (["check", "tune.yaml", "--set", "tune.search={seed: [1, 2]}"], "seed is the same for all trials"),
         (["tune", "tune.yaml", "--output", "done"], "done: is not empty and holds no search"),
