@@ -69,8 +69,10 @@ def model_folder(path: Path) -> Path:
 
 def models_inside(path: Path) -> str:
     """Say which folders of a folder hold models, as the end of a sentence; "" if none does."""
-    files = (file for name in _CONFIG_FILES for place in ("*", "*/model") for file in path.glob(f"{place}/{name}"))
-    whole = (file for file in files if any(each.suffix in _WEIGHTS for each in file.parent.iterdir()))
-    names = sorted({file.relative_to(path).parts[0] for file in whole}, key=lambda name: (len(name), name))
+    places = ("*", "*/model", "model/*")  # models, runs, and the models of a run's ensemble
+    files = (file for name in _CONFIG_FILES for place in places for file in path.glob(f"{place}/{name}"))
+    whole = (file.parent for file in files if any(each.suffix in _WEIGHTS for each in file.parent.iterdir()))
+    found = {str((each.parent if each.name == "model" else each).relative_to(path)) for each in whole}
+    names = sorted(found, key=lambda name: (len(name), name))
     more = ", ..." if len(names) > _SHOWN else ""
     return f"; did you mean a folder in it: {', '.join(names[-_SHOWN:])}{more}?" if names else ""
