@@ -12,7 +12,7 @@ import numpy as np
 
 from ernie.data.labeled.read import read_split
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError
+from ernie.errors import UserError, nearest
 from ernie.formatting import plural
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.train.run_folder import MODEL
@@ -174,7 +174,7 @@ class Comparison:
         over = f", {count} seeds each" if count > 1 else ""
         yield f"{self.split}: {plural(len(self.rows), 'row')}{over}"
         if self.left_out:
-            yield f"note: the runs have different numbers of seeds; {self.left_out} of the longer one are left out"
+            yield f"note: the runs have different numbers of seeds; {plural(self.left_out, 'seed')} of one left out"
         width = max(len(str(first.folder)), len(str(second.folder)), len("difference"))
         for each in self.differences:
             yield ""
@@ -188,12 +188,12 @@ class Comparison:
             )
         yield ""
         which = "" if count == 1 else f" of {first.seeds[0]} and {second.seeds[0]}"
-        yield f"The answers{which} differ in {len(self.differing):,} rows."
+        yield f"The answers{which} differ in {plural(len(self.differing), 'row')}."
         if self.by_row is not None:
             only_first, only_second, p = self.by_row
             yield (
-                f"Only {first.folder} is right in {only_first:,} rows, only {second.folder} in {only_second:,}; by "
-                f"McNemar's exact test {_shown(p)}."
+                f"Only {first.folder} is right in {plural(only_first, 'row')}, only {second.folder} in "
+                f"{only_second:,}; by McNemar's exact test {_shown(p)}."
             )
         yield (
             "In brackets are 95 % intervals by 1,000 draws of the rows (paired bootstrap); p is that of approximate "
@@ -250,7 +250,8 @@ def compare(
     names = tuple(metrics) or tasks[0].scored_by
     unknown = [name for name in names if name not in tasks[0].known_metrics]
     if unknown:
-        raise UserError(f"--metric: {tasks[0].variant_name} has no metric '{unknown[0]}'")
+        known = nearest(unknown[0], tasks[0].known_metrics)
+        raise UserError(f"--metric: {tasks[0].variant_name} has no metric '{unknown[0]}'.{known}")
     left_out = max(len(each.each) for each in found) - count
     return Comparison(split, rows, tasks[0], (one, other), names, left_out)
 

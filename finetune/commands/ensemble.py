@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Write the ensemble."""
     from ernie.atomic import check_absent, disk_guard, make_folder, partial_folder, put, put_text
+    from ernie.config import to_dict
     from ernie.errors import UserError
     from ernie.runtime import require_paddle
     from ernie.train.origin import origin
@@ -37,6 +38,8 @@ def main(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     check_absent(output)
     places = [place for run in arguments.runs for place in member_folders(model_of(run)) or [model_of(run)]]
+    if len({place.resolve() for place in places}) < len(places):
+        raise UserError("RUN: the same model is given twice")
     if len(places) < 2:
         raise UserError(f"{arguments.runs[0]}: is one model; an ensemble has two or more")
     require_paddle()
@@ -46,7 +49,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     task, differing = check_members({str(place): TaskModel.load(place, precision="fp32") for place in places})
     for name in differing:
-        print(f"note: the models differ in {name}, which is {getattr(task, name)} in the ensemble")
+        value = json.dumps(to_dict(getattr(task, name)), ensure_ascii=False)
+        print(f"note: the models differ in {name}, which is {value} in the ensemble; --set task.{name} changes it")
     members = {f"member-{number}": place for number, place in enumerate(places, 1)}
     make_folder(output.parent)
     partial = partial_folder(output)

@@ -88,7 +88,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.batch_tokens < 1:
         raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")
     options = _options(arguments)
-    config = read_run(arguments.run) if arguments.input is None else None
+    config = read_run(arguments.run, takes_input=True) if arguments.input is None else None
     require_paddle()
 
     from finetune.suite.submission import write_submission

@@ -297,12 +297,15 @@ def load_model(folder: Path, overrides: Sequence[str], precision: InferencePreci
     return model
 
 
-def read_run(folder: Path) -> FinetuneConfig:
-    """Return the configuration of a finished run.  Raises UserError when the folder is not one."""
+def read_run(folder: Path, takes_input: bool = False) -> FinetuneConfig:
+    """Return the configuration of a finished run.
+
+    Raises UserError when the folder is not one, which names --input where the command `takes_input`.
+    """
     check_exists(folder)
     check_finished(folder)
     if not (folder / CONFIG).is_file() or not (folder / MODEL / TASK_FILE).is_file():
-        hint = "; --input gives a model without a run its rows" if find_model(folder) else ""
+        hint = "; --input gives a model without a run its rows" if takes_input and find_model(folder) else ""
         raise UserError(f"{folder}: is not the folder of a finished fine-tuning run{hint}")
     return replace(load(folder / CONFIG, saved=True), output=folder)
 
@@ -325,7 +328,7 @@ def rows_to_score(folder: Path, split: str, files: Sequence[str]) -> tuple[tuple
     """
     if files and not (folder / CONFIG).is_file() and find_model(folder) == folder:
         return tuple(files), RowOptions()
-    data = read_run(folder).data
+    data = read_run(folder, takes_input=True).data
     with about("--split"):
         sources = data.sources(split)
     return tuple(files) or sources, data.options(split)

@@ -74,7 +74,7 @@ def test_text_says_what_is_shown_and_what_is_left_out(there: Path, capsys: pytes
     assert main(["compare", "weak", "done"]) == 0
     told = capsys.readouterr().out
     assert "dev: 50 rows" in told and "shown by these rows" in told and "by McNemar's exact test p " in told
-    assert "note: the runs have different numbers of seeds; 1 of the longer one are left out" in told
+    assert "note: the runs have different numbers of seeds; 1 seed of one left out" in told
 
 
 def test_a_split_without_answers_is_answered_anew(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +106,8 @@ def test_the_report_tells_how_sure_scores_and_answers_are(work: Path, capsys: py
         (["done", "rows"], "dev: the rows of done and of rows are not the same"),
         (["done", "weak", "--split", "train"], "--split: done was trained on train; compare on dev or test"),
         (["done", "weak", "--split", "tets"], "the run's data has no split 'tets'. Did you mean 'test'?"),
-        (["done", "weak", "--metric", "bleu"], "--metric: classify has no metric 'bleu'"),
+        (["done", "weak", "--metric", "bleu"], "--metric: classify has no metric 'bleu'. Known: "),
+        (["done", "done/model"], "done/model: is not the folder of a finished fine-tuning run\n"),
         (["done", "encoder"], "encoder: is not the folder of a finished fine-tuning run"),
         (["done", "weak", "--output", "no/where"], "--output: no/where cannot be written: there is no folder no"),
     ],

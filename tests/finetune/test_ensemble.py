@@ -183,6 +183,7 @@ class TestCommand:
         ("words", "message"),
         [
             (["a"], "a: is one model; an ensemble has two or more"),
+            (["a", "b", "./a"], "RUN: the same model is given twice"),
             (["a", "kind"], "kind: is of the kind regress, and a of the kind classify"),
             (
                 ["a", "labels"],
@@ -213,10 +214,14 @@ class TestCommand:
         assert "both: is an ensemble of 2 models, which is no single graph. Export the folder of one" in (
             capsys.readouterr().err
         )
-        words = ["finetune", "task.yaml", "--model", "both", "--output", "more"]
-        assert main([*words, "--set", "head=keep"]) == 2
-        assert main(words) == 2
-        assert "did you mean a folder in it: member-1, member-2?" in capsys.readouterr().err
+        (models / "run").mkdir()
+        (models / "both").rename(models / "run" / "model")
+        for name, members in (("run/model", "member-1, member-2"), ("run", "model/member-1, model/member-2")):
+            words = ["finetune", "task.yaml", "--model", name, "--output", "more"]
+            assert main([*words, "--set", "head=keep"]) == 2
+            assert main(words) == 2
+            told = capsys.readouterr().err
+            assert told.count(f"did you mean a folder in it: {members}?") == 2
 
     @pytest.mark.parametrize(
         ("members", "message"),
