@@ -72,7 +72,7 @@ def reliability_chapters(task: FinetuneTask, judged: Prepared, records: Records)
     if found is None or len(judged) < _FEWEST:
         return
     error = calibration_error(*found)
-    what = "that a text is relevant" if isinstance(task, Rank) else "of the answer"
+    what = "that a text is relevant" if isinstance(task, Rank) else "of the most probable answer"
     note = (
         f"Left, for each of {BINS} intervals of the probability {what}: how often it came true on {judged.name}; a "
         "calibrated model is on the line, a dot below it is too sure. The area of a dot is the number of rows. Right, "
@@ -83,14 +83,19 @@ def reliability_chapters(task: FinetuneTask, judged: Prepared, records: Records)
 
 
 def _probabilities(task: FinetuneTask, judged: Prepared, records: Records) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the probabilities of answers (N,), and whether they came true (N,); None for other kinds."""
+    """Return the probabilities of answers (N,), and whether they came true (N,); None for other kinds.
+
+    They are the most probable answers, as in Guo et al.: of two labels, a threshold may have given the other one.
+    """
     targets = [task.target(row) for row in judged.rows]
     if isinstance(task, Rank):
         return np.array([record["score"] for record in records]), np.array([bool(target[1]) for target in targets])
     if not isinstance(task, Classify | Choose):
         return None
     hits = [task.prediction(dict(record)) == target for record, target in zip(records, targets, strict=True)]
-    return np.array([record["probability"] for record in records]), np.array(hits)
+    hits_N, probabilities_N = np.array(hits), np.array([record["probability"] for record in records])
+    is_less_N = (probabilities_N < 0.5) & (isinstance(task, Classify) and len(task.labels) == 2)
+    return np.where(is_less_N, 1 - probabilities_N, probabilities_N), hits_N ^ is_less_N
 
 
 def _draw(probabilities_N: np.ndarray, hits_N: np.ndarray, error: float) -> Figure:

@@ -85,13 +85,14 @@ def test_a_split_without_answers_is_answered_anew(there: Path, capsys: pytest.Ca
 
 def test_the_report_tells_how_sure_scores_and_answers_are(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--set", "data.dev=train.tsv", "--set", "task.class_weights=balanced", "--set", "train.epochs=1"]
-    assert (
-        main(["finetune", "task.yaml", "--output", "run", "--quiet", "--set", "calibrate=[temperature]", *options]) == 0
-    )
+    options += ["--set", "calibrate=[temperature,threshold]", "--quiet"]
+    assert main(["finetune", "task.yaml", "--output", "run", *options]) == 0
     page = (work / "run" / "report.html").read_text(encoding="utf-8")
     for shown in ("How sure the scores are", "Probabilities and what came true", "Calibration", "class weights: blame"):
         assert shown in page
     assert (work / "run" / "report" / "reliability.png").is_file()
+    kept = json.loads((work / "run" / "scores.json").read_text())["kept"]["calibration"]
+    assert kept["threshold"] != 0.5 and f"calibration error is {kept['after']['dev']['ece']:.4f}:" in page
     capsys.readouterr()
     assert main(["evaluate", "run", "--intervals", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
