@@ -170,10 +170,12 @@ def _chapters(
         yield tradeoff_figure.chapter(tradeoff)
 
     if search is not None:
-        note = (
-            "Left: the score of each trial of the search, and the best so far as a line. Right: the share of the "
-            "score's variance over all trials that each key explains (fANOVA: Hutter et al., 2014)."
-        )
+        note = "The score of each trial of the search, and the best so far as a line."
+        if search.importances:
+            note += (
+                " Beside it, the share of the score's variance over all trials that each key explains (fANOVA: Hutter "
+                "et al., 2014)."
+            )
         yield Chapter("search", "The search for these settings", note, _draw_search(search))
 
 
