@@ -217,3 +217,18 @@ def test_tests_import_no_private_name() -> None:
         if alias.name.startswith("_") and not alias.name.startswith("__")
     ]
     assert private == []
+
+
+def prose(page: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a page that can be broken, numbered: those of no block of code, table or figure."""
+    is_code = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        is_code ^= line.lstrip().startswith("```")
+        if not is_code and not line.startswith(("|", "![")):
+            yield number, line
+
+
+def test_lines_of_prose_have_at_most_120_characters() -> None:
+    pages = (ROOT / "docs").rglob("*.md")
+    long = [f"{page.relative_to(ROOT)}:{number}" for page in pages for number, line in prose(page) if len(line) > 120]
+    assert long == []
