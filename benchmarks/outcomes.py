@@ -36,7 +36,7 @@ from page_tables import (
     turns_beside_first,
     vector_speeds,
 )
-from record_files import TUNED, MissingRecord, Records, slug
+from record_files import TUNED, MissingRecord, Records, read_record, slug
 
 from pretrain.scaling.answer import curve
 from pretrain.scaling.points import read_table
@@ -365,6 +365,12 @@ def vectors(records: Records, name: str) -> Outcome:
     return outcome(figure, gain >= -spread, training >= 3, encoding >= 3)
 
 
+def searched(records: Records) -> Outcome:
+    """No target: nDCG@10 by words, by vectors, and by both."""
+    found = read_record(records.file("cranfield.json"))
+    return Outcome(", ".join(f"{found[way]['ndcg_at_10']:.3f}" for way in ("bm25", "dense", "hybrid")), "")
+
+
 OTHERS = [task for task in TASK_NAMES if task != MASKED]
 REGULARIZED, PLAIN = ("R-Drop", "FGM"), ("plain", "plain, 6 epochs")
 WHOLE, EARLY = ("full", "full"), ("full", "full, early 1")
@@ -549,6 +555,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "voice-gradients": ("synthesis/epochs-24-8", voice_gradients),
     "voice-power": ("synthesis/epochs-24-8", voice_power),
     "plain-loop": ("plain-loop", plain_loop),
+    "searching": ("searching", searched),
     "adapting": ("adapting", adapting),
     "vectors-stsb": ("sentence-vectors", partial(vectors, name="stsb")),
     "vectors-cranfield": ("sentence-vectors", partial(vectors, name="cranfield")),

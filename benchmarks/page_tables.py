@@ -645,6 +645,16 @@ def vector_speeds(records: Records) -> list[list[float]]:
     return [[theirs[key] / ours[key] for ours, theirs in pairs] for key in ("training seconds", "encoding seconds")]
 
 
+def searching(records: Records) -> Rows:
+    """The scores of each way to rank."""
+    names = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "map_at_100": "MAP@100", "recall_at_10": "recall@10"}
+    rows = [["ranked by", *names.values(), "recall@100"]]
+    found = read_record(records.file("cranfield.json"))
+    for way, label in (("bm25", "words"), ("dense", "vectors"), ("hybrid", "both")):
+        rows.append([label, *(f"{found[way][name]:.3f}" for name in [*names, "recall_at_100"])])
+    return rows
+
+
 # By name: the folder of records, and what is made of it.
 # Inference
 
@@ -905,6 +915,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "synthesis-likelihood": ("synthesis/epochs-24-8", synthesis_likelihood),
     "plain-loop": ("plain-loop", plain_loop),
     "recipes": ("recipes", recipes),
+    "searching": ("searching", searching),
     "sentence-vectors": ("sentence-vectors", sentence_vectors),
     "adapting": ("adapting", adapting),
     "speaking": ("speaking", speaking),

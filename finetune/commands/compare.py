@@ -14,7 +14,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ernie.arguments import add_plugin, add_precision
+from ernie.arguments import add_plugin, add_precision, output_path
 
 SUMMARY = "compare two runs on the same rows, with paired significance"
 WRITES_DATA = True
@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_text = "metrics of the kind (default: those of the first run)"
     parser.add_argument("--metric", nargs="+", action="extend", default=[], metavar="NAME", help=help_text)
     parser.add_argument("--json", action="store_true", help="print JSON in place of text")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows with different answers, JSON lines")
+    parser.add_argument(
+        "--output", type=output_path, metavar="FILE", help="write the rows with different answers, JSON lines"
+    )
     add_precision(parser)
 
 

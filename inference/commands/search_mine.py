@@ -14,6 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from ernie.arguments import output_path
 from inference.commands.search_query import add_search
 
 SUMMARY = "find hard negatives for training sentence vectors"
@@ -23,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("index", type=Path, metavar="INDEX", help="the folder of an index")
     parser.add_argument("--input", required=True, metavar="FILE", help="the rows, of texts and what belongs to them")
-    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the file of JSON lines to write")
+    parser.add_argument(
+        "--output", required=True, type=output_path, metavar="FILE", help="the file of JSON lines to write"
+    )
     parser.add_argument("--text", default="text", metavar="COLUMN", help="the column of the texts (default: text)")
     parser.add_argument(
         "--text-pair", default="text_pair", metavar="COLUMN", help="that of what belongs to them (default: text_pair)"

@@ -149,7 +149,7 @@ def test_only_what_says_how_answers_are_found_can_be_changed(
 ) -> None:
     for override, message in (
         ("task.max_len=64", "--set: task: max_len: cannot be changed after training"),
-        ("task.threshold=0.4", "--set: task.threshold: unknown key"),
+        ("task.beam=4", "--set: task.beam: unknown key"),
         ("train.epochs=3", "--set: train: in a finished run only keys of the task"),
         ("task=3", "--set: task: expected a mapping of keys, found 3"),
     ):

@@ -42,7 +42,8 @@ def problem(reply: httpx.Response) -> tuple[int, str, str]:
 
 def test_models_are_listed_with_what_they_are_asked_for(client: httpx.Client) -> None:
     found = {model["name"]: model for model in client.get("/models").json()["models"]}
-    assert found["films"]["operations"] == {"predict": {"settings": ["all_labels", "raw_scores"]}}
+    settings = ["all_labels", "raw_scores", "temperature", "threshold", "windows"]
+    assert found["films"]["operations"] == {"predict": {"settings": settings}}
     assert found["vectors"]["face"] == "encode"
     operations = found["vectors"]["operations"]
     assert operations["encode_tokens"] == {"settings": ["max_len", "prompt", "prompt_name"]}
