@@ -177,3 +177,14 @@ class TestRun:
     def test_check_says_what_will_be_fitted(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check", "task.yaml", *BOTH]) == 0
         assert "ok: fitted on dev after training: temperature, threshold" in capsys.readouterr().out
+
+    def test_a_conversion_says_what_other_libraries_do_without(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        model = TaskModel.load(work / "done")
+        model.change_decoding(temperature=2.5, threshold=0.3)
+        model.save(work / "calibrated")
+        assert main(["convert", "calibrated", "converted", "--to", "hf"]) == 0
+        told = capsys.readouterr().err
+        assert "its temperature of 2.5 is this library's own" in told
+        assert "its threshold of 0.3 is this library's own" in told

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -93,10 +94,20 @@ def _plan(source: Path, loaded: LoadedCheckpoint[ErnieModel], to: Target, task: 
     if head is not None and to != "ernie" and folded.masked_head is not None:
         notes.append("its masked-token head is left out: the format has one head a model, here that of the task")
         folded.masked_head = None
-    if head is not None and to != "ernie" and head.data["task"].get("windows"):
-        notes.append("its windows over longer texts are this library's own: other libraries cut such texts")
+    if head is not None and to != "ernie":
+        notes += _decoding_notes(head.data["task"])
     task_notes = [] if folded.masked_head is None else _task_notes(model, to, task)
     return _Plan(folded, task, head, notes + task_notes, bool(task_notes))
+
+
+def _decoding_notes(task: Mapping[str, Any]) -> Iterator[str]:
+    """Yield notes on what a task does with logits that other libraries do not."""
+    if task.get("windows"):
+        yield "its windows over longer texts are this library's own: other libraries cut such texts"
+    if (temperature := task.get("temperature", 1)) != 1:
+        yield f"its temperature of {temperature:g} is this library's own: other libraries do not divide logits by it"
+    if threshold := task.get("threshold"):
+        yield f"its threshold of {threshold} is this library's own: other libraries decide without it"
 
 
 def _obstacle(head: TaskHead, to: Target, pooler: bool) -> str:
