@@ -53,9 +53,13 @@ class Predict(Operation):
     def together(self) -> Hashable | None:  # type: ignore[override]
         """Models with adapters of one base are computed together, if their kinds have logits."""
         model = self._model
-        if not isinstance(model.ernie, AdaptedModel) or not isinstance(model.task, LogitsTask):
+        bases = {
+            (one.ernie.base, one.task_id) if isinstance(one.ernie, AdaptedModel) else None for one in model.singles
+        }
+        common = next(iter(bases))
+        if len(bases) > 1 or common is None or not isinstance(model.task, LogitsTask):
             return None
-        return model.ernie.base, model.task_id, model.precision
+        return *common, model.precision
 
     @staticmethod
     def compute_together(batch: Sequence[Addressed]) -> list[Outcome[Answer]]:

@@ -348,13 +348,18 @@ class Ensemble(TaskModel):
     def _row_logits(self, batch: Sequence[Example], task: FinetuneTask) -> list[list[np.ndarray]]:
         assert isinstance(task, LogitsTask)
         each = [task.row_logits(member.ernie, member.head, batch, member.task_id) for member in self.singles]
-        return [task.mean_logits(of_row) for of_row in zip(*each, strict=True)]
+        return common_logits(task, each)
 
     def save(self, folder: Path) -> None:
         names = [f"member-{number}" for number in range(1, len(self.members) + 1)]
         for name, member in zip(names, self.members, strict=True):
             member.save(folder / name)
         write_checksums(folder, write_task(folder, self.task, self.task_id, names))
+
+
+def common_logits(task: LogitsTask, each: Sequence[list[list[np.ndarray]]]) -> list[list[np.ndarray]]:
+    """Return the logits of rows, given those of each model that answers: the mean of several, as its task has it."""
+    return each[0] if len(each) == 1 else [task.mean_logits(of_row) for of_row in zip(*each, strict=True)]
 
 
 def check_members(members: Mapping[str, TaskModel]) -> tuple[LogitsTask, list[str]]:

@@ -12,65 +12,78 @@ from ernie.model.adapted import AdaptedModel
 from ernie.model.inference import evaluating
 from ernie.outcome import Outcome
 from inference.operation import Prepared
-from inference.task_model import TaskModel, with_place, without_labels
+from inference.task_model import TaskModel, common_logits, with_place, without_labels
 from tasks.downstream.base import Answer, Example, LogitsTask
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The rows of one model in a batch: their examples, and the layout of these, which begins at a token."""
+class _Rows:
+    """The rows of one model in a batch: their examples, and the layout of these.
+
+    They begin at each token of `starts`, once for each model that answers: one, or those of an ensemble.
+    """
 
     model: TaskModel
     task: LogitsTask
     rows: Sequence[int]
     examples: Sequence[Example]
     layout: Layout
-    start: int
+    starts: Sequence[int]
 
     @property
-    def stop(self) -> int:
-        """The token behind the last."""
-        return self.start + self.layout.tokens
+    def parts(self) -> list[tuple[TaskModel, int, int]]:
+        """The models that answer, each with its first token and the token behind its last."""
+        tokens = self.layout.tokens
+        return [(each, start, start + tokens) for each, start in zip(self.model.singles, self.starts, strict=True)]
 
     @property
     def reads(self) -> np.ndarray:
-        """The tokens of the batch whose vectors the head uses."""
+        """The tokens of the batch whose vectors the heads use."""
         own = self.task.reads(self.layout)
-        return self.start + (np.arange(self.layout.tokens) if own is None else own)
+        own = np.arange(self.layout.tokens) if own is None else own
+        return np.concatenate([start + own for start in self.starts])
 
 
 def compute_together(batch: Sequence[tuple[TaskModel, Prepared]]) -> list[Outcome[Answer]]:
     """Return the outcomes of rows of several models, in order, as `TaskModel.compute` does for one model.
 
-    The models are of kinds with logits; they share a base, the task embedding and the precision.
+    The models are of kinds with logits; they share a base, the task embedding and the precision, as all models of an
+    ensemble do.
     """
     first = batch[0][0]
-    assert isinstance(first.ernie, AdaptedModel)
-    base = first.ernie.base
-    parts = _parts(batch)
-    samples = [sample for part in parts for example in part.examples for sample in example.samples]
-    adapted = [part.model.ernie.updates_of(part.start, part.stop) for part in parts]
-    needed = np.concatenate([part.reads for part in parts])
+    single = first.singles[0]
+    assert isinstance(single.ernie, AdaptedModel)
+    base = single.ernie.base
+    found = _by_model(batch)
+    samples = [sample for own in found for _ in own.starts for example in own.examples for sample in example.samples]
+    adapted = [model.ernie.updates_of(start, stop) for own in found for model, start, stop in own.parts]
+    needed = np.concatenate([own.reads for own in found])
     outcomes: dict[int, Outcome[Answer]] = {}
     with evaluating(base), first.computing():
-        hidden_TD = base.encode_packed(pack(samples), first.task_id, needed, adapted=adapted)
-        for part in parts:
-            own_TD = hidden_TD[part.start : part.stop]
-            logits = part.task.logits_of_rows(part.model.head, own_TD, part.layout, part.examples)
-            for row, answer in zip(part.rows, part.task.answers_from(part.examples, logits), strict=True):
-                found = Outcome[Answer](error=answer) if isinstance(answer, Exception) else Outcome(answer)
-                outcomes[row] = with_place(batch[row][1], found)
+        hidden_TD = base.encode_packed(pack(samples), single.task_id, needed, adapted=adapted)
+        for own in found:
+            each = [
+                own.task.logits_of_rows(model.head, hidden_TD[start:stop], own.layout, own.examples)
+                for model, start, stop in own.parts
+            ]
+            logits = common_logits(own.task, each)
+            for row, answer in zip(own.rows, own.task.answers_from(own.examples, logits), strict=True):
+                outcome = Outcome[Answer](error=answer) if isinstance(answer, Exception) else Outcome(answer)
+                outcomes[row] = with_place(batch[row][1], outcome)
     return [outcomes[row] for row in range(len(batch))]
 
 
-def _parts(batch: Sequence[tuple[TaskModel, Prepared]]) -> list[_Part]:
+def _by_model(batch: Sequence[tuple[TaskModel, Prepared]]) -> list[_Rows]:
     """Return the rows of each model and task."""
     rows: dict[tuple[TaskModel, LogitsTask], list[int]] = {}
     for row, (model, prepared) in enumerate(batch):
         rows.setdefault((model, prepared.content[2]), []).append(row)
-    parts: list[_Part] = []
+    found: list[_Rows] = []
+    start = 0
     for (model, task), chosen in rows.items():
         examples = [without_labels(batch[row][1].content[1]) for row in chosen]
         layout = Layout.of_lengths([sample.size for example in examples for sample in example.samples])
-        parts.append(_Part(model, task, chosen, examples, layout, parts[-1].stop if parts else 0))
-    return parts
+        starts = [start + number * layout.tokens for number in range(len(model.singles))]
+        found.append(_Rows(model, task, chosen, examples, layout, starts))
+        start = starts[-1] + layout.tokens
+    return found

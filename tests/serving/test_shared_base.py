@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from ernie.train.adapter_config import TARGETS, AdapterConfig
 from finetune.train.model import TrainingModel
 from inference.operation import Addressed
 from inference.predictor import Predict
+from inference.task_model import Ensemble, TaskModel
 from serving.config import ModelConfig
 from serving.engine import Computed
 from serving.models import Bases, ServedModel
@@ -33,8 +36,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     tiny_encoder().save_pretrained(folder / "base")
     rng = np.random.default_rng(0)
-    for kind in KINDS:
-        model = TrainingModel(tiny_encoder(), TOYS[kind].task)
+    for kind in (*KINDS, "other"):
+        model = TrainingModel(tiny_encoder(), TOYS["classify" if kind == "other" else kind].task)
         adapter = Adapter(model.ernie, AdapterConfig(rank=3, targets=tuple(TARGETS)), seed=1)
         for update in adapter.updates.values():
             update.b.set_value(rng.normal(0, 0.1, update.b.shape).astype(np.float32))
@@ -68,6 +71,23 @@ def test_rows_of_several_models_have_the_same_bits_together_as_alone(models: Pat
         assert one.keys() == other.keys()
         numbers = [(value, other[key]) for key, value in one.items() if isinstance(value, float)]
         assert all(value == pytest.approx(expected, abs=1e-4) for value, expected in numbers)
+
+
+def test_an_ensemble_answers_by_all_of_its_models_together_as_alone(models: Path, tmp_path: Path) -> None:
+    members = [TaskModel.load(models / kind) for kind in ("classify", "other")]
+    Ensemble(members, replace(TOYS["classify"].task, temperature=1.5)).save(tmp_path / "both")
+    for number, kind in enumerate(("classify", "other"), 1):
+        shutil.copytree(models / kind / "adapter", tmp_path / "both" / f"member-{number}" / "adapter")
+    bases = Bases()
+    both = load_model(
+        "both", ModelConfig(str(tmp_path / "both"), "fp32", base=str(models / "base")), 1 << 14, bases=bases
+    )
+    ensemble, other = both.operations["predict"], served(models, "tag", bases).operations["predict"]
+    assert ensemble.together == other.together
+    given = [(ensemble, "classify"), (other, "tag"), (ensemble, "classify")]
+    batch = [Addressed(each, each.prepare(dict(TOYS[kind].rows(2)[1]))) for each, kind in given]
+    found = [outcome.get() for outcome in ensemble.compute_together(batch)]
+    assert found == [each.operation.compute([each.prepared])[0].get() for each in batch]
 
 
 def test_a_row_that_cannot_be_answered_harms_no_row_of_another_model(models: Path) -> None:
