@@ -63,8 +63,12 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
 
     After a failure that may be the machine's (a process died, hung or raised an error) all processes are restarted, at
     most `restarts` times.  On SIGTERM, Ctrl-C or SIGHUP they are asked to end, and waited for; on a second signal they
-    are killed.  They also end whenever this process does.  `module` is the module to run.
+    are killed.  They also end whenever this process does.  `module` is the module to run.  Raises UserError if there
+    are GPUs, but fewer than processes.
     """
+    gpus = _gpus()
+    if 0 < gpus < processes:
+        raise UserError(f"--processes {processes}: there are {gpus} GPUs to use, and each process needs one of its own")
     logs = folder / LOGS_FOLDER
     logs.mkdir(parents=True, exist_ok=True)
     files = [logs / f"rank-{rank}.log" for rank in range(processes)]
@@ -119,7 +123,7 @@ def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
     (logs / _LAUNCHER).mkdir(mode=0o700)
     launcher = subprocess.Popen(
         [*command, "--log_dir", str(logs / _LAUNCHER), "--log_level", "ERROR", str(_WORKER), *words],
-        env={**os.environ, **_environment(len(files)), _LOGS: str(logs), SECRET: new_secret()},
+        env={**_environment(len(files)), _LOGS: str(logs), SECRET: new_secret()},
         stdin=subprocess.PIPE,  # inherited by the processes: closing it asks them to end
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -169,6 +173,13 @@ def _forwarded_signals(launcher: subprocess.Popen[bytes]) -> Iterator[list[int]]
             signal.signal(number, handler)
 
 
+def _gpus() -> int:
+    """Return the number of GPUs that Paddle may use; 0 for its CPU wheel."""
+    import paddle
+
+    return int(paddle.device.cuda.device_count()) if paddle.is_compiled_with_cuda() else 0
+
+
 def _read_from(file: Path, offset: int) -> str:
     return file.read_bytes()[offset:].decode(errors="replace")
 
@@ -183,9 +194,13 @@ def _explain(texts: Sequence[str], launcher: str) -> None:
 
 
 def _environment(processes: int) -> dict[str, str]:
-    """Return environment variables that give each process equally many threads."""
+    """Return the environment of the launcher, which gives each process equally many threads.
+
+    Paddle's launcher takes the variable CUDA_VISIBLE_DEVICES for GPUs, even an empty one and without any.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES" or _gpus()}
     own = str(max(1, threads() // processes))
-    return {"MKL_NUM_THREADS": own, "FLAGS_paddle_num_threads": own, "OMP_NUM_THREADS": own}
+    return kept | {"MKL_NUM_THREADS": own, "FLAGS_paddle_num_threads": own, "OMP_NUM_THREADS": own}
 
 
 def _say(text: str) -> None:

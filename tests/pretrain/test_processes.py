@@ -66,6 +66,12 @@ class Stumbling(Capitalization):
 '''
 
 
+@pytest.fixture(autouse=True)
+def hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a job scheduler leaves it on a machine without GPUs; Paddle's launcher would look for one of an empty name."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
 @pytest.fixture(scope="session")
 def parallel_config(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The configuration of a tiny run without dropout, with sizes that divide evenly."""
