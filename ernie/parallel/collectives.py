@@ -1,6 +1,8 @@
 """Collectives of plain numbers and objects between the processes of a mesh.
 
-Every process of the mesh has to call them, in the same order.  In a single process they return its own values.
+Every process of the mesh has to call them, in the same order.  In a single process they return its own values.  The
+watch learns that a process waits in them.  On a GPU, where tensors are reduced in the background, each of them waits
+for all work before it.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ T = TypeVar("T")
 
 def all_reduce(mesh: Mesh, values: Sequence[float], axes: Sequence[str], op: Any = ReduceOp.SUM) -> list[float]:
     """Return the elementwise sum (or another reduction) over the processes along some axes of the mesh."""
-    return _reduced(values, [mesh.groups[axis] for axis in axes if axis in mesh.groups], op)
+    return _reduced(mesh, values, [mesh.groups[axis] for axis in axes if axis in mesh.groups], op)
 
 
 def max_of_ranks(mesh: Mesh, value: float) -> float:
     """Return the maximum of `value` over all processes."""
-    return _reduced([value], [] if mesh.everyone is None else [mesh.everyone], ReduceOp.MAX)[0]
+    return _reduced(mesh, [value], [] if mesh.everyone is None else [mesh.everyone], ReduceOp.MAX)[0]
 
 
 def any_rank(mesh: Mesh, flag: bool) -> bool:
@@ -38,7 +40,8 @@ def all_gather(mesh: Mesh, value: T) -> list[T]:
     if mesh.everyone is None:
         return [value]
     values: list[T] = []
-    all_gather_object(values, value)
+    with mesh.watch.waiting("all_gather"):
+        all_gather_object(values, value)
     return values
 
 
@@ -62,15 +65,17 @@ def on_rank0(mesh: Mesh, doing: str, compute: Callable[[], T]) -> T:
             mesh.watch.pass_on()
         else:
             mesh.watch.wait_for_first()
-        broadcast_object_list(result, src=0)
+        with mesh.watch.waiting("broadcast"):
+            broadcast_object_list(result, src=0)
     return result[0]
 
 
-def _reduced(values: Sequence[float], groups: Sequence[Any], op: Any) -> list[float]:
+def _reduced(mesh: Mesh, values: Sequence[float], groups: Sequence[Any], op: Any) -> list[float]:
     """All-reduce numbers over the groups, one group after the other."""
     if not values or not groups:  # Gloo fails on an empty tensor
         return list(values)
     total = paddle.to_tensor(np.array(values, np.float64))
-    for group in groups:
-        all_reduce_tensor(total, op, group=group)
-    return [float(value) for value in total.numpy()]
+    with mesh.watch.waiting("all_reduce"):
+        for group in groups:
+            all_reduce_tensor(total, op, group=group)
+        return [float(value) for value in total.numpy()]

@@ -55,7 +55,8 @@ class DistributedModel:
         own = {turn: with_targets[number] for turn, number in numbers if number in with_targets}
         watch.at(task=", ".join(dict.fromkeys(micro.task for micro in own.values())), doing="forward and backward")
         if self._pipeline is not None:
-            yield from self._pipeline.backward(list(own.values()))
+            for task, total in self._pipeline.backward(list(own.values())):
+                yield task, self._read(total)
             return
         for turn in range(-(-len(tasks) // replicas)):
             present = [task for task in tasks[turn * replicas :][:replicas] if task is not None]
@@ -65,12 +66,17 @@ class DistributedModel:
                 sharding.begin(len(present) == replicas and len(set(present)) == 1)
             if turn in own:
                 watch.at(task=own[turn].task)
-                yield own[turn].task, backward(own[turn], loss)
+                yield own[turn].task, self._read(backward(own[turn], loss))
             elif layout.shards_weights:  # the others need this process's slices
                 idle = next(iter([*with_targets.values(), *made.values()]))
                 backward(idle._replace(factor=0.0), loss)
             if sharding is not None:
                 sharding.end(list(self.state.parameters.values()))
+
+    def _read(self, loss: Tensor) -> float:
+        """Return a loss, for which a GPU first ends what it computes, and exchanges with others, in the background."""
+        with self.mesh.watch.waiting("the loss"):
+            return float(loss)
 
     @paddle.no_grad()
     def reduce_gradients(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import paddle
+from paddle import Tensor
 
 from ernie.data import seeded_rng
 from ernie.data.batch import Packed
@@ -27,9 +28,9 @@ class MicroBatch(NamedTuple):
         paddle.seed((seeded_rng.key(self.key, *piece) if piece else self.key) % 2**31)
 
 
-def backward(micro: MicroBatch, loss: Callable[[str, Packed], Loss]) -> float:
-    """Run the forward and backward pass of a micro-batch; return its summed loss."""
+def backward(micro: MicroBatch, loss: Callable[[str, Packed], Loss]) -> Tensor:
+    """Run the forward and backward pass of a micro-batch; return its summed loss, which a GPU may still compute."""
     micro.seed()
     result = loss(micro.task, micro.batch)
     (result.total * micro.factor).backward()
-    return float(result.total)
+    return result.total.detach()

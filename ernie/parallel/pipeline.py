@@ -49,7 +49,7 @@ class Pipeline:
     def __init__(self, model: Staged, topology: Any, strategy: Any, layout: ParallelConfig):
         self._model, self._layout = model, layout
         self._step = StepInputs()
-        self._losses: list[tuple[str, float]] = []
+        self._losses: list[tuple[str, Tensor]] = []
         recomputes = model.ernie.encoder.recompute
         layers = model.ernie.encoder.layers
         pieces: list[Any] = [
@@ -73,7 +73,7 @@ class Pipeline:
             stages, topology, strategy
         )
 
-    def backward(self, step: Sequence[MicroBatch]) -> list[tuple[str, float]]:
+    def backward(self, step: Sequence[MicroBatch]) -> list[tuple[str, Tensor]]:
         """Run forward and backward of all micro-batches; on the last stage, return each one's task and summed loss."""
         if not step:
             return []
@@ -116,7 +116,7 @@ class Pipeline:
         micro = self._loss_counter.next().micro
         micro.seed(-1)
         loss = self._model.head_loss(micro.task, hidden_TD, micro.batch)
-        self._losses.append((micro.task, float(loss.total)))
+        self._losses.append((micro.task, loss.total.detach()))
         return loss.total * (micro.factor * len(self._step))  # fleet divides by the number of micro-batches
 
 

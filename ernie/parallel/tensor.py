@@ -40,9 +40,10 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import (
 from ernie.data import seeded_rng
 from ernie.data.batch import Layout
 from ernie.kernels.attention import attention
+from ernie.kernels.layer_norm import layer_norm
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
-from ernie.kernels.norm import add_norm, layer_norm
+from ernie.kernels.norm import add_norm
 from ernie.kernels.vocabulary import vocabulary_logits
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer

@@ -132,6 +132,11 @@ class Unwatched:
         """Do nothing."""
         yield
 
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
     def pass_on(self) -> None:
         """Do nothing: nobody waits."""
 
