@@ -23,6 +23,8 @@ from types import FrameType, ModuleType
 from ernie.errors import UserError
 
 _STRIDES = "FLAGS_use_stride_kernel"
+# Of a GPU: without them sums of gradients are in any order, and a resumed run has other last bits than an unbroken one.
+_REPEATABLE = ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic")
 _MOST_THREADS = 256  # unless there are more cores: OpenMP ends the process when the system has no thread left
 _GRACE = 10.0  # seconds until a worker ends after a SIGTERM: longer than most steps
 replaced: list[str] = []  # the variables that asked for too many threads
@@ -46,10 +48,12 @@ def prepare() -> None:
     # takes 1.5 times as long.  Overrides the user's setting, since the kernels require contiguous rows.
     os.environ[_STRIDES] = "0"
     os.environ.setdefault("GLOG_minloglevel", "2")
+    unset = [name for name in _REPEATABLE if name not in os.environ]
+    os.environ.update(dict.fromkeys(unset, "1"))
     sys.meta_path.insert(0, _WithoutCompilerCache())
     _keep_memory()
     if "paddle" in sys.modules:  # imported earlier, Paddle has read the environment without these settings
-        _configure_paddle()
+        _configure_paddle(unset)
 
 
 class _WithoutCompilerCache:
@@ -183,10 +187,13 @@ def release_free_memory() -> None:
             libc.malloc_trim(0)
 
 
-def _configure_paddle() -> None:
+def _configure_paddle(repeatable: Sequence[str]) -> None:
+    """Configure a Paddle that is imported already; `repeatable` are the flags of a GPU that the user has not set."""
     import paddle
 
     paddle.set_flags({_STRIDES: False})
+    if paddle.is_compiled_with_cuda():  # the CPU wheel does not know them
+        paddle.set_flags(dict.fromkeys(repeatable, 1))
     libraries = Path(paddle.__file__).parent / "libs"
     for name, function in (("libiomp5.so", "omp_set_num_threads"), ("libmklml_intel.so", "MKL_Set_Num_Threads")):
         if (libraries / name).is_file():

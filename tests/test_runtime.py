@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import paddle
 import pytest
 
 from ernie import runtime
@@ -113,3 +114,18 @@ def test_a_configuration_can_be_made_without_importing_paddle() -> None:
     code = "import sys\nfrom ernie import EncoderConfig\nprint(EncoderConfig(layers=2).layers, 'paddle' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "2 False\n"
+
+
+def test_a_gpu_computes_the_same_bits_again_unless_the_user_prefers_speed() -> None:
+    flags = ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic")
+    code = f"import os, ernie\nprint(*(os.environ[name] for name in {flags}))"
+    assert printed(code, **{flags[1]: "0"})[-2:] == ["1", "0"]
+
+
+def test_a_paddle_that_was_imported_first_gets_the_flags_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, object]] = []
+    monkeypatch.setattr(paddle, "set_flags", given.append)
+    for has_gpu in (False, True):
+        monkeypatch.setattr(paddle, "is_compiled_with_cuda", lambda has_gpu=has_gpu: has_gpu)
+        runtime._configure_paddle(["FLAGS_cudnn_deterministic"])
+    assert given == [{"FLAGS_use_stride_kernel": False}] * 2 + [{"FLAGS_cudnn_deterministic": 1}]
