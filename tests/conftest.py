@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,15 @@ def work(_finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.copytree(_finished_run, folder)
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def either_device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A CPU, and the library's code for a GPU with `support.fake_gpu`."""
+    if request.param == "cpu":
+        yield
+    else:
+        from support.fake_gpu import fake_gpu
+
+        with fake_gpu():
+            yield

@@ -20,6 +20,7 @@ from ernie.kernels import cpu, gpu
 from ernie.kernels.argument_checks import check_attention, check_dropout, check_layout, sizes
 from ernie.kernels.choose import choose
 from ernie.kernels.mask import Mask
+from ernie.kernels.precision import in_float32
 from ernie.kernels.types import Runs
 
 _MASKED = -1e4  # added to the scores of masked keys: their softmax weight vanishes, also in fp16
@@ -52,7 +53,7 @@ def attention(
         raise UserError(f"keys has {keys.sequences} sequences: expected {layout.sequences}, as in layout")
     check_attention(layout, size["D"], heads, mask)
     check_dropout(dropout)
-    gpu_takes = partial(gpu.attention.supports, q_TD, heads, layout, keys, mask)
+    gpu_takes = partial(gpu.attention.supports, size["D"], heads, layout, dropout, keys, mask)
     impl = choose((q_TD, k_SD, v_SD), reference, cpu.attention.attention, gpu.attention.attention, gpu_takes)
     return impl(q_TD, k_SD, v_SD, layout, heads, dropout, keys, mask)
 
@@ -100,8 +101,9 @@ def reference(
     )
     scores_NHLM = paddle.matmul(q * (1.0 / math.sqrt(D // heads)), k, transpose_y=True)
     if mask is not None or not keys.is_rectangular:
-        scores_NHLM = scores_NHLM + _bias(layout, keys, mask, heads).astype(q_TD.dtype)
-    weights_NHLM = F.softmax(scores_NHLM, axis=-1)
+        bias = _bias(layout, keys, mask, heads) if q_TD.place.is_cpu_place() else _bias_on_device(layout, keys, mask)
+        scores_NHLM = scores_NHLM + bias.astype(scores_NHLM.dtype)
+    weights_NHLM = in_float32(F.softmax)(scores_NHLM, axis=-1)
     if dropout:
         weights_NHLM = F.dropout(weights_NHLM, dropout)
     mixed = paddle.matmul(weights_NHLM, v).transpose([0, 2, 1, 3]).reshape([N * L, D])
@@ -120,20 +122,33 @@ def pad(x_TD: Tensor, layout: Layout) -> Tensor:
     return paddle.scatter_nd(slots, x_TD, [layout.sequences * layout.longest, x_TD.shape[-1]])
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)  # all layers need the same one; those of a decoder attend to an encoder as well
 def _bias(layout: Layout, keys: Layout, mask: Mask | None, heads: int) -> Tensor:
     """Return the additive mask (N, H, L, M): zero where the query sees the key, a large negative number elsewhere.
 
     The mask is expanded to its full shape, once for all layers: Paddle's broadcasting addition is many times slower on
     a CPU.
     """
-    N, L, M = layout.sequences, layout.longest, keys.longest
-    position_M = np.arange(M)
-    visible_NLM = np.broadcast_to((position_M < keys.lengths[:, None])[:, None, :], (N, L, M))
+    first_NL1, last_NL1 = _seen(layout, keys, mask)
+    position_M = np.arange(keys.longest)
+    bias_NLM = np.where((position_M >= first_NL1) & (position_M < last_NL1), 0.0, _MASKED).astype(np.float32)
+    return paddle.to_tensor(np.broadcast_to(bias_NLM[:, None], (len(bias_NLM), heads, *bias_NLM.shape[1:])))
+
+
+@lru_cache(maxsize=2)
+def _bias_on_device(layout: Layout, keys: Layout, mask: Mask | None) -> Tensor:
+    """As `_bias`, (N, 1, L, M), computed by the device from the two keys between which each query sees."""
+    first_NL1, last_NL1 = (paddle.to_tensor(each) for each in _seen(layout, keys, mask))
+    position_M = paddle.arange(keys.longest, dtype="int32")
+    visible_NLM = paddle.logical_and(position_M >= first_NL1, position_M < last_NL1)
+    return ((1.0 - visible_NLM.astype("float32")) * _MASKED).unsqueeze(1)
+
+
+def _seen(layout: Layout, keys: Layout, mask: Mask | None) -> np.ndarray:
+    """Return the first key that each query of a padded batch sees, and the one after the last: (2, N, L, 1) int32."""
+    N, L = layout.sequences, layout.longest
+    seen_2NL = np.zeros((2, N * L), np.int32)
+    seen_2NL[1] = np.repeat(keys.lengths, L)
     if mask is not None:
-        first_NL, last_NL = np.zeros((2, N * L), np.int64)
-        first_NL[layout.slots], last_NL[layout.slots] = mask.first, mask.last
-        inside = (position_M >= first_NL.reshape(N, L, 1)) & (position_M < last_NL.reshape(N, L, 1))
-        visible_NLM = visible_NLM & inside
-    bias_NLM = np.where(visible_NLM, 0.0, _MASKED).astype(np.float32)
-    return paddle.to_tensor(np.broadcast_to(bias_NLM[:, None], (N, heads, L, M)))
+        seen_2NL[:, layout.slots] = mask.first, np.minimum(mask.last, seen_2NL[1, layout.slots])
+    return seen_2NL.reshape(2, N, L, 1)

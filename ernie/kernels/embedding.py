@@ -13,7 +13,7 @@ from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.argument_checks import check_dropout, row_indices, sizes
 from ernie.kernels.choose import choose
-from ernie.kernels.norm import layer_norm
+from ernie.kernels.layer_norm import layer_norm
 
 
 def embed(

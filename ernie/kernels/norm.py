@@ -8,6 +8,7 @@ from paddle import Tensor
 from ernie.kernels import cpu, gpu
 from ernie.kernels.argument_checks import check_dropout, sizes
 from ernie.kernels.choose import choose
+from ernie.kernels.layer_norm import layer_norm
 
 
 def add_norm(
@@ -29,11 +30,3 @@ def reference(
     """Reference implementation in plain Paddle."""
     total_TD = residual_TD + F.dropout(x_TD, dropout)
     return layer_norm(total_TD, gain_D, offset_D, epsilon)
-
-
-def layer_norm(x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float) -> Tensor:
-    """Paddle's LayerNorm with a correct gradient for a frozen gain too: on a CPU, Paddle 3.3 leaves the gain out."""
-    width = x_TD.shape[-1:]
-    if gain_D.stop_gradient:
-        return F.layer_norm(x_TD, width, None, None, epsilon) * gain_D + offset_D
-    return F.layer_norm(x_TD, width, gain_D, offset_D, epsilon)

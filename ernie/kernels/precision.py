@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from ernie.errors import UserError
 
@@ -20,6 +21,8 @@ InferencePrecisionChoice = Literal["auto", "fp32", "bf16", "fp16", "int8"]
 Level = Literal["O1", "O2"]
 
 Name = TypeVar("Name", bound=str)
+P = ParamSpec("P")
+T = TypeVar("T")
 _TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
 _current: ContextVar[str] = ContextVar("precision", default="fp32")
 _level: ContextVar[Level] = ContextVar("level", default="O1")
@@ -109,6 +112,29 @@ def is_all_low() -> bool:
 def cast(x: Tensor) -> Tensor:
     """Cast a tensor to the active precision, as the fused operators of a GPU require."""
     return x.astype(_TYPES[_current.get()])
+
+
+def in_float32(function: Callable[P, T]) -> Callable[P, T]:
+    """Wrap a function of tensors, given by position, so that it computes in float32 in every precision.
+
+    On a GPU linear layers give the active precision.  At level O2 Paddle would also compute softmax, norms and losses
+    in it, whatever they are given.
+    """
+
+    @wraps(function)
+    def computed(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not is_low():
+            return function(*args, **kwargs)
+        import paddle
+
+        def wide(value: object) -> object:
+            casts = isinstance(value, paddle.Tensor) and value.is_floating_point() and value.dtype != paddle.float32
+            return value.astype("float32") if casts else value  # type: ignore[attr-defined]
+
+        with paddle.amp.auto_cast(enable=False):
+            return function(*map(wide, args), **kwargs)  # type: ignore[arg-type]
+
+    return computed
 
 
 def to_numpy(x: Tensor) -> np.ndarray:

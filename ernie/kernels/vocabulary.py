@@ -11,6 +11,7 @@ from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.argument_checks import row_indices, sizes
 from ernie.kernels.choose import choose
+from ernie.kernels.precision import in_float32
 
 
 def vocabulary_logits(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
@@ -40,4 +41,5 @@ def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, lab
 
 def reference(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
     """Reference implementation of `vocabulary_cross_entropy` in plain Paddle."""
-    return F.cross_entropy(reference_logits(x_PD, table_VD, bias_V), paddle.to_tensor(labels_P), reduction="sum")
+    logits_PV = reference_logits(x_PD, table_VD, bias_V)
+    return in_float32(F.cross_entropy)(logits_PV, paddle.to_tensor(labels_P), reduction="sum")

@@ -18,6 +18,7 @@ from ernie.data.batch import Layout, Packed
 from ernie.errors import UserError
 from ernie.formatting import plural
 from ernie.kernels.attention import pad
+from ernie.kernels.precision import in_float32
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ def _described(loss: object) -> str:
     return f"a Loss with a total {total}"
 
 
+@in_float32
 def cross_entropy(logits_PC: Tensor, labels_P: np.ndarray) -> Loss:
     """Summed cross entropy of integer labels."""
     total = F.cross_entropy(logits_PC, paddle.to_tensor(labels_P), reduction="sum")
@@ -89,49 +91,51 @@ def smoothed(masses_PC: np.ndarray, smoothing: float, among_PC: np.ndarray | Non
     return (1 - smoothing) * masses_PC + smoothing * even
 
 
+@in_float32
 def focal_cross_entropy(logits_PC: Tensor, masses_PC: np.ndarray, gamma: float = 0.0) -> Tensor:
     """Return the sum of -mass (1 - p)^gamma log p over all targets and classes, p being the softmax of the logits.
 
     With gamma 0 it is the cross entropy.  Lin et al., 2017, "Focal Loss for Dense Object Detection" (arXiv 1708.02002),
     equation 5, where alpha is the mass.
     """
-    with paddle.amp.auto_cast(enable=False):  # at level O2 Paddle would cast to half precision
-        log_p = F.log_softmax(logits_PC, axis=-1)
-        terms = paddle.to_tensor(masses_PC.astype(np.float32)) * log_p
-        if gamma:
-            # A power below 1 has an infinite slope at 0, where p is 1.
-            terms = terms * paddle.clip(-paddle.expm1(log_p), min=1e-12) ** gamma
-        return -terms.sum()
+    log_p = F.log_softmax(logits_PC, axis=-1)
+    terms = paddle.to_tensor(masses_PC.astype(np.float32)) * log_p
+    if gamma:
+        # A power below 1 has an infinite slope at 0, where p is 1.
+        terms = terms * paddle.clip(-paddle.expm1(log_p), min=1e-12) ** gamma
+    return -terms.sum()
 
 
+@in_float32
 def binary_cross_entropy(logits_NC: Tensor, labels_NC: np.ndarray) -> Loss:
     """Binary cross entropy of each class: averaged over the classes, summed over the sequences."""
     total = F.binary_cross_entropy_with_logits(logits_NC, paddle.to_tensor(labels_NC), reduction="sum")
     return Loss(total / labels_NC.shape[1], len(labels_NC), logits_NC, labels_NC)
 
 
+@in_float32
 def divergence(log_p_PC: Tensor, log_q_PC: Tensor) -> Tensor:
     """Return half the sum of both Kullback-Leibler divergences between two distributions, summed over the targets.
 
     Both are logarithms of probabilities.  Gradients go into both: neither is the other's teacher.
     """
-    with paddle.amp.auto_cast(enable=False):
-        p_PC, q_PC = paddle.exp(log_p_PC), paddle.exp(log_q_PC)
-        return 0.5 * ((p_PC - q_PC) * (log_p_PC - log_q_PC)).sum()
+    p_PC, q_PC = paddle.exp(log_p_PC), paddle.exp(log_q_PC)
+    return 0.5 * ((p_PC - q_PC) * (log_p_PC - log_q_PC)).sum()
 
 
+@in_float32
 def distillation(logits_PC: Tensor, teacher_PC: Tensor, temperature: float) -> Tensor:
     """Return how much a teacher's predictions diverge from a student's, both softened, summed over the targets.
 
     It is temperature^2 times the Kullback-Leibler divergence of the softmax of the logits over the temperature.  Hinton
     et al., 2015, "Distilling the Knowledge in a Neural Network" (arXiv 1503.02531), section 2.
     """
-    with paddle.amp.auto_cast(enable=False):
-        log_q_PC = F.log_softmax(logits_PC / temperature, axis=-1)
-        log_p_PC = F.log_softmax(teacher_PC / temperature, axis=-1)
-        return temperature**2 * (paddle.exp(log_p_PC) * (log_p_PC - log_q_PC)).sum()
+    log_q_PC = F.log_softmax(logits_PC / temperature, axis=-1)
+    log_p_PC = F.log_softmax(teacher_PC / temperature, axis=-1)
+    return temperature**2 * (paddle.exp(log_p_PC) * (log_p_PC - log_q_PC)).sum()
 
 
+@in_float32
 def relation_divergence(vectors_TD: Tensor, teacher_TE: Tensor, layout: Layout, heads: int) -> Tensor:
     """Return how much a teacher's relations of tokens diverge from a student's.
 
@@ -140,12 +144,11 @@ def relation_divergence(vectors_TD: Tensor, teacher_TE: Tensor, layout: Layout, 
     over the root of d.  The widths D and E may differ; `heads` divides both.
     Wang et al., 2021, "MiniLMv2" (arXiv 2012.15828), section 3.1.
     """
-    with paddle.amp.auto_cast(enable=False):
-        log_q, log_p = (_log_relations(each, layout, heads) for each in (vectors_TD, teacher_TE))
-        terms_NHLL = paddle.exp(log_p) * (log_p - log_q)
-        inside_NL = np.zeros(layout.sequences * layout.longest, np.float32)
-        inside_NL[layout.slots] = 1.0 / heads
-        return (terms_NHLL.sum([1, 3]).reshape([-1]) * paddle.to_tensor(inside_NL)).sum()
+    log_q, log_p = (_log_relations(each, layout, heads) for each in (vectors_TD, teacher_TE))
+    terms_NHLL = paddle.exp(log_p) * (log_p - log_q)
+    inside_NL = np.zeros(layout.sequences * layout.longest, np.float32)
+    inside_NL[layout.slots] = 1.0 / heads
+    return (terms_NHLL.sum([1, 3]).reshape([-1]) * paddle.to_tensor(inside_NL)).sum()
 
 
 def _log_relations(vectors_TD: Tensor, layout: Layout, heads: int) -> Tensor:
@@ -159,6 +162,7 @@ def _log_relations(vectors_TD: Tensor, layout: Layout, heads: int) -> Tensor:
     return F.log_softmax(products, axis=-1)
 
 
+@in_float32
 def squared_error(values_N1: Tensor, labels_N: np.ndarray, weights_N: np.ndarray | None = None) -> Loss:
     """Summed squared error of one output per sequence, times its weight.  Raises UserError if there are several."""
     if values_N1.shape[-1] != 1:
@@ -170,6 +174,7 @@ def squared_error(values_N1: Tensor, labels_N: np.ndarray, weights_N: np.ndarray
     return Loss(squares_N.sum(), len(labels_N), values_N1, labels_N)
 
 
+@in_float32
 def contrastive(queries_PD: Tensor, candidates_CD: Tensor, temperature: float, excluded_PC: np.ndarray) -> Tensor:
     """Return the cross entropy of finding each query's own candidate, the one of the same index, summed over queries.
 
@@ -182,6 +187,7 @@ def contrastive(queries_PD: Tensor, candidates_CD: Tensor, temperature: float, e
     return F.cross_entropy(logits_PC, paddle.arange(len(excluded_PC)), reduction="sum")
 
 
+@in_float32
 def margin_error(scores_C: Tensor, taught_C: np.ndarray, firsts_P: np.ndarray) -> Tensor:
     """Return the summed squared error of margins: the first score of each group, less each other one.
 
@@ -193,6 +199,7 @@ def margin_error(scores_C: Tensor, taught_C: np.ndarray, firsts_P: np.ndarray) -
     return ((paddle.gather(scores_C, paddle.to_tensor(own_C)) - scores_C - taught) ** 2).sum()
 
 
+@in_float32
 def listwise_divergence(scores_C: Tensor, taught_C: np.ndarray, firsts_P: np.ndarray) -> Tensor:
     """Return the Kullback-Leibler divergence of the softmax over each group of scores from that of those taught.
 

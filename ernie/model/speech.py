@@ -15,8 +15,9 @@ from paddle import Tensor, nn
 
 from ernie.audio.lengths import STEPS, min_vectors
 from ernie.data.batch import Frames, Layout
+from ernie.kernels.layer_norm import layer_norm
 from ernie.kernels.linear import linear
-from ernie.kernels.norm import layer_norm
+from ernie.kernels.precision import in_float32
 from ernie.model.losses import Loss
 from ernie.model.recurrent_encoder import RecurrentEncoder
 from ernie.model.segment_context import Abstraction
@@ -116,6 +117,7 @@ class SpeechHead(nn.Layer):
         return segments_PD + F.embedding(paddle.to_tensor(parts), self.parts.weight)
 
 
+@in_float32
 def ctc_loss(logits_TV: Tensor, layout: Layout, labels: np.ndarray, label_layout: Layout, blank: int) -> Loss:
     """CTC loss: -log of the probability of the labels (L,), marginalized over all alignments.
 

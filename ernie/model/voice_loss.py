@@ -19,6 +19,7 @@ from paddle import Tensor
 
 from ernie.audio.features import FeatureConfig
 from ernie.data.batch import Packed
+from ernie.kernels.precision import in_float32
 from ernie.model.gaussian import regularized_divergence
 from ernie.model.voice import FramePrediction, Text, VoiceHead
 
@@ -48,7 +49,7 @@ def frame_loss(prediction: FramePrediction, text: Text, frames_NFM: np.ndarray, 
     weight_NF = paddle.to_tensor((inside_NF / steps[:, None]).astype(np.float32))
     frame_error_NF = (prediction.frames - paddle.to_tensor(frames_NFM)).abs().mean(-1)
     is_last_NF = (np.arange(longest) == steps[:, None] - 1).astype(np.float32)
-    stop_loss_NF = F.binary_cross_entropy_with_logits(
+    stop_loss_NF = in_float32(F.binary_cross_entropy_with_logits)(
         prediction.stop_logits, paddle.to_tensor(is_last_NF), reduction="none"
     )
     position_NL = text.middles / np.maximum(1, text.letters)[:, None]

@@ -11,7 +11,7 @@ from paddle import nn
 
 from ernie.data.batch import Packed
 from ernie.errors import NotFinite
-from ernie.kernels.precision import to_numpy
+from ernie.kernels.precision import in_float32, to_numpy
 from ernie.metrics import Score, score
 from ernie.model.losses import Loss
 
@@ -32,7 +32,7 @@ def evaluate(
         assert result.logits is not None
         predicted.append(result.logits.argmax(-1).numpy())
         labels.append(result.labels)
-        cross_entropy = F.cross_entropy(result.logits, paddle.to_tensor(result.labels), reduction="none")
+        cross_entropy = in_float32(F.cross_entropy)(result.logits, paddle.to_tensor(result.labels), reduction="none")
         losses.append(to_numpy(cross_entropy).reshape(-1))
         items.append(_items(batch, len(result.labels)))
     if np.isnan(np.concatenate(losses)).any():

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import paddle
 from paddle import Tensor
+from paddle.device.cuda import get_device_capability
 from paddle.nn.functional.flash_attention import flash_attn_unpadded, flashmask_attention
 
 from ernie.data.batch import Layout
@@ -19,15 +20,23 @@ from ernie.kernels.mask import Mask
 from ernie.kernels.precision import cast, is_low
 
 _LARGEST_HEAD = 128  # for larger ones, support depends on the GPU
+_OLDEST = (8, 0)  # the compute capability of Ampere: FlashAttention-2 has no code for older GPUs
+_VERSION = "FLAGS_flash_attn_version"
 
 
-def supports(q_TD: Tensor, heads: int, layout: Layout, keys: Layout, mask: Mask | None) -> bool:
-    """Whether an operator supports this: half precision, a common head size, and a mask that FlashMask can express."""
-    if not (q_TD.place.is_gpu_place() and is_low()):
+def supports(width: int, heads: int, layout: Layout, dropout: float, keys: Layout, mask: Mask | None) -> bool:
+    """Whether an operator of this GPU takes the arguments.
+
+    It takes half precision, a common head size, and a mask that FlashMask can express.  FlashAttention-3, which a flag
+    of Paddle chooses, has no dropout with such a mask.
+    """
+    if not is_low() or get_device_capability() < _OLDEST:
         return False
-    size = q_TD.shape[-1] // heads
-    fits = size % 8 == 0 and size <= _LARGEST_HEAD
-    return fits and (mask is None or _plan(mask, layout, keys) is not None)
+    size = width // heads
+    if size % 8 or size > _LARGEST_HEAD:
+        return False
+    plan = "full" if mask is None else _plan(mask, layout, keys)
+    return plan is not None and (isinstance(plan, str) or not dropout or paddle.get_flags(_VERSION)[_VERSION] == 2)
 
 
 def attention(
@@ -53,12 +62,12 @@ def attention(
     return mixed.reshape([T, D])
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=2)  # of the queries and of the keys
 def _offsets(layout: Layout) -> Tensor:
     return paddle.to_tensor(layout.offsets.astype(np.int32))
 
 
-@lru_cache(maxsize=1)  # all layers of a model need the same one
+@lru_cache(maxsize=2)  # all layers of a model need the same one; those of a decoder attend to an encoder as well
 def _plan(mask: Mask, layout: Layout, keys: Layout) -> Tensor | str | None:
     """Return FlashMask's row indices (1, 1, S, 2), "causal" if it needs none, or None if it cannot express the mask."""
     if is_causal(mask, layout, keys):

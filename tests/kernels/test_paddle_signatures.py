@@ -1,0 +1,68 @@
+"""Paddle's operators of a GPU are as they were when the GPU code was written by them.
+
+No machine of the tests has a GPU.  What Paddle's sources say of its operators is all that is known of them: what they
+take, what they demand, and which gradients they leave out.  After an upgrade whatever fails here has to be read again,
+together with `ernie/kernels/gpu` and `tests/support/fake_gpu.py`.  Then write down its new digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import paddle
+import pytest
+from paddle.amp.amp_lists import black_list, white_list
+from paddle.device.cuda import get_device_capability
+from paddle.incubate.nn.functional import fused_bias_dropout_residual_layer_norm, fused_matmul_bias
+from paddle.nn.functional.flash_attention import flash_attn_unpadded, flashmask_attention
+
+HEADERS = Path(paddle.__file__).parent / "include/paddle/phi/kernels"
+
+
+def digest(text: str) -> str:
+    """Of the text without its spaces and line breaks."""
+    return hashlib.sha256("".join(text.split()).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    ("operator", "wanted"),
+    [
+        (flash_attn_unpadded, "0c215fcd397ca8c0"),
+        (flashmask_attention, "c07c0b6b94501515"),
+        (fused_matmul_bias, "83b3c16e354c1ab2"),
+        (fused_bias_dropout_residual_layer_norm, "618608791281fcf3"),
+        (get_device_capability, "773cd57b6ecdde16"),
+        (paddle.amp.auto_cast, "e09c38e6a02f25b5"),
+    ],
+)
+def test_an_operator_has_the_source_that_was_read(operator: Callable[..., Any], wanted: str) -> None:
+    assert digest(inspect.getsource(operator)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        ("flash_attn_kernel.h", "254fa0987017e85c"),
+        ("flash_attn_grad_kernel.h", "31e54311c828ccf5"),
+        ("gpu/flash_attn_utils.h", "dcc723242b659aeb"),
+        ("funcs/fused_gemm_epilogue.h", "3544ab11151ea031"),
+        ("funcs/layer_norm_impl.cu.h", "b9e4bb0fa5dcf29c"),
+        ("fusion/gpu/fused_bias_dropout_residual_layer_norm_kernel.h", "3ea7f6041a864d6c"),
+        ("fusion/gpu/fused_bias_dropout_residual_layer_norm_grad_kernel.h", "38cb0dd5ed178f6a"),
+        ("fusion/gpu/fused_dropout_helper.h", "89b049baa3182d94"),
+    ],
+)
+def test_a_header_is_the_one_that_was_read(header: str, wanted: str) -> None:
+    assert digest((HEADERS / header).read_text(encoding="utf-8")) == wanted
+
+
+def test_mixed_precision_casts_what_the_fake_gpu_casts() -> None:
+    kept = {"softmax", "log_softmax", "softmax_with_cross_entropy", "sigmoid_cross_entropy_with_logits", "layer_norm"}
+    for dtype in ("float16", "bfloat16"):
+        assert {"matmul", "linear_v2", "fused_gemm_epilogue"} <= white_list()[dtype]["O1"]
+        assert kept <= black_list()[dtype]["O1"]
+        assert not kept & black_list()[dtype]["O2"]
