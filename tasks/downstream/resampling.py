@@ -26,7 +26,7 @@ _AT_ONCE = 1 << 22  # numbers of a block of draws
 
 # Metrics that are the mean of each row's own.
 _MEANS: tuple[Metric, ...] = (
-    *(metrics.accuracy, metrics.exact_sets, metrics.mean_squared_error, metrics.mcd),
+    *(metrics.accuracy, metrics.ranked_accuracy, metrics.exact_sets, metrics.mean_squared_error, metrics.mcd),
     *(squad_exact, squad_f1, cmrc_exact, cmrc_f1),
 )
 _BY_QUERY: tuple[Metric, ...] = (metrics.mean_reciprocal_rank, metrics.mean_average_precision)
@@ -113,7 +113,9 @@ class Judged:
         pairs = list(zip(self.targets, predictions, strict=True))
         if self.metric in _MEANS:
             return np.array([[self.metric([target], [given]), 1.0] for target, given in pairs]), _ratio
-        if self.metric is metrics.f1:
+        if self.metric is metrics.ranked_f1:
+            pairs = [(grade, int(score >= 0.5)) for (_, grade), score in pairs]
+        if self.metric in (metrics.f1, metrics.ranked_f1):
             counts = [[float(t == p == 1), (int(t == 1) + int(p == 1)) / 2] for t, p in pairs]
             return np.array(counts), _ratio
         if self.metric is metrics.set_micro_f1:

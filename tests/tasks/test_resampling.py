@@ -43,6 +43,7 @@ def test_every_metric_of_every_kind_is_drawn_as_it_is_computed(kind: str) -> Non
         judged = Judged.of(task, name, targets)
         found = judged.sums(predictions)
         if found is None:
+            assert kind != "rank"  # whose metrics all have sums
             continue
         units_UK, score = found
         assert score(units_UK.sum(0, keepdims=True))[0] == pytest.approx(judged.score(predictions))
