@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import paddle
@@ -42,8 +42,8 @@ class DistributedModel:
         tasks: Sequence[str | None],
         made: Mapping[int, MicroBatch],
         loss: Callable[[str, Packed], Loss],
-    ) -> Iterator[tuple[str, float]]:
-        """Run forward and backward of this process's micro-batches, yielding each one's task and summed loss.
+    ) -> list[tuple[str, float]]:
+        """Run forward and backward of this process's micro-batches; return each one's task and summed loss.
 
         `tasks` lists the task of every micro-batch of the step, None for those without targets.  `made` holds by number
         those that this process has, its own among them.  In a pipeline only the last stage knows the losses.
@@ -55,9 +55,8 @@ class DistributedModel:
         own = {turn: with_targets[number] for turn, number in numbers if number in with_targets}
         watch.at(task=", ".join(dict.fromkeys(micro.task for micro in own.values())), doing="forward and backward")
         if self._pipeline is not None:
-            for task, total in self._pipeline.backward(list(own.values())):
-                yield task, self._read(total)
-            return
+            return self._read(self._pipeline.backward(list(own.values())))
+        losses = []
         for turn in range(-(-len(tasks) // replicas)):
             present = [task for task in tasks[turn * replicas :][:replicas] if task is not None]
             if not present:
@@ -66,17 +65,21 @@ class DistributedModel:
                 sharding.begin(len(present) == replicas and len(set(present)) == 1)
             if turn in own:
                 watch.at(task=own[turn].task)
-                yield own[turn].task, self._read(backward(own[turn], loss))
+                losses.append((own[turn].task, backward(own[turn], loss)))
             elif layout.shards_weights:  # the others need this process's slices
                 idle = next(iter([*with_targets.values(), *made.values()]))
                 backward(idle._replace(factor=0.0), loss)
             if sharding is not None:
                 sharding.end(list(self.state.parameters.values()))
+        return self._read(losses)
 
-    def _read(self, loss: Tensor) -> float:
-        """Return a loss, for which a GPU first ends what it computes, and exchanges with others, in the background."""
-        with self.mesh.watch.waiting("the loss"):
-            return float(loss)
+    def _read(self, losses: Sequence[tuple[str, Tensor]]) -> list[tuple[str, float]]:
+        """Copy losses from the device at once: a GPU first ends all that it computes, and exchanges with others."""
+        if not losses:
+            return []
+        with self.mesh.watch.waiting("the losses"):
+            values = paddle.stack([loss.astype("float64").reshape([]) for _, loss in losses]).tolist()
+        return [(task, value) for (task, _), value in zip(losses, values, strict=True)]
 
     @paddle.no_grad()
     def reduce_gradients(self) -> None:

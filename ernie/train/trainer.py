@@ -141,8 +141,7 @@ class Trainer:
             return found
 
         def once_more(move: int) -> None:
-            for _ in self.distributed.backward(tasks, made(move), loss):
-                pass
+            self.distributed.backward(tasks, made(move), loss)
             self.distributed.reduce_gradients()
 
         assert len(sums) <= 1 or not self._separate_moments, f"a step of {len(sums)} tasks with separate moments"

@@ -275,8 +275,7 @@ class _Bench:
         step = dict.fromkeys(range(self._own.layout.replicas), MicroBatch("", self._batch(tokens), 1.0, 0))
 
         def run() -> None:
-            for _ in self._trainer.distributed.backward([""] * len(step), step, self._loss):
-                pass
+            self._trainer.distributed.backward([""] * len(step), step, self._loss)
             self._trainer.optimizer.clear()
 
         return _seconds(run, self._mesh, together=self._together)

@@ -70,4 +70,4 @@ def test_losses_are_read_while_the_watch_knows_that_the_process_waits() -> None:
 
     batch = pack([Sample(np.arange(3), np.zeros(3, np.int64), {"label": 1})])
     trainer.step(0, [("task", batch)] * 2, loss, 0.1)
-    assert watch.waited == ["the loss"] * 2
+    assert watch.waited == ["the losses"]

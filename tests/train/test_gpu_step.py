@@ -1,0 +1,123 @@
+"""A training step of an encoder on a GPU played by a CPU: its numbers, and what it asks of the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import paddle
+import pytest
+from support.fake_gpu import fake_gpu
+
+from ernie.data.batch import Labels, Packed, pack
+from ernie.data.document import Sample
+from ernie.kernels.precision import Level, Precision, precision
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.model.heads import SequenceHead
+from ernie.model.losses import Loss, cross_entropy
+from ernie.train.adam_config import AdamConfig
+from ernie.train.loss_scale import LossScale
+from ernie.train.trainer import Trainer
+
+LAYERS = 2
+SHAPE = EncoderConfig(
+    vocab_size=40, hidden_size=16, layers=LAYERS, heads=2, intermediate_size=32, max_positions=16, dropout=0.0
+)
+LABELS = np.array([0, 1, 1])
+
+
+def micro_batch(seed: int) -> Packed:
+    rng = np.random.default_rng(seed)
+    samples = [Sample(rng.integers(5, 40, tokens), np.zeros(tokens, np.int64)) for tokens in (7, 1, 12)]
+    return replace(pack(samples), labels={"label": Labels(LABELS, None)})
+
+
+class Run:
+    """A classifier of two layers and its trainer."""
+
+    def __init__(
+        self,
+        frozen: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+        kind: Precision = "bf16",
+        level: Level = "O1",
+    ) -> None:
+        paddle.seed(0)
+        self.precision = kind, level
+        self.model = ErnieModel(replace(SHAPE, attention_dropout=0.0))
+        self.model.head = SequenceHead(self.model, 2)
+        for name, parameter in self.model.named_parameters():
+            parameter.stop_gradient = name.startswith(frozen[0]) and name.endswith(frozen[1])
+        scale = LossScale() if kind == "fp16" else None
+        self.trainer = Trainer(self.model, AdamConfig(), clip=1.0, max_bad_steps=3, seed=0, loss_scale=scale)
+
+    def loss(self, _: str, batch: Packed) -> Loss:
+        return cross_entropy(self.model.head(self.model.encode_packed(batch), batch.layout), LABELS)
+
+    def steps(self, steps: range, micro_batches: int = 1) -> list[float]:
+        with precision(*self.precision):
+            return [
+                self.trainer.step(
+                    step, [("task", micro_batch(step + 10 * n)) for n in range(micro_batches)], self.loss, 1e-2
+                ).losses["task"]
+                for step in steps
+            ]
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {name: parameter.numpy().copy() for name, parameter in self.model.named_parameters()}
+
+
+# By the beginnings and ends of the names of parameters.
+FROZEN = {
+    "embeddings": (("embedding.",), ("",)),
+    "embeddings and a layer": (("embedding.", "encoder.layers.0."), ("",)),
+    "a layer in the middle of training ones": (("encoder.layers.0.",), ("",)),
+    "all but biases": (("",), (".weight",)),
+    "all but the head": (("embedding.", "encoder.", "pooler."), ("",)),
+}
+
+
+@pytest.mark.parametrize(("kind", "level"), [("fp32", "O1"), ("bf16", "O1"), ("bf16", "O2"), ("fp16", "O2")])
+def test_an_encoder_trains_as_on_a_cpu_in_every_precision(kind: Precision, level: Level) -> None:
+    on_cpu = Run(kind="fp32")
+    wanted = on_cpu.steps(range(3))
+    with fake_gpu():
+        run = Run(kind=kind, level=level)
+        assert run.steps(range(3)) == pytest.approx(wanted, rel=1e-4)
+        found = run.weights()
+        assert all(parameter.dtype == paddle.float32 for parameter in run.model.parameters())
+    for name, values in on_cpu.weights().items():
+        np.testing.assert_allclose(found[name], values, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_with_frozen_parameters_the_others_train_as_on_a_cpu(name: str) -> None:
+    on_cpu = Run(FROZEN[name], "fp32")
+    wanted = on_cpu.steps(range(2))
+    with fake_gpu():
+        run = Run(FROZEN[name])
+        assert run.steps(range(2)) == pytest.approx(wanted, rel=1e-4)
+        found = run.weights()
+    before = Run().weights()
+    for key, values in on_cpu.weights().items():
+        np.testing.assert_allclose(found[key], values, atol=1e-3, err_msg=key)
+        is_frozen = key.startswith(FROZEN[name][0]) and key.endswith(FROZEN[name][1])
+        assert not is_frozen or np.array_equal(found[key], before[key])
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_a_step_asks_for_so_many_copies_and_fused_operators(micro_batches: int) -> None:
+    """What it costs today.  Whoever makes it cheaper lowers the numbers."""
+    with fake_gpu() as device:
+        run = Run()
+        run.steps(range(1))  # whatever is made once
+        device.forget()
+        run.steps(range(1, 2), micro_batches)
+    uploads = 7  # token, segment, position and task ids; rows of the head, labels, and offsets of attention
+    assert len(device.uploads) == uploads * micro_batches
+    assert len(device.downloads) == 1 + 1  # the losses; the norm of the gradients
+    assert device.launches == {
+        "flash_attn_unpadded": LAYERS * micro_batches,
+        "fused_matmul_bias": 6 * LAYERS * micro_batches,
+        "fused_bias_dropout_residual_layer_norm": 2 * LAYERS * micro_batches,
+    }
