@@ -111,8 +111,14 @@ def _query(row: Row) -> tuple[str, str]:
 
 
 def _trec(name: str, hits: list[Hit]) -> Iterator[str]:
-    """Yield the lines of a query in a run of TREC: query, Q0, document, rank, score, and who found it."""
-    for rank, hit in enumerate(hits, 1):
+    """Yield the lines of a query in a run of TREC: query, Q0, document, rank, score, and who found it.
+
+    An id comes once, by its best passage, as trec_eval demands.
+    """
+    best: dict[str, Hit] = {}
+    for hit in hits:
+        best.setdefault(hit.passage.id, hit)
+    for rank, hit in enumerate(best.values(), 1):
         yield f"{name} Q0 {hit.passage.id} {rank} {hit.score:.6f} ernie"
 
 

@@ -78,10 +78,10 @@ def evaluate(index: SearchIndex, judged: Judged, by: By) -> dict[str, float]:
     """
     top = max(_RECALL_CUTS)
     found = index.search(judged.queries.values(), top + 1, by, documents=True)
-    ranked = {
-        query: [hit.passage.id for hit in hits if not (hit.passage.id == query and hit.passage.text in text)][:top]
-        for (query, text), hits in zip(judged.queries.items(), found, strict=True)
-    }
+    ranked: dict[str, list[str]] = {}
+    for (query, text), hits in zip(judged.queries.items(), found, strict=True):
+        others = (hit.passage.id for hit in hits if not (hit.passage.id == query and hit.passage.text in text))
+        ranked[query] = [*dict.fromkeys(others)][:top]
     if not any(judged.relevance[query].keys() & {*documents} for query, documents in ranked.items()):
         example, own = next(iter(judged.relevance.values())), next(filter(None, ranked.values()), ["none"])
         raise UserError(

@@ -46,7 +46,7 @@ from inference.encoder import TextEncoder
 from inference.search import bm25
 from inference.search.bm25 import Bm25
 from inference.search.nearest import Kind, Nearest, chosen_kind
-from inference.search.passages import Passage, Reading, Spans, passages
+from inference.search.passages import Document, Passage, Reading, Spans, passages
 
 INDEX, _TEXTS, _NUMBERS, VECTORS = "index.json", "passages.jsonl", "passages.npz", "vectors.npy"
 _FILES = (INDEX, _TEXTS, _NUMBERS, VECTORS, "vectors.faiss", "bm25.npz", "terms.txt", CARD)
@@ -339,8 +339,11 @@ class _Maker:
         if overlap >= length:
             raise UserError(f"overlap: expected fewer than the {length} tokens of a passage, found {overlap}")
         offsets, of_document, digests, cut, document_number = [0], list[int](), list[bytes](), 0, -1
+        ids, again = set[str](), list[Document]()
         with (folder / _TEXTS).open("wb") as file:
             for document_number, document in enumerate(self.settings.reading.documents(sources)):
+                again += [document] if document.id in ids else []
+                ids.add(document.id)
                 own = list(passages(document, spans, length, overlap))
                 cut += len(own) > 1
                 for passage in own:
@@ -351,6 +354,12 @@ class _Maker:
                     digests.append(_digest(passage))
         if not digests:
             raise UserError(f"{', '.join(sources)}: there is no text to search in")
+        if again:
+            first = f"'{again[0].id:.40}' at {again[0].place}"
+            note = (
+                f"{plural(len(again), 'document')} with the id of an earlier one, the first {first}; scores count one"
+            )
+            warnings.warn(note, Remark, stacklevel=2)
         digests_N16 = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
         np.savez(
             folder / _NUMBERS,

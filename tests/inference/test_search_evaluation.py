@@ -66,6 +66,20 @@ def test_a_model_is_scored_on_a_folder_of_beir(tmp_path: Path, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out) == {"queries": 2, "bm25": found["bm25"]}
 
 
+def test_documents_with_one_id_count_once_and_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = beir(tmp_path / "data", [("q1", "a", 1)])
+    with (data / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "a", "text": "in paris"}\n')
+    words = ["--data", str(data), "--quiet"]
+    assert main(["search", "index", str(data / "corpus.jsonl"), "--output", str(tmp_path / "index")]) == 0
+    told = capsys.readouterr().err
+    assert "1 document with the id of an earlier one, the first 'a' at" in told and "corpus.jsonl:5" in told
+    assert main(["search", "evaluate", str(tmp_path / "index"), *words]) == 0
+    assert json.loads(capsys.readouterr().out)["bm25"]["map_at_100"] == 1.0
+    assert main(["search", "query", str(tmp_path / "index"), "paris", "--to", "trec"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("judged", "words", "message"),
     [
