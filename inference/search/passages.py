@@ -111,6 +111,10 @@ def _files(source: str) -> list[str]:
     """Return the files of a source.  Raises UserError for a folder without files that can be read."""
     folder = Path(source)
     if not folder.is_dir():
+        if folder.is_file() and _ending(source) not in (*_TEXTS, *_ROWS):
+            raise UserError(
+                f"{source}: expected a name that ends in {', '.join((*_TEXTS, *_ROWS))}; rename a copy of it"
+            )
         return [source]
     finder = Finder(source)
     files = finder.once(finder.files(folder))

@@ -129,6 +129,12 @@ def test_unusable_texts_are_an_error_with_their_place(
     assert not (tmp_path / "index").exists()
 
 
+def test_a_file_of_no_known_format_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "rows.conll").write_text("red O\n")
+    with pytest.raises(UserError, match=r"rows\.conll: expected a name that ends in \.txt, \.md, \.jsonl"):
+        make_index([str(tmp_path / "rows.conll")], tmp_path / "index", IndexSettings(), None)
+
+
 # ---------------------------------------------------------------------------------------------------------------- bm25
 
 
