@@ -12,7 +12,7 @@ import numpy as np
 
 from ernie.data.labeled.read import read_split
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError, about, nearest
 from ernie.formatting import plural
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.train.run_folder import MODEL
@@ -213,7 +213,8 @@ def compare(
     configs = [read_run(folder) for folder in runs]
     for config, folder in zip(configs, runs, strict=True):
         if split not in config.data.splits():
-            config.data.sources(split)
+            with about(f"--split: {folder}"):
+                config.data.sources(split)
         if split == "train":
             raise UserError(f"--split: {folder} was trained on train; compare on dev or test")
     tasks = [read_task(folder / MODEL)[0] for folder in runs]

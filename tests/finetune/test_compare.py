@@ -106,7 +106,10 @@ def test_the_report_tells_how_sure_scores_and_answers_are(work: Path, capsys: py
     [
         (["done", "rows"], "dev: the rows of done and of rows are not the same"),
         (["done", "weak", "--split", "train"], "--split: done was trained on train; compare on dev or test"),
-        (["done", "weak", "--split", "tets"], "the run's data has no split 'tets'. Did you mean 'test'?"),
+        (
+            ["done", "weak", "--split", "tets"],
+            "--split: done: the run's data has no split 'tets'. Did you mean",
+        ),
         (["done", "weak", "--metric", "bleu"], "--metric: classify has no metric 'bleu'. Known: "),
         (["done", "done/model"], "done/model: is not the folder of a finished fine-tuning run\n"),
         (["done", "encoder"], "encoder: is not the folder of a finished fine-tuning run"),
