@@ -58,3 +58,18 @@ def either_device(request: pytest.FixtureRequest) -> Iterator[None]:
 
         with fake_gpu():
             yield
+
+
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.gpu), "played"])
+def gpu_device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A GPU, or one that `support.fake_gpu` plays, so that tests for a GPU are known to be right without one."""
+    import paddle
+    from support.fake_gpu import fake_gpu
+
+    if request.param == "played":
+        with fake_gpu():
+            yield
+    else:
+        paddle.set_device("gpu")
+        yield
+        paddle.set_device("cpu")

@@ -8,6 +8,7 @@ import numpy as np
 import paddle
 import pytest
 from paddle import Tensor
+from support.kernels.judging import Results
 
 from ernie.data.batch import Layout
 from ernie.kernels.attention import attention
@@ -17,17 +18,12 @@ from ernie.kernels.linear import reference as linear_reference
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.norm import reference as norm_reference
-from ernie.kernels.precision import Precision, precision
+from ernie.kernels.precision import Precision, cast, precision
 
-pytestmark = pytest.mark.gpu
+pytestmark = pytest.mark.usefixtures("gpu_device")
 LAYOUT = Layout.of_lengths([1, 17, 130, 5, 64])
 TOLERANCE = {"bf16": 0.02, "fp16": 0.003}  # of the error, relative to the norm of a result
 low = pytest.mark.parametrize("kind", ["bf16", "fp16"])
-
-
-@pytest.fixture(autouse=True)
-def on_a_gpu() -> None:
-    paddle.set_device("gpu")
 
 
 def normal(*shapes: tuple[int, ...]) -> list[np.ndarray]:
@@ -35,17 +31,21 @@ def normal(*shapes: tuple[int, ...]) -> list[np.ndarray]:
     return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
-def results(kernel: Callable[..., Tensor], values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The output and the gradients of sum(output * upstream)."""
-    tensors = [paddle.to_tensor(x, stop_gradient=False) for x in values]
+def results(kernel: Callable[..., Tensor], values: Sequence[np.ndarray], frozen: Sequence[int] = ()) -> Results:
+    """The output and the gradients of sum(output * upstream), None for frozen inputs."""
+    tensors = [paddle.to_tensor(x, stop_gradient=number in frozen) for number, x in enumerate(values)]
     out = kernel(*tensors).astype("float32")
     upstream = np.random.default_rng(1).standard_normal(out.shape).astype(np.float32)
     (out * paddle.to_tensor(upstream)).sum().backward()
-    return [out.numpy(), *(x.grad.numpy() for x in tensors)]
+    return [out.numpy(), *(None if x.grad is None else x.grad.numpy() for x in tensors)]
 
 
-def assert_near(found: list[np.ndarray], wanted: list[np.ndarray], tolerance: float) -> None:
+def assert_near(found: Results, wanted: Results, tolerance: float, frozen: Sequence[int] = ()) -> None:
     for number, (actual, expected) in enumerate(zip(found, wanted, strict=True)):
+        assert expected is not None
+        if actual is None:
+            assert number - 1 in frozen
+            continue
         error = float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
         assert error < tolerance, f"result {number}: {error:.5f}"
 
@@ -115,11 +115,27 @@ def test_residual_and_norm_are_near_the_reference(kind: Precision, tolerance: fl
 @low
 def test_level_o2_returns_half_precision_but_keeps_float32_gradients(kind: Precision) -> None:
     x, y, gain, offset = (paddle.to_tensor(value, stop_gradient=False) for value in normal((5, 8), (5, 8), (8,), (8,)))
-    half = {"bf16": paddle.bfloat16, "fp16": paddle.float16}[kind]
     with precision(kind, "O1"):
         assert add_norm(x, y, gain, offset, 1e-5).dtype == paddle.float32
     with precision(kind, "O2"):
         out = add_norm(x, y, gain, offset, 1e-5)
-    assert out.dtype == half
+        assert out.dtype == cast(x).dtype != paddle.float32
     out.astype("float32").sum().backward()
     assert gain.grad.dtype == paddle.float32
+
+
+@low
+@pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+def test_frozen_inputs_of_the_linear_kernel_leave_the_other_gradients(kind: Precision, frozen: tuple[int, ...]) -> None:
+    values = normal((33, 64), (64, 96), (96,))
+    with precision(kind):
+        found = results(lambda x, w, b: linear(x, w, b, "gelu"), values, frozen)
+    assert_near(found, results(lambda x, w, b: linear_reference(x, w, b, "gelu"), values), TOLERANCE[kind], frozen)
+
+
+@pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (3,), (2, 3), (0, 2), (1, 2, 3), (0, 1)])
+@pytest.mark.parametrize("width", [64, 1024])  # the operator has a kernel of its own for 1024
+def test_frozen_inputs_of_the_norm_kernel_leave_the_other_gradients(width: int, frozen: tuple[int, ...]) -> None:
+    values = normal((33, width), (33, width), (width,), (width,))
+    found = results(lambda *x: add_norm(*x, 1e-5), values, frozen)
+    assert_near(found, results(lambda *x: norm_reference(*x, 1e-5, 0.0), values), 1e-5, frozen)

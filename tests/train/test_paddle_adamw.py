@@ -235,9 +235,8 @@ def test_the_rate_is_read_and_set_as_in_paddle() -> None:
     assert with_a_schedule(AdamW, model).get_lr() == pytest.approx(0.001)
 
 
-@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu_device")
 def test_on_a_gpu_the_steps_are_those_of_paddle() -> None:
-    paddle.set_device("gpu")
     ours, theirs, make = Model(), Model(), CASES["clipped"]
     for found, wanted in zip(
         train(ours, make(AdamW, ours), range(4)), train(theirs, paddles(make, theirs), range(4)), strict=True
