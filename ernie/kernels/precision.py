@@ -26,6 +26,7 @@ T = TypeVar("T")
 _TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
 _current: ContextVar[str] = ContextVar("precision", default="fp32")
 _level: ContextVar[Level] = ContextVar("level", default="O1")
+_mixes: ContextVar[bool] = ContextVar("mixes", default=False)  # whether Paddle casts the inputs of its own operators
 _batch_invariant: ContextVar[bool] = ContextVar("batch_invariant", default=False)
 
 
@@ -52,9 +53,10 @@ def precision(choice: InferencePrecisionChoice, level: Level = "O1") -> Iterator
 
     name = _checked(choice) if choice == "int8" else resolve(choice)
     on_gpu = paddle.get_device() != "cpu"
-    before = _current.set(name), _level.set(level if on_gpu else "O1")
+    mixes = on_gpu and name != "fp32"
+    before = _current.set(name), _level.set(level if on_gpu else "O1"), _mixes.set(mixes)
     try:
-        if name != "fp32" and on_gpu:
+        if mixes:
             with paddle.amp.auto_cast(dtype=_TYPES[name], level=level):
                 yield
         else:
@@ -62,6 +64,7 @@ def precision(choice: InferencePrecisionChoice, level: Level = "O1") -> Iterator
     finally:
         _current.reset(before[0])
         _level.reset(before[1])
+        _mixes.reset(before[2])
 
 
 @contextmanager
@@ -123,7 +126,7 @@ def in_float32(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def computed(*args: P.args, **kwargs: P.kwargs) -> T:
-        if not is_low():
+        if not _mixes.get():
             return function(*args, **kwargs)
         import paddle
 

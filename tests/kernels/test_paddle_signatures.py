@@ -20,6 +20,8 @@ from paddle.device.cuda import get_device_capability
 from paddle.incubate.nn.functional import fused_bias_dropout_residual_layer_norm, fused_matmul_bias
 from paddle.nn.functional.flash_attention import flash_attn_unpadded, flashmask_attention
 
+from ernie.kernels import gpu
+
 HEADERS = Path(paddle.__file__).parent / "include/paddle/phi/kernels"
 
 
@@ -66,3 +68,22 @@ def test_mixed_precision_casts_what_the_fake_gpu_casts() -> None:
         assert {"matmul", "linear_v2", "fused_gemm_epilogue"} <= white_list()[dtype]["O1"]
         assert kept <= black_list()[dtype]["O1"]
         assert not kept & black_list()[dtype]["O2"]
+
+
+def test_paddle_infers_the_types_of_the_linear_kernel_and_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that is built and not run.  Operators without a kernel for CPUs, the others that are fused, refuse."""
+    monkeypatch.setattr(gpu.linear, "cast", lambda x: x.astype("bfloat16"))
+    paddle.enable_static()
+    try:
+        with paddle.static.program_guard(paddle.static.Program()):
+            inputs = [paddle.static.data(name, shape) for name, shape in {"x": [9, 4], "w": [4, 6], "b": [6]}.items()]
+            for each in inputs:
+                each.stop_gradient = False
+            y = gpu.linear.linear(*inputs, "gelu")
+            assert (tuple(y.shape), y.dtype) == ((9, 6), paddle.bfloat16)
+            gradients = paddle.static.gradients([y], inputs)
+            assert [(tuple(each.shape), each.dtype) for each in gradients] == [
+                (tuple(each.shape), paddle.float32) for each in inputs
+            ]
+    finally:
+        paddle.disable_static()
