@@ -9,17 +9,21 @@ from pathlib import Path
 
 from ernie import __version__
 from ernie.atomic import put_text
+from ernie.config import differences, to_dict
 from ernie.formatting import plural
 from ernie.registry import plugins_needed
 from ernie.report.markdown import cell, code, fenced, prose
 from ernie.terminal import shown
-from finetune.config import FinetuneConfig
+from ernie.yaml_tree import dump_plain
+from finetune.config import FinetuneConfig, nested
 from finetune.prepare import Prepared, describe, loss_notes
 from finetune.search_space import SearchRecord, phrase
 from finetune.train.trial import Result
 from tasks.downstream.base import FinetuneTask, answer_columns
 
 CARD_FILE = "README.md"
+# Keys of the configuration that say how a model is trained, besides its task and data.
+_TRAINING = ("layers", "teacher", "train", "grid", "seeds", "folds", "fold_by", "keep", "calibrate")
 _COMMANDS = {  # of kinds with a command of their own, besides `ernie predict`
     "translate": "ernie translate {run} < TEXT",
     "transcribe": "ernie transcribe {run} SOUND...",
@@ -57,6 +61,7 @@ def write_card(
         *(f"- {prose(describe(split))}; from {_sources(config, split.name)}" for split in splits),
         *(f"- {prose(remark)}" for split in splits for remark in split.remarks),
         "",
+        *_training_section(config),
         *_loss_section(config, result.task, splits[0]),
         "## Use",
         "",
@@ -92,6 +97,18 @@ def _searched(search: SearchRecord) -> str:
         f"The settings are the best of {plural(len(search.trials), 'trial')} of `ernie tune` by {search.metric} on "
         f"{search.judged_on}, which is slightly too good by it: {prose(phrase(search.best.settings))}."
     )
+
+
+def _training_section(config: FinetuneConfig) -> list[str]:
+    """Say how the model was trained: the settings that are not the defaults."""
+    default, own = (
+        {key: to_dict(getattr(each, key)) for key in _TRAINING} for each in (FinetuneConfig(config.task), config)
+    )
+    changed = {key: value for key, (_, value) in differences(default, own).items()}
+    if not changed:
+        return ["## Training", "", "All settings of training are the defaults.", ""]
+    settings = fenced("yaml", dump_plain(nested(changed)).strip())
+    return ["## Training", "", "The settings of training that are not the defaults:", "", settings, ""]
 
 
 def _loss_section(config: FinetuneConfig, task: FinetuneTask, train: Prepared) -> list[str]:

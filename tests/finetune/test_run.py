@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from safetensors.numpy import load_file, save_file
 
 from ernie.cli import main
@@ -66,6 +67,10 @@ class TestFolder:
         accuracy = scores(run)["best"]["scores"]["test"]["accuracy"]
         for part in ("`classify`", "`encoder`", "train: 160 rows", "`dev.tsv`", "ernie predict", f"{accuracy:.4f}"):
             assert part in card
+        changed = yaml.safe_load(card.partition("## Training")[2].partition("```yaml\n")[2].partition("```")[0])
+        given = yaml.safe_load((work / "task.yaml").read_text(encoding="utf-8"))
+        assert changed["train"]["epochs"] == given["train"]["epochs"]
+        assert changed["train"].keys() <= given["train"].keys()
         page = (run / "report.html").read_text(encoding="utf-8")
         assert f"{accuracy:.4f}" in page
         assert "Which labels are taken for which" in page
