@@ -15,6 +15,7 @@ from paddle import Tensor, nn
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels.elementwise import elementwise
+from ernie.kernels.layer_norm import layer_norm
 from ernie.kernels.linear import linear
 from ernie.kernels.precision import is_batch_invariant, precision
 from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
@@ -83,7 +84,8 @@ class MaskedTokenHead(nn.Layer):
         super().__init__()
         config = model.config
         self.transform = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, epsilon=config.layer_norm_epsilon)
+        self._epsilon = config.layer_norm_epsilon
+        self.norm = nn.LayerNorm(config.hidden_size, epsilon=self._epsilon)
         self._activation = config.activation
         self.bias = self.create_parameter([config.vocab_size], is_bias=True)
         self.task_id = 0
@@ -127,7 +129,8 @@ class MaskedTokenHead(nn.Layer):
 
     def _transformed(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
         x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
-        return self.norm(linear(x_PD, self.transform.weight, self.transform.bias, self._activation))
+        x_PD = linear(x_PD, self.transform.weight, self.transform.bias, self._activation)
+        return layer_norm(x_PD, self.norm.weight, self.norm.bias, self._epsilon)
 
 
 def _apply(layer: nn.Linear, x_ND: Tensor) -> Tensor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import Tensor
-from support.fake_gpu import HALF, FakeGpu, fake_gpu
+from support.fake_gpu import HALF, FakeGpu, fake_gpu, noting_types
 from support.kernels.definitions import attention_definition, visible
 from support.kernels.judging import Results, assert_close, assert_only_frozen_lack_gradients, normal
 
@@ -175,14 +174,3 @@ def test_norms_softmax_and_the_loss_of_a_vocabulary_are_float32_at_level_o2(devi
         attention(x, x, x, LAYOUT, 2, mask=Mask.until(LAYOUT.positions))
         assert vocabulary_cross_entropy(x, table, bias, np.arange(9) % 7).dtype == paddle.float32
     assert seen == [paddle.float32] * 3
-
-
-def noting_types(seen: list[object], operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The operator, which notes the type that it gives its result."""
-
-    def call(*args: Any, **kwargs: Any) -> Tensor:
-        found = operator(*args, **kwargs)
-        seen.append(found.dtype)
-        return found
-
-    return call

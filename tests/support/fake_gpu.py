@@ -35,8 +35,9 @@ from ernie.kernels.mask import Mask
 
 HALF = paddle.float64
 _PRODUCTS = ((paddle, "matmul"), (F, "linear"))
-_IN_FLOAT32 = tuple(
-    (F, name) for name in ("softmax", "log_softmax", "cross_entropy", "binary_cross_entropy_with_logits", "layer_norm")
+_IN_FLOAT32 = (
+    *((F, name) for name in ("softmax", "log_softmax", "cross_entropy", "binary_cross_entropy_with_logits")),
+    *((owner, "layer_norm") for owner in (F, paddle.nn.layer.norm)),
 )
 
 
@@ -260,5 +261,16 @@ def _downloading(made: FakeGpu, read: Callable[..., Any]) -> Callable[..., Any]:
         made.copied(made.downloads, tensor.size * tensor.element_size())
         with made.inside():  # Paddle implements some by others
             return read(tensor, *args)
+
+    return call
+
+
+def noting_types(seen: list[object], operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The operator, which notes the type that it gives its result."""
+
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        found = operator(*args, **kwargs)
+        seen.append(found.dtype)
+        return found
 
     return call

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
-from support.fake_gpu import fake_gpu
+from support.fake_gpu import HALF, fake_gpu, noting_types
 
 from ernie.data.batch import Labels, Packed, pack
 from ernie.data.document import Sample
 from ernie.kernels.precision import Level, Precision, precision
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
-from ernie.model.heads import SequenceHead
+from ernie.model.heads import MaskedTokenHead, SequenceHead
 from ernie.model.losses import Loss, cross_entropy
 from ernie.train.adam_config import AdamConfig
 from ernie.train.loss_scale import LossScale
@@ -121,3 +122,13 @@ def test_a_step_asks_for_so_many_copies_and_fused_operators(micro_batches: int) 
         "fused_matmul_bias": 6 * LAYERS * micro_batches,
         "fused_bias_dropout_residual_layer_norm": 2 * LAYERS * micro_batches,
     }
+
+
+def test_the_head_of_masked_tokens_computes_its_norm_and_loss_in_float32_at_level_o2() -> None:
+    norms: list[object] = []
+    with fake_gpu(), precision("bf16", "O2"), pytest.MonkeyPatch.context() as patch:
+        head = MaskedTokenHead(ErnieModel(SHAPE))
+        for owner in (F, paddle.nn.layer.norm):
+            patch.setattr(owner, "layer_norm", noting_types(norms, owner.layer_norm))
+        total = head.loss(paddle.randn([20, SHAPE.hidden_size]).astype(HALF), np.arange(3), np.arange(3)).total
+    assert [*norms, total.dtype] == [paddle.float32] * 2

@@ -21,6 +21,7 @@ from ernie.train.adam_config import AdamConfig
 from ernie.train.optimizer import Optimizer
 from ernie.train.trainer import Trainer, TrainingStopped
 
+pytestmark = pytest.mark.usefixtures("either_device")
 ADAM = AdamConfig(beta1=0.9, beta2=0.98, epsilon=1e-6, weight_decay=0.1)
 
 
@@ -84,7 +85,6 @@ def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
 # -------------------------------------------------------------------------------------------------- AdamW
 
 
-@pytest.mark.usefixtures("either_device")
 def test_five_steps_equal_a_reference_adamw() -> None:
     model = TwoTasks()
     trainer = new_trainer(model)
@@ -158,7 +158,6 @@ def test_separate_moments_equal_those_of_each_task_trained_alone() -> None:
     assert (int(state["table.weight/red/steps"][0]), int(state["table.weight/blue/steps"][0])) == (2, 3)
 
 
-@pytest.mark.usefixtures("either_device")
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("beta1", [0.0, 0.9])
 def test_training_resumes_from_a_saved_state_bit_for_bit(beta1: float, separate: bool) -> None:
@@ -222,7 +221,6 @@ def split(whole: Packed, sizes: list[int]) -> list[Packed]:
     return parts
 
 
-@pytest.mark.usefixtures("either_device")
 def test_micro_batches_of_any_sizes_equal_one_full_batch() -> None:
     whole = batch(20)
     parts = split(whole, [1, 9, 3, 7])
