@@ -102,7 +102,8 @@ def test_a_converted_model_gives_the_same_answers(kind: str, to: Any, tmp_path: 
     model = finetuned(TASKS[kind])
     model.save(tmp_path / "run")
     certificate = convert(tmp_path / "run", tmp_path / "there", to, ErnieModel)
-    assert certificate.passed and certificate.notes == ()
+    told = "its threshold of 0.4 is this library's own: other libraries decide without it"
+    assert certificate.passed and certificate.notes == ((told,) if kind == "multilabel" and to != "ernie" else ())
     assert all("logits" in check.differences for check in certificate.checks)
     expected = answers(model, kind)
     with warnings.catch_warnings():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
 CERTIFICATE_FILE = "certificate.json"
+_USUAL = 0.5  # a threshold that needs no note
 
 
 def convert(
@@ -106,7 +107,7 @@ def _decoding_notes(task: Mapping[str, Any]) -> Iterator[str]:
         yield "its windows over longer texts are this library's own: other libraries cut such texts"
     if (temperature := task.get("temperature", 1)) != 1:
         yield f"its temperature of {temperature:g} is this library's own: other libraries do not divide logits by it"
-    if threshold := task.get("threshold"):
+    if (threshold := task.get("threshold") or _USUAL) != _USUAL:
         yield f"its threshold of {threshold} is this library's own: other libraries decide without it"
 
 
