@@ -77,7 +77,7 @@ def test_the_second_pass_has_the_dropout_of_the_first() -> None:
         total = backward(
             micro, lambda _, packed, cache=cache, on=cached, model=model: (cache if on else model).loss(packed)
         )
-        gradients.append((total, model.ernie.embedding.token.weight.grad.numpy()))
+        gradients.append((float(total), model.ernie.embedding.token.weight.grad.numpy()))
     assert gradients[0][0] == pytest.approx(gradients[1][0], 1e-6)
     np.testing.assert_allclose(gradients[0][1], gradients[1][1], rtol=0, atol=1e-6)
     assert np.abs(gradients[0][1]).max() > 1e-3
