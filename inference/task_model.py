@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from paddle import nn
@@ -57,6 +57,7 @@ from tasks.downstream.saved import (
     write_task,
 )
 
+V = TypeVar("V")
 BATCH_TOKENS = 2048  # per prediction batch: suits the caches of a CPU
 
 
@@ -177,12 +178,17 @@ class TaskModel(nn.Layer):
 
     def _outcomes(self, examples: Sequence[Example], batch_tokens: int, task: FinetuneTask) -> list[Outcome[Answer]]:
         """Return the outcomes of examples, in order."""
-        outcomes: dict[int, Outcome[Answer]] = {}
+        return self._by_length(examples, batch_tokens, lambda batch: self._batch_outcomes(batch, task))
+
+    def _by_length(
+        self, examples: Sequence[Example], batch_tokens: int, compute: Callable[[list[Example]], Sequence[V]]
+    ) -> list[V]:
+        """Return what is computed of each example, in order; examples of similar length are computed together."""
+        found: dict[int, V] = {}
         with evaluating(self), self.computing():
             for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
-                batch = [without_labels(examples[i]) for i in chosen]
-                outcomes |= zip(chosen, self._batch_outcomes(batch, task), strict=True)
-        return [outcomes[i] for i in range(len(examples))]
+                found |= zip(chosen, compute([without_labels(examples[i]) for i in chosen]), strict=True)
+        return [found[i] for i in range(len(examples))]
 
     def _batch_outcomes(self, batch: Sequence[Example], task: FinetuneTask) -> list[Outcome[Answer]]:
         """Return the outcomes of one batch; where a kind raises an error for all of it, find the examples to blame."""
@@ -193,7 +199,7 @@ class TaskModel(nn.Layer):
                 return [Outcome(error=error)]
             half = len(batch) // 2
             return self._batch_outcomes(batch[:half], task) + self._batch_outcomes(batch[half:], task)
-        return [Outcome(error=each) if isinstance(each, UserError) else Outcome(each) for each in answers]
+        return list(map(outcome_of, answers))
 
     def _answer_all(self, batch: Sequence[Example], task: FinetuneTask) -> Sequence[Answer | UserError]:
         """Return the answers to the rows of one batch, and errors in place of some."""
@@ -201,12 +207,7 @@ class TaskModel(nn.Layer):
 
     def logits(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[list[np.ndarray]]:
         """Return the logits of examples of a `LogitsTask`, in order, as its `answer` takes them.  Dropout is off."""
-        found: dict[int, list[np.ndarray]] = {}
-        with evaluating(self), self.computing():
-            for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
-                batch = [without_labels(examples[i]) for i in chosen]
-                found |= zip(chosen, self._row_logits(batch, self.task), strict=True)
-        return [found[i] for i in range(len(examples))]
+        return self._by_length(examples, batch_tokens, lambda batch: self._row_logits(batch, self.task))
 
     def _row_logits(self, batch: Sequence[Example], task: FinetuneTask) -> list[list[np.ndarray]]:
         assert isinstance(task, LogitsTask)
@@ -380,6 +381,11 @@ def first_notes(notes: Sequence[Note], noted: set[str]) -> Iterator[str]:
         if note.text not in noted:
             noted.add(note.text)
             yield f"{note}; later rows like it are not noted"
+
+
+def outcome_of(answer: Answer | UserError) -> Outcome[Answer]:
+    """Return an answer, or the error in its place, as an outcome."""
+    return Outcome(error=answer) if isinstance(answer, UserError) else Outcome(answer)
 
 
 def with_place(prepared: Prepared, outcome: Outcome[Answer]) -> Outcome[Answer]:

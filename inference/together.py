@@ -12,7 +12,7 @@ from ernie.model.adapted import AdaptedModel
 from ernie.model.inference import evaluating
 from ernie.outcome import Outcome
 from inference.operation import Prepared
-from inference.task_model import TaskModel, common_logits, with_place, without_labels
+from inference.task_model import TaskModel, common_logits, outcome_of, with_place, without_labels
 from tasks.downstream.base import Answer, Example, LogitsTask
 
 
@@ -68,8 +68,7 @@ def compute_together(batch: Sequence[tuple[TaskModel, Prepared]]) -> list[Outcom
             ]
             logits = common_logits(own.task, each)
             for row, answer in zip(own.rows, own.task.answers_from(own.examples, logits), strict=True):
-                outcome = Outcome[Answer](error=answer) if isinstance(answer, Exception) else Outcome(answer)
-                outcomes[row] = with_place(batch[row][1], outcome)
+                outcomes[row] = with_place(batch[row][1], outcome_of(answer))
     return [outcomes[row] for row in range(len(batch))]
 
 
