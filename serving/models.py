@@ -109,13 +109,13 @@ def serve_model(
         work["stream"] = stream.work
     for operation_name, operation in face.operations.items():
         cost = measured_cost(operation, engine)
-        shared = None
-        if operation.together is not None:
-            own = partial(Work, f"{name}/{operation_name}, together", cost, most_tokens)
-            shared = bases.lanes.get(operation.together) or own(compute=operation.compute_together)
-            bases.lanes[operation.together] = shared
+        label, together = f"{name}/{operation_name}", operation.together
+        shared = None if together is None else bases.lanes.get(together)
+        if together is not None and shared is None:
+            shared = Work(f"{label}, together", cost, most_tokens, compute=operation.compute_together)
+            bases.lanes[together] = shared
         work[operation_name] = Work(
-            f"{name}/{operation_name}",
+            label,
             cost,
             most_tokens,
             compute=operation.compute,
