@@ -7,7 +7,6 @@ Legend: T packed tokens, D and E widths, r rank.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from ernie.model.encoder import Encoder
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import Pooler
 from ernie.model.published.names import HUGGING_FACE
-from ernie.model.weights import arrays, read_arrays, set_weights
+from ernie.model.weights import arrays, fingerprint, read_arrays, set_weights
 
 ADAPTER_FOLDER = "adapter"  # in the folder of a model, if that was learned of the encoder
 ADAPTER_WEIGHTS, ADAPTER_SETTINGS = "adapter_model.safetensors", "adapter_config.json"  # as the library PEFT names them
@@ -41,11 +40,8 @@ _KEYS = {"r": (int,), "lora_alpha": (int, float), "base_fingerprint": (str,), "b
 
 def base_fingerprint(ernie: BaseEncoder) -> str:
     """Return a fingerprint of what an adapter takes from an encoder: its tokenizer, all weights but the pooler's."""
-    digest = hashlib.sha256((ernie.tokenizer.fingerprint if ernie.tokenizer else "").encode())
-    for name, values in sorted(arrays(ernie).items()):
-        if not name.startswith(POOLER):
-            digest.update(name.encode() + values.tobytes())
-    return digest.hexdigest()
+    shared = {name: values for name, values in arrays(ernie).items() if not name.startswith(POOLER)}
+    return fingerprint(ernie.tokenizer.fingerprint if ernie.tokenizer else "", shared)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,14 @@ from ernie.model.published.formats import read_safetensors
 def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:
     """Return the layer's parameters by name, as NumPy arrays; bfloat16, which NumPy lacks, as float32."""
     return {name: np.ascontiguousarray(_without_bfloat16(value).numpy()) for name, value in layer.state_dict().items()}
+
+
+def fingerprint(described: str, weights: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of a description and of all values of weights, by name."""
+    digest = hashlib.sha256(described.encode())
+    for name, values in sorted(weights.items()):
+        digest.update(name.encode() + values.tobytes())
+    return digest.hexdigest()
 
 
 def shapes(layer: nn.Layer) -> dict[str, list[int]]:

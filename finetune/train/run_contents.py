@@ -26,7 +26,7 @@ from ernie.model.adapted import ADAPTER_FOLDER
 from ernie.model.checksums import write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.pretrained import TASK_FILE
-from ernie.model.weights import arrays
+from ernie.model.weights import arrays, fingerprint
 from ernie.parallel.launch import LOGS_FOLDER
 from ernie.registry import plugin_sources
 from ernie.renames import key_path, renamed
@@ -173,22 +173,16 @@ def _learned_files(task: FinetuneTask) -> dict[str, Path]:
 def encoder_fingerprint(ernie: ErnieModel) -> str:
     """Return a fingerprint of an encoder's shape, dropout, weights and tokenizer."""
     tokenizer = ernie.tokenizer.fingerprint if ernie.tokenizer else ""
-    digest = hashlib.sha256(json.dumps([tokenizer, to_dict(ernie.config)]).encode())
-    for name, values in sorted(arrays(ernie).items()):
-        digest.update(name.encode() + values.tobytes())
-    return digest.hexdigest()
+    return fingerprint(json.dumps([tokenizer, to_dict(ernie.config)]), arrays(ernie))
 
 
 def _teacher_fingerprint(teacher: Teacher) -> str:
-    digest = hashlib.sha256(encoder_fingerprint(teacher.ernie).encode())
-    if teacher.model is not None:
-        task = json.dumps([to_dict(teacher.model.task), teacher.model.task_id], default=str, sort_keys=True)
-        digest.update(task.encode())
-        for number, single in enumerate(teacher.model.singles):
-            digest.update(encoder_fingerprint(single.ernie).encode() if number else b"")
-            for name, values in sorted(arrays(single.head).items()):
-                digest.update(name.encode() + values.tobytes())
-    return digest.hexdigest()
+    """Return a fingerprint of a teacher: of its encoder, or of the task, the encoders and heads of all its models."""
+    model = teacher.model
+    if model is None:
+        return encoder_fingerprint(teacher.ernie)
+    parts = [(encoder_fingerprint(single.ernie), fingerprint("", arrays(single.head))) for single in model.singles]
+    return fingerprint(json.dumps([to_dict(model.task), model.task_id, parts], default=str, sort_keys=True), {})
 
 
 def _rows_fingerprint(rows: Sequence[Row], task: FinetuneTask) -> str:
