@@ -11,15 +11,12 @@ Set before the first run: with rank 8 in query and value, the default, a step is
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from outcomes import report
 from page_tables import adapting
 from record_files import Records
-from steps import CASES, in_turns
-
-from ernie.doctor.machine import find
+from steps import CASES, record_turns
 
 SHAPE = {"hidden": 384, "layers": 6, "heads": 12, "inner": 1536, "vocabulary": 30522}
 SIDES = {
@@ -35,11 +32,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--records", type=Path, metavar="DIR", default=Path("runs/benchmarks/adapting"))
     arguments = parser.parse_args()
-    machine = find()
-    turns = in_turns(SIDES, {**CASES["finetune-sst2"], "shape": SHAPE}, arguments.turns)
-    record = {"processor": machine.processor, "instructions": machine.instructions, "tokens/s": turns}
-    arguments.records.mkdir(parents=True, exist_ok=True)
-    (arguments.records / "sst2.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record_turns(SIDES, {**CASES["finetune-sst2"], "shape": SHAPE}, arguments.turns, arguments.records / "sst2.json")
     report(Records(arguments.records), adapting, targets=["adapting"])
 
 

@@ -12,15 +12,12 @@ Set before the first run: the loop of docs/howto/python.md has nine tenths of th
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from outcomes import report
 from page_tables import plain_loop
 from record_files import Records
-from steps import CASES, in_turns
-
-from ernie.doctor.machine import find
+from steps import CASES, record_turns
 
 CASE = {**CASES["finetune-sst2"], "batches": CASES["finetune-sst2"]["batches"][:1]}
 SIDES = {
@@ -36,11 +33,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=60)
     parser.add_argument("--records", type=Path, metavar="DIR", default=Path("runs/benchmarks/plain-loop"))
     arguments = parser.parse_args()
-    machine = find()
-    turns = in_turns(SIDES, CASE, arguments.turns)
-    record = {"processor": machine.processor, "instructions": machine.instructions, "tokens/s": turns}
-    arguments.records.mkdir(parents=True, exist_ok=True)
-    (arguments.records / "finetune-sst2.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record_turns(SIDES, CASE, arguments.turns, arguments.records / "finetune-sst2.json")
     report(Records(arguments.records), plain_loop, targets=["plain-loop"])
 
 

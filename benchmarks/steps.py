@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ernie.doctor.machine import find
+
 SIDES = {
     "ours": "steps_ours.py",
     "transformers": "steps_transformers.py",
@@ -113,8 +115,9 @@ def run_case(case: dict[str, Any], names: list[str], peer: str, turns: int) -> d
     return results
 
 
-def in_turns(commands: dict[str, str], case: dict[str, Any], turns: int) -> dict[str, list[float]]:
-    """Tokens/s of every turn, for each side; all sides are ours."""
+def record_turns(commands: dict[str, str], case: dict[str, Any], turns: int, file: Path) -> None:
+    """Write the tokens/s of every turn, for each side, to a file; all sides are ours."""
+    machine = find()
     tokens = sum(map(sum, case["batches"]))
     sides = {name: Side(command, sys.executable, case) for name, command in commands.items()}
     for side in sides.values():
@@ -125,7 +128,9 @@ def in_turns(commands: dict[str, str], case: dict[str, Any], turns: int) -> dict
             speeds[name].append(round(tokens / side.turn()["seconds"], 1))
     for side in sides.values():
         side.close()
-    return speeds
+    record = {"processor": machine.processor, "instructions": machine.instructions, "tokens/s": speeds}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def operations(case: dict[str, Any]) -> float:
