@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +14,20 @@ from filelock import FileLock, Timeout
 
 from ernie.atomic import check_within, make_folder, put_text
 from ernie.config import differences, dump, to_dict
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 
 CONFIG, ORIGIN, CHECKPOINTS, MODEL, CARD = "config.yaml", "origin.json", "checkpoints", "model", "README.md"
 LOCK = ".lock"
 _TIMEOUT = 1.0  # seconds: a killed process takes a moment to exit
+# How file systems say that they have no locks: NFS without its lock daemon gives the first, others the rest.
+_LOCKLESS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on `folder`.  The operating system releases it when the process ends, however it ends.
 
-    Raises UserError if another run holds it.  On a file system without locks this does nothing.
+    Raises UserError if another run holds it.  On a file system without locks a Remark is all that it gives.
     """
     if (folder / LOCK).is_symlink():  # filelock would empty its target before 3.20.3
         raise UserError(f"{folder / LOCK}: is a link, perhaps a stranger's; remove it")
@@ -35,7 +39,12 @@ def run_lock(folder: Path) -> Iterator[None]:
             f"{folder}: another process is at work on the run in this folder. Wait for its end, or give another "
             "--output."
         ) from None
-    except NotImplementedError:  # how filelock reports a file system without locks
+    except (NotImplementedError, OSError) as error:  # filelock has the first for some of these
+        if isinstance(error, OSError) and error.errno not in _LOCKLESS:
+            raise
+        warnings.warn(
+            f"{folder}: its file system has no locks, so nothing keeps a second run out of this folder", Remark, 2
+        )
         yield
         return
     try:

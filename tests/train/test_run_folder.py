@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.train.run_folder import run_lock
 
 HOLD = """
@@ -50,4 +53,27 @@ def test_an_error_inside_the_lock_propagates_unchanged(tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError, match="mine"), run_lock(tmp_path):
         raise NotImplementedError("mine")
     with run_lock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP], ids=["NFS without a lock daemon", "no locks"])
+def test_on_a_file_system_without_locks_a_run_goes_on_with_a_note(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    entered = []
+    with pytest.warns(Remark, match="its file system has no locks"), run_lock(tmp_path):
+        entered.append(True)
+    assert entered
+
+
+def test_another_error_of_a_lock_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match="Stale file handle"), run_lock(tmp_path):
         pass
