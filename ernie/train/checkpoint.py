@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from ernie.train.loss_scale import LossScale
 MANIFEST, STATE, OPTIMIZER = "manifest.json", "state.json", "optimizer.safetensors"
 _TRAINER_KEYS = {"bad_steps": int, "loss_scale?": (LOSS_SCALE, NoneType)}
 _OLD = f".old{PARTIAL}"  # suffix of one that is being replaced by another of the same step
+_TO_APPEAR = 20.0  # seconds: a network file system may show late what another machine has renamed
 _NAME = re.compile(rf"step-(\d{{8}})(?:{re.escape(_OLD)})?")
 
 
@@ -177,6 +179,23 @@ def remedy(path: Path) -> str:
     if step and steps and steps[0] < int(step[1]):
         return f"Delete the folder {path} and start the run again, which resumes from an earlier checkpoint."
     return f"There is no earlier checkpoint: delete the folder {path} to start the run from its beginning."
+
+
+def await_visible(path: Path, rank: int) -> None:
+    """Wait until the checkpoint that rank 0 resumes from is seen by this process, perhaps on another machine.
+
+    Raises UserError after some seconds.
+    """
+    end = time.monotonic() + _TO_APPEAR
+    while not (path / MANIFEST).exists():
+        if time.monotonic() > end:
+            raise UserError(
+                f"{path}: rank 0 resumes from this checkpoint, and rank {rank} does not see it on its machine. Put the "
+                "folder of the run on a disk that all machines share, or copy it to each"
+            )
+        with contextlib.suppress(OSError):
+            list(path.parent.iterdir())  # has NFS ask its server what is new
+        time.sleep(0.2)
 
 
 def check(path: Path) -> None:

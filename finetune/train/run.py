@@ -35,6 +35,7 @@ from ernie.model.published import hub
 from ernie.parallel.collectives import any_rank, on_rank0
 from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.parallel.mesh import Mesh
+from ernie.train.checkpoint import await_visible
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from ernie.train.run_folder import CHECKPOINTS, MODEL
@@ -305,7 +306,10 @@ class _Runner:
             return interrupt.asked is not None
 
         checkpoints = TrialCheckpoints(trial_folder, self.identity, self.config.save_minutes, is_interrupted, stop)
-        done, is_foreign = on_rank0(self.mesh, "opening the trial", partial(_open_trial, trial_folder, checkpoints))
+        opened = on_rank0(self.mesh, "opening the trial", partial(_open_trial, trial_folder, checkpoints))
+        done, is_foreign, checkpoints.found = opened
+        if checkpoints.found is not None:
+            await_visible(checkpoints.found, self.mesh.rank)
         log = Log(
             trial_folder if self.mesh.is_first else None, steps, resume_at=done + 1 if done else 0, quiet=self.quiet
         )
@@ -407,8 +411,10 @@ class _Runner:
         return replace(result, signatures={name: signatures(self.task, split.rows) for name, split in scored.items()})
 
 
-def _open_trial(trial_folder: Path, checkpoints: TrialCheckpoints) -> tuple[int, bool]:
-    """Make the folder of a trial; return the number of steps done, and whether its checkpoint is of another trial.
+def _open_trial(trial_folder: Path, checkpoints: TrialCheckpoints) -> tuple[int, bool, Path | None]:
+    """Make the folder of a trial.
+
+    Returns the number of steps done, whether its checkpoint is of another trial, and the checkpoint to resume from.
 
     The folder is emptied unless the trial resumes from its checkpoint.
     """
@@ -416,7 +422,7 @@ def _open_trial(trial_folder: Path, checkpoints: TrialCheckpoints) -> tuple[int,
     if not done:
         shutil.rmtree(trial_folder, ignore_errors=True)
     inner_folder(trial_folder.parent, trial_folder.name)
-    return done, is_saved and not done
+    return done, is_saved and not done, checkpoints.found
 
 
 def _is_scored(split: Prepared) -> bool:

@@ -102,7 +102,7 @@ def _train(
     from ernie.kernels.precision import precision
     from ernie.parallel.collectives import on_rank0
     from ernie.parallel.mesh import Mesh
-    from ernie.train.checkpoint import Checkpoints, check, read_manifest
+    from ernie.train.checkpoint import Checkpoints, await_visible, check, read_manifest
     from ernie.train.log import Log
     from ernie.train.run_folder import CHECKPOINTS
     from ernie.train.trainer import TrainingStopped
@@ -121,9 +121,10 @@ def _train(
         try:
             opened = folder.open_run(config, corpus, output, arguments.allow_change, layout.described())
             on_rank0(mesh, "opening the run", lambda: stack.enter_context(opened))
-            checkpoint = Checkpoints(output / CHECKPOINTS).latest()
+            checkpoint = on_rank0(mesh, "finding the last checkpoint", Checkpoints(output / CHECKPOINTS).latest)
             if checkpoint is not None:
                 on_rank0(mesh, "checking the checkpoint", partial(check, checkpoint))
+                await_visible(checkpoint, mesh.rank)
             step = read_manifest(checkpoint)["step"] if checkpoint else 0
             check_agreement(mesh, config, corpus, step)
             steps = len(Schedule(config.schedule))

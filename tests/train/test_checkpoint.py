@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.errors import Remark, UserError
-from ernie.train.checkpoint import MANIFEST, Checkpoints, check, read_manifest
+from ernie.train import checkpoint as module
+from ernie.train.checkpoint import MANIFEST, Checkpoints, await_visible, check, read_manifest
 
 
 def content(text: str) -> Callable[[Path], None]:
@@ -276,3 +278,43 @@ def test_a_damaged_manifest_raises_a_clear_error(tmp_path: Path, manifest: str) 
 def test_a_folder_that_is_not_a_checkpoint_raises_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is not a checkpoint: it has no manifest.json"):
         check(tmp_path)
+
+
+# ----------------------------------------------------------------------------------------------- network disks
+
+
+def test_a_checkpoint_that_a_network_disk_shows_late_is_waited_for(tmp_path: Path) -> None:
+    path = Checkpoints(tmp_path).save(7, content("seven"))
+    hidden = path.rename(tmp_path / "not yet seen")
+    shown = threading.Timer(0.3, hidden.rename, (path,))
+    shown.start()
+    await_visible(path, 1)
+    shown.join()
+    assert verified_content(path) == "seven"
+
+
+def test_a_checkpoint_that_another_machine_does_not_have_is_an_error_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TO_APPEAR", 0.1)
+    with pytest.raises(UserError, match=r"step-00000007: rank 0 resumes from this .* rank 3 does not see it on its"):
+        await_visible(tmp_path / "step-00000007", 3)
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
+def test_a_network_disk_that_fails_while_a_checkpoint_is_flushed_leaves_the_one_before(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    before = checkpoints.save(7, content("seven"))
+
+    def fsync(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+        checkpoints.save(8, content("eight"))
+    assert checkpoints.latest() == before
+    assert verified_content(before) == "seven"
+    monkeypatch.undo()
+    assert verified_content(checkpoints.save(8, content("eight"))) == "eight"
