@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
 from paddle import Tensor, nn
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from ernie.errors import NotFinite, UserError
@@ -84,6 +85,47 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: {reason}") from None
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path}: is damaged ({error}); take another checkpoint") from None
+
+
+class StoredArray:
+    """An array in a safetensors file.  `array[...]` reads all of it, a slice no more than that slice."""
+
+    def __init__(self, file: Any, name: str):
+        self._file, self._name = file, name
+        self._slices = file.get_slice(name)
+        self.shape = tuple(self._slices.get_shape())
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        found: np.ndarray = self._file.get_tensor(self._name) if index is Ellipsis else self._slices[index]
+        return found
+
+
+class StoredArrays(Mapping[str, StoredArray]):
+    """The arrays of a safetensors file by name, of which nothing is read before it is asked for.
+
+    Raises UserError if the file is missing or damaged.  bfloat16, which NumPy lacks, cannot be read.
+    """
+
+    def __init__(self, path: Path):
+        check_regular(path)
+        try:
+            self._file: Any = safe_open(path, "numpy")
+        except FileNotFoundError:
+            raise UserError(f"{path}: there is no such file") from None
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{path}: is damaged ({error}); take another checkpoint") from None
+        self._names = frozenset(self._file.keys())
+
+    def __getitem__(self, name: str) -> StoredArray:
+        if name not in self._names:
+            raise KeyError(name)
+        return StoredArray(self._file, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._names))
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def set_weights(layer: nn.Layer, values: dict[str, np.ndarray], origin: str) -> None:

@@ -16,7 +16,7 @@ from paddle import Tensor, nn
 from paddle.distributed import all_gather, all_gather_object, broadcast
 
 from ernie import runtime
-from ernie.model.weights import check_names, set_weight
+from ernie.model.weights import StoredArray, check_names, set_weight
 from ernie.parallel.mesh import Mesh, quiet_fleet
 from ernie.parallel.tensor_shard import full_shape, is_split, local_part
 
@@ -132,11 +132,11 @@ class ShardedState:
         all_gather(parts, values, group=self.mesh.groups["tensor"])
         return paddle.concat(parts, axis=of.split_axis)
 
-    def local(self, values: np.ndarray, of: Tensor) -> np.ndarray:
+    def local(self, values: np.ndarray | StoredArray, of: Tensor) -> np.ndarray:
         """Return this process's part of the full values of a parameter's moment."""
-        if self.sharding is not None:
-            values = self.sharding.local(values, of)
-        return local_part(values, of, self.mesh.groups["tensor"].rank) if is_split(of) else values
+        if is_split(of):  # no layout also cuts slices of it
+            return local_part(values, of, self.mesh.groups["tensor"].rank)
+        return values[...] if self.sharding is None else self.sharding.local(values, of)
 
 
 def _sharding(model: nn.Layer, parameters: Sequence[Tensor], mesh: Mesh) -> Sharding | None:

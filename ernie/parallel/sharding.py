@@ -19,7 +19,9 @@ from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.dygraph_sharding
     DygraphShardingOptimizer,
 )
 
+from ernie.model.weights import StoredArray
 from ernie.parallel.grad_reduce import all_reduce_gradients
+from ernie.parallel.tensor_shard import flat_part
 
 Update = Callable[[Sequence[Tensor]], None]
 
@@ -65,9 +67,9 @@ class Sharding:
         broadcast(values, src=self._group.ranks[self.owner(of)], group=self._group)
         return values
 
-    def local(self, values: np.ndarray, of: Tensor) -> np.ndarray:
+    def local(self, values: np.ndarray | StoredArray, of: Tensor) -> np.ndarray:
         """Return an owner's part of a moment's full values."""
-        return values
+        return values[...]
 
     def step(self, update: Update) -> None:
         """Call `update` on the owned parameters that have gradients, then broadcast the new values."""
@@ -222,13 +224,10 @@ class WeightSharding(Sharding):
         all_gather(parts, (of.fw_storage if values is of else values).detach(), group=self._group)
         return paddle.concat(parts)[: math.prod(of.shape)].reshape(of.shape)
 
-    def local(self, values: np.ndarray, of: Tensor) -> np.ndarray:
+    def local(self, values: np.ndarray | StoredArray, of: Tensor) -> np.ndarray:
         if of.name not in self._sliced:
             return self._others.local(values, of)
-        start, end = self._layers._param2buffer[of.name][self._group.rank]
-        padded = np.zeros(self._layers._param2buffer_size[of.name], values.dtype)
-        padded[: values.size] = values.reshape(-1)
-        return padded[start:end]
+        return flat_part(values, *self._layers._param2buffer[of.name][self._group.rank])
 
     def step(self, update: Update) -> None:
         # No broadcast: no other process holds these slices.

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from ernie.json_file import read_json
 from ernie.sha256 import check_checksums, checksums_of
 from ernie.train.loss_scale import KIND as LOSS_SCALE
 from ernie.train.loss_scale import LossScale
+
+if TYPE_CHECKING:
+    from ernie.model.weights import StoredArray
 
 MANIFEST, STATE, OPTIMIZER = "manifest.json", "state.json", "optimizer.safetensors"
 _TRAINER_KEYS = {"bad_steps": int, "loss_scale?": (LOSS_SCALE, NoneType)}
@@ -45,11 +48,11 @@ _NAME = re.compile(rf"step-(\d{{8}})(?:{re.escape(_OLD)})?")
 class TrainerState:
     """All that a `Trainer` needs to go on bit for bit, besides the weights.
 
-    `optimizer` holds full arrays by name, on rank 0 only; `bad_steps` counts the last steps that were not finite;
-    `loss_scale` is that of fp16, else None.
+    `optimizer` holds full arrays by name, on rank 0 only, or those of a file, which every process reads in parts.
+    `bad_steps` counts the last steps that were not finite; `loss_scale` is that of fp16, else None.
     """
 
-    optimizer: dict[str, np.ndarray]
+    optimizer: Mapping[str, np.ndarray | StoredArray]
     bad_steps: int
     loss_scale: LossScale | None
 
@@ -142,7 +145,7 @@ def write_state(folder: Path, trainer: TrainerState, progress: Mapping[str, Any]
     record = {**progress, "bad_steps": trainer.bad_steps}
     if trainer.loss_scale is not None:
         record["loss_scale"] = trainer.loss_scale.as_dict()
-    save_arrays(trainer.optimizer, folder / OPTIMIZER)
+    save_arrays({name: values[...] for name, values in trainer.optimizer.items()}, folder / OPTIMIZER)
     (folder / STATE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
@@ -156,12 +159,12 @@ def read_progress(checkpoint: Path, keys: Mapping[str, Any], remedy: str) -> dic
 
 def read_trainer_state(checkpoint: Path, remedy: str) -> TrainerState:
     """Read the state of a trainer from a checkpoint.  Raises UserError with the `remedy` if it cannot be used."""
-    from ernie.model.weights import read_arrays  # local, as in `write_state`
+    from ernie.model.weights import StoredArrays  # local, as in `write_state`
 
     record = read_progress(checkpoint, {}, remedy)
     scale = record.get("loss_scale")  # null in checkpoints of earlier versions
     return TrainerState(
-        read_arrays(checkpoint / OPTIMIZER), record["bad_steps"], None if scale is None else LossScale.from_dict(scale)
+        StoredArrays(checkpoint / OPTIMIZER), record["bad_steps"], None if scale is None else LossScale.from_dict(scale)
     )
 
 

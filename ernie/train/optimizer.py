@@ -11,6 +11,7 @@ from paddle.distributed import ReduceOp
 
 from ernie.kernels.adamw import adamw
 from ernie.kernels.types import AdamStep
+from ernie.model.weights import StoredArray
 from ernie.parallel.collectives import all_reduce
 from ernie.parallel.sharded_state import ShardedState
 from ernie.train.adam_config import AdamConfig
@@ -131,8 +132,11 @@ class Optimizer:
         averages = {f"{name}/average": values for name, values in self.averages().items()}
         return {**moments, **averages, **numbers} if self._sharded.mesh.is_first else {}
 
-    def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore a `state()`.  Parameters that are not in it start without moments."""
+    def set_state(self, state: Mapping[str, np.ndarray | StoredArray]) -> None:
+        """Restore a `state()`.  Parameters that are not in it start without moments.
+
+        Of arrays in a file, only the parts that this process keeps are read.
+        """
         self._moments, self._steps, self._averages = {}, {}, {}
         for prefix in (key.removesuffix("/steps") for key in state if key.endswith("/steps")):
             name, _, owner = prefix.partition("/")
@@ -142,6 +146,6 @@ class Optimizer:
                 continue
             first, second = (self._sharded.local(state[f"{prefix}/moment{k}"], parameter) for k in (1, 2))
             self._moments[name, owner] = paddle.to_tensor(first), paddle.to_tensor(second)
-            self._steps[name, owner] = int(state[f"{prefix}/steps"][0])
+            self._steps[name, owner] = int(state[f"{prefix}/steps"][...][0])
             if (average := state.get(f"{name}/average")) is not None:
                 self._averages[name] = paddle.to_tensor(self._sharded.local(average, parameter))
