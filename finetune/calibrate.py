@@ -1,4 +1,4 @@
-"""Calibration of a finished model: a temperature and thresholds, chosen on the dev split.
+"""Calibration of a finished model: a temperature and thresholds, chosen on dev or on out-of-fold answers.
 
 Legend: P decisions, C classes.
 """
@@ -12,36 +12,50 @@ from typing import Any, cast
 
 import numpy as np
 
+from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError
 from ernie.metrics import LOWER_IS_BETTER
+from finetune.config import OUT_OF_FOLD
 from finetune.prepare import Prepared
 from inference.task_model import TaskModel
-from tasks.downstream.base import FinetuneTask, softmax
+from tasks.downstream.base import Example, FinetuneTask, softmax
 from tasks.downstream.calibration import Calibrated, calibration_error, decisions_of, judged, log_loss
 from tasks.downstream.classify import Classify
 from tasks.downstream.multilabel import MultiLabel
+from tasks.downstream.resampling import ClassScore, class_score
 from tasks.downstream.scoring import score_answers
 
 _COLDEST, _HOTTEST = 0.05, 20.0
 _CANDIDATES = 200  # thresholds that are tried
 _USUAL = 0.5
+_ROUNDS = 5  # in which the thresholds of classes are fitted in turn
+
+
+@dataclass(frozen=True)
+class Logits:
+    """The logits of labeled rows, as a kind's `answer` takes them."""
+
+    rows: Sequence[Row]
+    examples: Sequence[Example]
+    logits: Sequence[list[np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was fitted on the dev split, and the scores of all splits before and after.
+    """What was fitted on a split, dev or out-of-fold answers, and the scores of all splits before and after.
 
     They include `ece`, the expected calibration error, and `log_loss`.
     """
 
     fitted: Mapping[str, Any]
+    split: str
     rows: int
     before: Mapping[str, Mapping[str, float]]
     after: Mapping[str, Mapping[str, float]]
 
     def as_dict(self) -> dict[str, Any]:
         """Return its part of scores.json."""
-        return {**self.fitted, "split": "dev", "rows": self.rows, "before": self.before, "after": self.after}
+        return {**self.fitted, "split": self.split, "rows": self.rows, "before": self.before, "after": self.after}
 
     def score_rows(self) -> list[list[str]]:
         """Return the scores before and after as rows of a table, its header first."""
@@ -61,16 +75,18 @@ class Calibration:
                 shown.append(f"{name}: " + ", ".join(f"{label} {each:g}" for label, each in [*value.items()][:20]))
             else:
                 shown.append(f"{name}: {value:g}")
+        on, held_out = f"the {self.rows:,} rows of dev", ""
+        if self.split != "dev":
+            on = f"{self.rows:,} answers to rows of train by models that did not see them"
+            held_out = " out_of_fold.jsonl has these answers as they were before."
         return (
-            f"Fitted on the {self.rows:,} rows of dev: {'; '.join(shown)}. Scores on dev are slightly too good by it; "
-            "those on other splits are not. The expected calibration error is that of 15 intervals."
+            f"Fitted on {on}: {'; '.join(shown)}. Scores on {self.split} are slightly too good by it; those on other "
+            f"splits are not.{held_out} The expected calibration error is that of 15 intervals."
         )
 
 
 def check_calibration(what: Sequence[str], task: FinetuneTask) -> None:
     """Raise UserError if what is to be fitted has no effect on a task that knows its labels."""
-    if "threshold" in what and isinstance(task, Classify) and len(task.labels) != 2:
-        raise UserError(f"calibrate: threshold is for two labels, of which one is chosen; there are {len(task.labels)}")
     if "threshold" in what and isinstance(task, Calibrated) and not _decided_by(task):
         raise UserError(
             f"calibrate: threshold changes none of the metrics {', '.join(task.scored_by)}; task.metrics can name "
@@ -83,40 +99,56 @@ def _decided_by(task: Calibrated) -> str | None:
     return next((name for name in task.scored_by if name in task.threshold_metrics), None)
 
 
-def calibrate(model: TaskModel, what: Sequence[str], splits: Mapping[str, Prepared]) -> Calibration:
-    """Fit what a configuration asks for on dev, and let a model answer by it from now on."""
+def calibrate(
+    model: TaskModel, what: Sequence[str], splits: Mapping[str, Prepared], out_of_fold: Logits | None = None
+) -> Calibration:
+    """Fit what a configuration asks for, and let a model answer by it from now on.
+
+    It is fitted on dev or, if there is none, on the logits of a cross-validation.
+    """
     task = model.task
     assert isinstance(task, Calibrated)
-    logits = {name: model.logits(split.examples) for name, split in splits.items()}
-    before = {name: _scores(task, split, logits[name]) for name, split in splits.items()}
-    dev = splits["dev"]
-    logits_PC, targets_P = decisions_of(task, dev.rows, dev.examples, logits["dev"])
+    found = {name: Logits(split.rows, split.examples, model.logits(split.examples)) for name, split in splits.items()}
+    chosen = "dev"
+    if "dev" not in found:
+        assert out_of_fold is not None
+        chosen, found = OUT_OF_FOLD, {OUT_OF_FOLD: out_of_fold, **found}
+    before = {name: _scores(task, own) for name, own in found.items()}
+    rows = found[chosen].rows
+    logits_PC, targets_P = _decisions(task, found[chosen])
     fitted: dict[str, Any] = {}
     if "temperature" in what:
         fitted["temperature"] = fit_temperature(logits_PC, targets_P)
         if fitted["temperature"] in (_COLDEST, _HOTTEST):
             warnings.warn(
-                f"calibrate: the best temperature is at the limit of {fitted['temperature']:g}, as it is where dev has "
-                "few rows, or no mistakes; more rows of dev tell more",
+                f"calibrate: the best temperature is at the limit of {fitted['temperature']:g}, as it is where there "
+                "are few rows, or no mistakes; more rows tell more",
                 Remark,
                 2,
             )
-    probabilities_P = softmax(logits_PC / fitted.get("temperature", task.temperature))[:, -1]
+    probabilities_PC = softmax(logits_PC / fitted.get("temperature", task.temperature))
     if "threshold" in what:
-        fitted["threshold"] = fit_threshold(task, probabilities_P, [task.target(row) for row in dev.rows])
+        fitted["threshold"] = fit_threshold(task, probabilities_PC, [task.target(row) for row in rows])
     model.change_decoding(**fitted)
     changed = cast(Calibrated, model.task)
-    after = {name: _scores(changed, split, logits[name]) for name, split in splits.items()}
-    return Calibration(fitted, len(dev), before, after)
+    after = {name: _scores(changed, own) for name, own in found.items()}
+    return Calibration(fitted, chosen, len(rows), before, after)
 
 
-def _scores(task: Calibrated, split: Prepared, logits: Sequence[list[np.ndarray]]) -> dict[str, float]:
-    answers = task.answers_from(split.examples, logits)
-    logits_PC, targets_P = decisions_of(task, split.rows, split.examples, logits)
-    pairs = judged(task, logits_PC / task.temperature, targets_P)
-    loss = log_loss(logits_PC, targets_P, task.temperature)
-    found = [answer for answer in answers if not isinstance(answer, UserError)]
-    return {**score_answers(task, split.rows, found), "ece": calibration_error(*pairs), "log_loss": loss}
+def _decisions(task: Calibrated, own: Logits) -> tuple[np.ndarray, np.ndarray]:
+    return decisions_of(task, own.rows, own.examples, own.logits)
+
+
+def judged_decisions(task: Calibrated, own: Logits) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the decisions about rows are judged by: the probability of each, and whether it came true, (P,)."""
+    logits_PC, targets_P = _decisions(task, own)
+    return judged(task, logits_PC / task.temperature, targets_P)
+
+
+def _scores(task: Calibrated, own: Logits) -> dict[str, float]:
+    found = [answer for answer in task.answers_from(own.examples, own.logits) if not isinstance(answer, UserError)]
+    error, loss = calibration_error(*judged_decisions(task, own)), log_loss(*_decisions(task, own), task.temperature)
+    return {**score_answers(task, own.rows, found), "ece": error, "log_loss": loss}
 
 
 def fit_temperature(logits_PC: np.ndarray, targets_P: np.ndarray) -> float:
@@ -132,28 +164,65 @@ def fit_temperature(logits_PC: np.ndarray, targets_P: np.ndarray) -> float:
     return round(float(np.exp(best)), 4)
 
 
-def fit_threshold(task: Calibrated, probabilities_P: np.ndarray, targets: Sequence[Any]) -> float | dict[str, float]:
+def fit_threshold(task: Calibrated, probabilities_PC: np.ndarray, targets: Sequence[Any]) -> float | dict[str, float]:
     """Return the threshold with the best score, of the first metric in use that it changes.
 
-    It is one for all labels or, if labels count alike as in macro F1, one for each (Fan and Lin, 2007, "A Study on
-    Threshold Selection for Multi-label Classification").  Of equally good ones it is that nearest to 0.5.
+    It is one for each label where one of more than two labels is chosen, or where labels count alike as in macro F1
+    (Fan and Lin, 2007, "A Study on Threshold Selection for Multi-label Classification").  Of equally good ones it is
+    that nearest to 0.5.
     """
     name = _decided_by(task)
     assert name is not None
+    metric, sign = type(task).known_metrics[name], -1 if name in LOWER_IS_BETTER else 1
+    if isinstance(task, Classify) and len(task.labels) > 2:
+        thresholds_C = _fit_classes(probabilities_PC, np.array(targets), class_score(metric))
+        return dict(zip(task.labels, thresholds_C.tolist(), strict=True))
+    probabilities = probabilities_PC[:, -1]
     if isinstance(task, MultiLabel):
-        probabilities_NC, targets_NC = probabilities_P.reshape(-1, len(task.labels)), np.stack(targets)
+        probabilities, targets_NC = probabilities.reshape(-1, len(task.labels)), np.stack(targets)
         if name == "macro_f1":
             return {
-                label: _best(probabilities_NC[:, n], _f1_of(probabilities_NC[:, n], targets_NC[:, n]))
+                label: _best(probabilities[:, n], _f1_of(probabilities[:, n], targets_NC[:, n]))
                 for n, label in enumerate(task.labels)
             }
-        probabilities_P = probabilities_NC
-    metric, sign = type(task).known_metrics[name], -1 if name in LOWER_IS_BETTER else 1
 
     def score(threshold: float) -> float:
-        return sign * metric(targets, list((probabilities_P >= threshold).astype(np.int64)))
+        return sign * metric(targets, list((probabilities >= threshold).astype(np.int64)))
 
-    return _best(probabilities_P, score)
+    return _best(probabilities, score)
+
+
+def _fit_classes(probabilities_NC: np.ndarray, targets_N: np.ndarray, score: ClassScore) -> np.ndarray:
+    """Return a threshold for each of several classes (C,), of which one is answered.
+
+    Each is fitted in turn, given the others, until none changes.  That does not find the best score of all.
+    """
+    classes = probabilities_NC.shape[1]
+    thresholds_C, one_hot = np.full(classes, _USUAL), np.eye(classes)
+    targets_C = one_hot[targets_N].sum(0)
+
+    def score_of(answers_N: np.ndarray) -> float:
+        given_C = np.bincount(answers_N, minlength=classes)
+        right_C = np.bincount(answers_N[answers_N == targets_N], minlength=classes)
+        return float(score(np.concatenate([right_C, given_C, targets_C])[None])[0])
+
+    for _ in range(_ROUNDS):
+        before_C = thresholds_C.copy()
+        for chosen in range(classes):
+            scaled_NC = probabilities_NC / thresholds_C
+            scaled_NC[:, chosen] = -1
+            others_N, most_N = scaled_NC.argmax(1), np.maximum(scaled_NC.max(1), 1e-12)
+            limits_N = probabilities_NC[:, chosen] / most_N  # the threshold below which a row gets this label
+
+            def score_at(
+                threshold: float, limits_N: np.ndarray = limits_N, others_N: np.ndarray = others_N, chosen: int = chosen
+            ) -> float:
+                return score_of(np.where(limits_N > threshold, chosen, others_N))
+
+            thresholds_C[chosen] = _best(limits_N, score_at, float(thresholds_C[chosen]))
+        if (thresholds_C == before_C).all():
+            break
+    return thresholds_C
 
 
 def _f1_of(probabilities_N: np.ndarray, targets_N: np.ndarray) -> Callable[[float], float]:
@@ -165,13 +234,14 @@ def _f1_of(probabilities_N: np.ndarray, targets_N: np.ndarray) -> Callable[[floa
     return f1
 
 
-def _best(probabilities: np.ndarray, score: Callable[[float], float]) -> float:
-    """Return the best threshold of 0.5 and of those halfway between neighbouring probabilities, at most 200."""
+def _best(probabilities: np.ndarray, score: Callable[[float], float], *more: float) -> float:
+    """Return the best of some thresholds: 0.5, those halfway between neighbouring probabilities, at most 200, and
+    `more`."""
     found = np.unique(probabilities)
     between = (found[1:] + found[:-1]) / 2
     if len(between) > _CANDIDATES:
         between = between[np.linspace(0, len(between) - 1, _CANDIDATES).astype(int)]
-    candidates = [_USUAL, *(each for each in between.round(6).tolist() if 0 < each < 1)]
+    candidates = [_USUAL, *more, *(each for each in between.round(6).tolist() if 0 < each < 1)]
     return max(candidates, key=lambda each: (score(each), -abs(each - _USUAL)))
 
 

@@ -167,7 +167,8 @@ def _try_step(
         if not np.isfinite(score):
             yield f"note: {name} is {score} on the first {plural(scored, 'row')} of {on}; no checkpoint is best by that"
     if config.calibrate:
-        yield f"ok: fitted on dev after training: {', '.join(config.calibrate)}"
+        where = "dev" if "dev" in config.data.splits() else "the rows that are held out"
+        yield f"ok: fitted on {where} after training: {', '.join(config.calibrate)}"
     if config.keep == "ensemble":
         count, size = config.seeds * config.folds, 4 * total / 1e6
         yield (

@@ -316,8 +316,9 @@ class FinetuneConfig:
     is repeated with consecutive seeds that start at `seed`.  With `folds` above 1 the rows of train are split into as
     many folds, anew for each seed.  Each fold is trained on the others and scored on itself; rows with the same cell in
     the column `fold_by` are in one fold.  Of all these models the best one is kept, or with `keep: ensemble` those of
-    all seeds and folds at the best point of the grid, which answer together.  `calibrate` lists what is fitted on dev
-    for what is kept, after training: the `temperature` of its probabilities, a `threshold`, or both.
+    all seeds and folds at the best point of the grid, which answer together.  `calibrate` lists what is fitted for what
+    is kept, after training, on dev or, without dev, on the rows that folds hold out: the `temperature` of its
+    probabilities, a `threshold`, or both.
 
     A trial is saved every `save_minutes` (0: never) and when it is stopped; the same command then resumes it.  `tune`
     names settings that `ernie tune` searches.  `published` holds scores to show beside ours, times 100 as papers print
@@ -385,10 +386,10 @@ class FinetuneConfig:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
         self._check_folds()
         if self.keep == "ensemble" and not isinstance(self.task, LogitsTask):
-            raise UserError(
-                f"keep: a model of the kind {self.task.variant_name} has no logits, of which an ensemble is made; use "
-                "keep: best"
-            )
+            why = "has no logits, of which an ensemble is made"
+            if self.task.face == "encode":
+                why = "makes vectors, and those of different models have no mean: each has directions of its own"
+            raise UserError(f"keep: a model of the kind {self.task.variant_name} {why}; use keep: best")
         self._check_calibrated()
         check_seed(self.seed + self.seeds - 1)
         check_seed(self.seed)
@@ -416,8 +417,16 @@ class FinetuneConfig:
             raise UserError(f"folds: expected at least 2, or 1 for none, found {self.folds}")
         if self.folds == 1:
             return
-        if not isinstance(self.task, LogitsTask):
-            raise UserError(f"folds: a model of the kind {self.task.variant_name} cannot be cross-validated")
+        if self.task.answer_fields == ("audio",):
+            raise UserError(
+                f"folds: a model of the kind {self.task.variant_name} answers in sound, which is not kept for every "
+                "row of train; name a dev split in place of folds"
+            )
+        if isinstance(self.task, ComparesRows) and self.task.compares_passes:
+            raise UserError(
+                "folds: task.simcse learns from single texts, which are no pairs to be scored on; name a dev split in "
+                "place of folds"
+            )
         for name in (HELD_OUT, OUT_OF_FOLD):
             if name in self.data.more:
                 raise UserError(f"data.more: '{name}' is what rows of a cross-validation are called; choose another")
@@ -432,8 +441,11 @@ class FinetuneConfig:
             raise UserError(f"calibrate: a model of the kind {kind} decides among no classes with probabilities")
         if "threshold" in self.calibrate and not self.task.threshold_metrics:
             raise UserError(f"calibrate: a model of the kind {kind} has no threshold; temperature can be fitted")
-        if "dev" not in self.data.splits() and self.data.splits():
-            raise UserError("calibrate: is fitted on dev, and there is none; name its rows with data.dev")
+        if "dev" not in self.data.splits() and self.data.splits() and self.folds == 1:
+            raise UserError(
+                "calibrate: is fitted on dev, or on the rows that folds hold out, and there are neither; name data.dev "
+                "or folds"
+            )
 
     def check_kept(self) -> None:
         """Raise UserError if an ensemble is asked for, and only one model is trained."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,17 +20,22 @@ from ernie.text.tokenizer import Tokenizer
 from finetune.config import HELD_OUT, FinetuneConfig
 from finetune.label_remarks import labels_of
 from finetune.prepare import Prepared, prepare, seen_texts
-from tasks.downstream.base import FinetuneTask, LogitsTask
+from finetune.train.trial import Trial
+from tasks.downstream.base import Answer, FinetuneTask, LogitsTask
+from tasks.downstream.hooks import ComparesAnswers, GroupedRows
 from tasks.downstream.loss_settings import WeightedClasses
-from tasks.downstream.rank import Rank
+from tasks.downstream.scoring import score_answers
+
+T = TypeVar("T")
 
 
 def assign_folds(task: FinetuneTask, rows: Sequence[Row], folds: int, column: str, seed: int) -> np.ndarray:
     """Return the fold (N,) of each row of train, from 1 on; it depends on the rows, the seed and nothing else.
 
-    Rows with the same cell in `column` are in one fold.  Without a column, so are the texts of a query of the kind
-    `rank`.  Groups are dealt from the largest to the smallest, those of a size in random order.  A group goes to the
-    fold that has the least of its labels, as shares of all rows with them.  Of equal folds it goes to the smallest.
+    Rows with the same cell in `column` are in one fold.  Without a column, so are rows that belong together by their
+    kind, as the texts of a query.  Groups are dealt from the largest to the smallest, those of a size in random order.
+    A group goes to the fold that has the least of its labels, as shares of all rows with them.  Of equal folds it goes
+    to the smallest.
 
     Raises UserError for fewer rows or groups than folds, and for rows without the column.
     """
@@ -37,7 +43,8 @@ def assign_folds(task: FinetuneTask, rows: Sequence[Row], folds: int, column: st
         raise UserError(f"folds: train has {plural(len(rows), 'row')}; expected at most as many folds, found {folds}")
     groups = _groups(task, rows, column)
     if len(groups) < folds:
-        named = f"fold_by: column '{column}'" if column else "folds: the query"
+        by_kind = task.grouped_by if isinstance(task, GroupedRows) else "row"
+        named = f"fold_by: column '{column}'" if column else f"folds: the {by_kind}"
         raise UserError(
             f"{named} has {plural(len(groups), 'different value')} in train; expected at least one for each of the "
             f"{folds} folds"
@@ -61,8 +68,8 @@ def _groups(task: FinetuneTask, rows: Sequence[Row], column: str) -> dict[int | 
     names: Iterator[int | str] = iter(range(len(rows)))
     if column:
         names = _cells(rows, column)
-    elif isinstance(task, Rank):
-        names = (task.target(row)[0] for row in rows)
+    elif isinstance(task, GroupedRows):
+        names = map(task.group_of, rows)
     groups: dict[int | str, list[int]] = {}
     for number, name in enumerate(names):
         groups.setdefault(name, []).append(number)
@@ -116,6 +123,32 @@ class CrossValidation:
             parts = self.splits(splits, seed, 1)
             remarks += seen_texts(task, parts["train"], parts[HELD_OUT], tokenizer.unk_id)
         return remarks
+
+    def gathered(self, seed: int, by_fold: Mapping[int, Sequence[T]], place: object) -> list[T]:
+        """Return what each row of train has in its fold, in the order of train, given what each fold's rows have.
+
+        Raises UserError, with the place, for a fold with another number of rows.
+        """
+        assigned = self.assigned[seed]
+        found: dict[int, T] = {}
+        for fold, own in by_fold.items():
+            numbers = np.flatnonzero(assigned == fold).tolist()
+            if len(numbers) != len(own):
+                raise UserError(
+                    f"{place}: fold {fold} has {plural(len(numbers), 'row')}, and its trial has answered {len(own):,}. "
+                    "Remove the folder of this trial, and it is run again."
+                )
+            found |= zip(numbers, own, strict=True)
+        return [found[number] for number in range(len(assigned))]
+
+    def scores(self, task: FinetuneTask, trials: Sequence[Trial], answers: Sequence[Answer]) -> dict[str, float]:
+        """Return the scores of one seed on all rows of train, given its trials and the answers to the rows."""
+        if not isinstance(task, ComparesAnswers):
+            return score_answers(task, self.held_out.rows, answers)
+        sizes = np.bincount(self.assigned[trials[0].seed])
+        each = [(trial.scores[HELD_OUT], int(sizes[trial.fold or 0])) for trial in trials]
+        rows = len(self.held_out)
+        return {name: sum(scores[name] * size for scores, size in each) / rows for name in task.scored_by}
 
     def note(self, splits: Mapping[str, Prepared]) -> str:
         """Return a sentence about the sizes of the folds, and about the rows that checkpoints are chosen on."""

@@ -19,7 +19,7 @@ from ernie.errors import Remark, UserError, about, nearest
 from ernie.formatting import percent, plural
 from ernie.text.coverage import MANY_STRIPPED, count_stripped
 from ernie.text.tokenizer import Tokenizer
-from finetune.config import DataConfig
+from finetune.config import DataConfig, TeacherConfig
 from finetune.label_remarks import label_remarks, labels_of
 from tasks.downstream.base import (
     MOST_COUNTED,
@@ -483,9 +483,10 @@ def training_rows(splits: Mapping[str, Prepared]) -> Prepared:
     return Prepared(train.name, train.rows + more.rows, train.examples + more.examples, train.labeled)
 
 
-def loss_notes(task: FinetuneTask, train: Prepared) -> list[str]:
+def loss_notes(task: FinetuneTask, train: Prepared, teacher: TeacherConfig | None = None) -> list[str]:
     """Return what the settings of the loss make of the training rows, a line each, for settings in use."""
-    return list(task.loss_notes(train.rows)) if isinstance(task, WeightedRows) else []
+    notes = list(task.loss_notes(train.rows)) if isinstance(task, WeightedRows) else []
+    return notes if teacher is None else [*notes, f"teacher: {teacher.model}; {teacher.summary}"]
 
 
 def describe(split: Prepared) -> str:

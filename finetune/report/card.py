@@ -55,6 +55,7 @@ def write_card(
         f"{result.explained()} {_kept(result)}",
         *([] if search is None else ["", _searched(search)]),
         "",
+        *_intervals(result),
         *_calibration(result),
         "## Data",
         "",
@@ -112,10 +113,13 @@ def _training_section(config: FinetuneConfig) -> list[str]:
 
 
 def _loss_section(config: FinetuneConfig, task: FinetuneTask, train: Prepared) -> list[str]:
-    lines = [f"- {prose(note)}" for note in loss_notes(task, train)]
-    if config.teacher is not None:
-        lines.append(f"- teacher: {code(config.teacher.model)}; {config.teacher.summary}")
+    lines = [f"- {prose(note)}" for note in loss_notes(task, train, config.teacher)]
     return ["## Loss", "", *lines, ""] if lines else []
+
+
+def _intervals(result: Result) -> list[str]:
+    rows = result.interval_rows()
+    return ["## How sure the scores are", "", *_table(rows), "", prose(result.intervals_explained), ""] if rows else []
 
 
 def _calibration(result: Result) -> list[str]:

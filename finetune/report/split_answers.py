@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ernie.atomic import replacing
 from ernie.data.labeled.row import Row, as_value, spelled
 from ernie.json_file import check_kind, parsing
@@ -26,6 +24,7 @@ from tasks.downstream.base import (
     FinetuneTask,
     answer_columns,
 )
+from tasks.downstream.hooks import ComparesAnswers
 
 OUT_OF_FOLD_FILE = f"{OUT_OF_FOLD}.jsonl"
 _REMEDY = "Remove the folder of this trial, and it is run again."
@@ -37,12 +36,21 @@ def answers_file(folder: Path, split: str) -> Path:
     return folder / f"{split}.jsonl"
 
 
+def logits_file(folder: Path, split: str) -> Path:
+    """Return the file, in a trial's folder, of the logits of a split."""
+    return folder / f"{split}-logits.safetensors"
+
+
 def write_split_answers(folder: Path, task: FinetuneTask, split: Prepared, answers: Sequence[Answer]) -> None:
-    """Write the answers to a split beside its labels."""
+    """Write the answers to a split beside its labels.
+
+    Those to rows that were held out are without the parts by which the answers of one model are compared.
+    """
+    without = task.compared if split.name == HELD_OUT and isinstance(task, ComparesAnswers) else ()
     with replacing(answers_file(folder, split.name)) as partial, partial.open("w", encoding="utf-8") as file:
         for row, answer in zip(split.rows, answers, strict=True):
-            record = {"row": str(row.place), "right": _right(row, answer_columns(task)), **answer}
-            file.write(as_json(record) + "\n")
+            shown = {key: value for key, value in answer.items() if key not in without}
+            file.write(as_json({"row": str(row.place), "right": _right(row, answer_columns(task)), **shown}) + "\n")
 
 
 def _right(row: Row, columns: Sequence[str]) -> Any:
@@ -87,21 +95,6 @@ def read_out_of_fold(folder: Path, seed: int) -> list[dict[str, Any]]:
     """Read the answers of one seed that `write_out_of_fold` wrote to a run's folder."""
     with (folder / OUT_OF_FOLD_FILE).open(encoding="utf-8") as file:
         return [record for line in file if (record := json.loads(line))["seed"] == seed]
-
-
-def gather_out_of_fold(folders: Mapping[int, Path], assigned: np.ndarray) -> list[dict[str, Any]]:
-    """Return the answer to each row of train by the model that did not see it, in order, from the folds' trials.
-
-    `folders` are those of the trials by fold, `assigned` is the fold of each row (N,).  Raises UserError for answers
-    that are not those of the rows.
-    """
-    found: list[dict[str, Any]] = [{}] * len(assigned)
-    for fold, folder in folders.items():
-        records = read_split_answers(folder, HELD_OUT)
-        with using_answers(answers_file(folder, HELD_OUT)):
-            for number, record in zip(np.flatnonzero(assigned == fold).tolist(), records, strict=True):
-                found[number] = {"fold": fold, **record}
-    return found
 
 
 def confusion(records: Sequence[dict[str, Any]], labels: Sequence[str]) -> list[list[int]]:

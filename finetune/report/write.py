@@ -38,6 +38,7 @@ from ernie.report.panels import (
     text_width,
 )
 from ernie.train.log import METRICS_FILE, read_records
+from finetune.calibrate import Logits
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
 from finetune.report import judging, tradeoff_figure
@@ -76,27 +77,26 @@ def write_report(
     latency: Sequence[Point] = (),
     search: SearchRecord | None = None,
     tradeoff: Tradeoff | None = None,
+    probabilities: Logits | None = None,
 ) -> Path:
     """Write figures and page to a run's folder; return the page's path.
 
     `latency` holds a translator's latency and quality at several distances from the source.  A `search` is what found
-    the settings, a `tradeoff` what a student and its teacher cost and give.
+    the settings, a `tradeoff` what a student and its teacher cost and give.  `probabilities` are the logits of the rows
+    that what is kept is judged by.
     """
     pictures = inner_folder(folder, FOLDER)
-    if result.kept is not None and "dev" in result.kept.scores:
-        file = answers_file(folder, "dev")
-        judged, records = _split(splits, "dev"), read_split_answers(folder, "dev")
-    elif result.best.judged_on == "dev":
-        file = answers_file(folder / TRIALS_FOLDER / result.best.name, "dev")
+    if result.best.judged_on == "dev":
+        kept = result.kept is not None and "dev" in result.kept.scores
+        file = answers_file(folder if kept else folder / TRIALS_FOLDER / result.best.name, "dev")
         judged, records = _split(splits, "dev"), read_split_answers(file.parent, "dev")
     else:
         file = folder / OUT_OF_FOLD_FILE
         judged, records = _split(splits, "train"), read_out_of_fold(folder, result.best.seed)
     with using_answers(file):
         answered = [*_labels(records, result, judged), *_errors(records, result, judged)]
-        intervals = [*judging.interval_sections(result.task, judged, records)]
-        with style():
-            drawn = [*judging.reliability_chapters(result.task, judged, records)]
+    with style():
+        drawn = [*judging.reliability_chapters(result, probabilities)]
     with style():
         chapters = write_chapters([*_chapters(folder, result, latency, search, tradeoff), *drawn], pictures)
     parts = [
@@ -110,7 +110,7 @@ def write_report(
         *_grid(result),
         *_search_table(search),
         *judging.calibration_sections(result),
-        *intervals,
+        *judging.interval_sections(result),
         *answered,
         *judging.loss_sections(config, result.task, splits[0]),
         page.section("Data", "What was read, and what is unusual about it.", *_data(splits)),

@@ -1,12 +1,12 @@
 """A fine-tuning run: every seed and every grid point, and the folder that it writes.
 
 RUN/config.yaml     the resolved configuration
-RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning, and a checkpoint until it is done;
-                    of a cross-validation also held_out.jsonl
+RUN/trials/NAME/    scores.json, metrics.jsonl and the answers to dev and test of each fine-tuning, with the logits of
+                    dev, and a checkpoint until it is done; of a cross-validation also what it held out
 RUN/scores.json     medians, spreads and every score
 RUN/model/          encoder, tokenizer, head and task of the best trial; self-contained.  Of an ensemble: a folder of
                     this kind for each of its models
-RUN/dev.jsonl       of an ensemble or a calibrated model: its answers to dev
+RUN/dev.jsonl       of an ensemble or a calibrated model: its answers to dev; test.jsonl: to test
 RUN/README.md       the model card
 RUN/report.html     the same as figures
 RUN/out_of_fold.jsonl  of a cross-validation: the answer to each row of train by the model that did not see it
@@ -27,7 +27,8 @@ from itertools import product
 from pathlib import Path
 
 from ernie.atomic import check_room, disk_guard, inner_folder, put_text
-from ernie.errors import Remark, about
+from ernie.data.labeled.row import Row
+from ernie.errors import Remark, UserError, about
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
@@ -40,13 +41,21 @@ from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from ernie.train.run_folder import CHECKPOINTS, MODEL
 from ernie.train.trainer import StepReport
-from finetune.calibrate import calibrate, check_calibration
-from finetune.config import HELD_OUT, FinetuneConfig, TrainConfig
+from finetune.calibrate import Logits, calibrate, check_calibration
+from finetune.config import HELD_OUT, OUT_OF_FOLD, FinetuneConfig, TrainConfig
 from finetune.folds import CrossValidation
+from finetune.logits_file import read_logits, write_logits
 from finetune.prepare import Prepared, check_segments, describe, prepare_all, training_rows
 from finetune.report.card import write_card
 from finetune.report.latency import measure_latency, write_latency
-from finetune.report.split_answers import answers_file, gather_out_of_fold, write_out_of_fold, write_split_answers
+from finetune.report.split_answers import (
+    answers_file,
+    logits_file,
+    read_out_of_fold,
+    read_split_answers,
+    write_out_of_fold,
+    write_split_answers,
+)
 from finetune.report.tradeoff import Tradeoff, measure_tradeoff
 from finetune.search_space import SearchRecord
 from finetune.train.early_stopping import best_of, unlearned
@@ -68,14 +77,18 @@ from finetune.train.teacher import Teacher, load_teacher
 from finetune.train.trial import SCORES_FILE, Kept, Result, Trial, best_point, best_trial, check_alike, trial_name
 from finetune.train.trial_checkpoint import Evaluation, TrialCheckpoints
 from finetune.train.warm_start import kept_head, load_encoder, remark_on_head, starting_task
-from inference.task_model import TaskModel
-from tasks.downstream.base import FinetuneTask, LogitsTask
-from tasks.downstream.hooks import PartialTraining
+from inference.task_model import TaskModel, common_logits, outcome_of
+from tasks.downstream.base import Answer, FinetuneTask, LogitsTask
+from tasks.downstream.calibration import Calibrated
+from tasks.downstream.hooks import ComparesAnswers, PartialTraining
+from tasks.downstream.resampling import quick_intervals
 from tasks.downstream.saved import TRIALS_FOLDER
 from tasks.downstream.scoring import score_answers, signatures
 from tasks.downstream.translate import Translate
 
 Watch = Callable[[Evaluation], None]
+_JUDGED = ("dev", HELD_OUT)  # splits whose logits are written
+_ANSWERED = (*_JUDGED, "test")  # splits to which answers are written
 
 
 def run(
@@ -148,9 +161,11 @@ def run(
             if config.keep == "ensemble":
                 on_rank0(mesh, "saving", partial(_drop_models, folder, trials, best_point(trials, task.scored_by[0])))
         result = runner.with_signatures(runner.with_models(Result.of(task, trials), say))
-        result = on_rank0(mesh, "scoring", lambda: runner.with_kept_scores(runner.with_out_of_fold(result)))
+        result = on_rank0(
+            mesh, "scoring", lambda: runner.with_intervals(runner.with_kept_scores(runner.with_out_of_fold(result)))
+        )
         if watch is None:
-            on_rank0(mesh, "reporting", lambda: _write_results(folder, config, result, splits, search))
+            on_rank0(mesh, "reporting", lambda: runner.write_results(result, search))
             on_rank0(mesh, "tidying up", lambda: runner.teacher_answers.unlink(missing_ok=True))
     return result
 
@@ -160,21 +175,6 @@ def _drop_models(folder: Path, trials: Sequence[Trial], point: str) -> None:
     for trial in trials:
         if trial.point != point:
             shutil.rmtree(trial_model(folder, trial.name), ignore_errors=True)
-
-
-def _write_results(
-    folder: Path, config: FinetuneConfig, result: Result, splits: dict[str, Prepared], search: SearchRecord | None
-) -> None:
-    from finetune.report.write import write_report  # imports matplotlib, which only this process needs
-
-    put_text(folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
-    prepared, latency = list(splits.values()), []
-    if isinstance(result.task, Translate):
-        latency = measure_latency(TaskModel.load(folder), result.task, splits["dev"])
-        write_latency(folder, latency)
-    tradeoff = _student_and_teacher(folder, config, result.task, splits)
-    write_card(folder, config, result, prepared, search)
-    write_report(folder, config, result, prepared, latency, search, tradeoff)
 
 
 def _student_and_teacher(
@@ -269,11 +269,20 @@ class _Runner:
     def _score_splits(
         self, model: TaskModel, splits: Mapping[str, Prepared], trial_folder: Path
     ) -> dict[str, dict[str, float]]:
-        answers = {name: model.answers(split.examples) for name, split in splits.items() if _is_scored(split)}
-        for name in ("dev", HELD_OUT):
-            if name in answers:
-                write_split_answers(trial_folder, self.task, splits[name], answers[name])
-        return {name: score_answers(self.task, splits[name].rows, predicted) for name, predicted in answers.items()}
+        scores = {}
+        for name, split in splits.items():
+            if not _is_scored(split):
+                continue
+            if isinstance(model.task, Calibrated) and name in _JUDGED:
+                logits = model.logits(split.examples)
+                answers = [outcome_of(each).get() for each in model.task.answers_from(split.examples, logits)]
+                write_logits(logits_file(trial_folder, name), logits)
+            else:
+                answers = model.answers(split.examples)
+            if name in _ANSWERED:
+                write_split_answers(trial_folder, self.task, split, answers)
+            scores[name] = score_answers(self.task, split.rows, answers)
+        return scores
 
     def _run_training(
         self,
@@ -373,18 +382,26 @@ class _Runner:
         return Result(self.task, trials, result.point, again if trial is result.best else result.best)
 
     def with_kept_scores(self, result: Result) -> Result:
-        """Return the result with the scores of an ensemble or a calibrated model, whose answers to dev are written.
+        """Return the result with the scores of an ensemble or a calibrated model, whose answers are written.
 
         The model is calibrated here.  One that was calibrated before and is not to be any more answers as it did.
         """
         keep_decoding(self.folder, self.task)
+        for name in _ANSWERED:  # of what was kept before
+            for file in (answers_file(self.folder, name), logits_file(self.folder, name)):
+                file.unlink(missing_ok=True)
         if self.config.keep == "best" and not self.config.calibrate:
-            answers_file(self.folder, "dev").unlink(missing_ok=True)  # of what was kept before
             return result
         model, calibration = TaskModel.load(self.folder / MODEL), None
         if self.config.calibrate:
             scored = {name: split for name, split in self.splits.items() if _is_scored(split)}
-            calibration = calibrate(model, self.config.calibrate, scored)
+            held_out = None if "dev" in scored else self._probabilities(result)
+            if "dev" not in scored and held_out is None:
+                raise UserError(
+                    f"calibrate: trials in {self.folder / TRIALS_FOLDER} lack the logits of the rows that they held "
+                    "out; remove their folders, and they are run again"
+                )
+            calibration = calibrate(model, self.config.calibrate, scored, held_out)
             keep_decoding(self.folder, model.task)
         scores = self._score_splits(model, self.splits, self.folder)
         names = kept_trials(self.folder) if self.config.keep == "ensemble" else []
@@ -394,16 +411,81 @@ class _Runner:
         """Return the result of a cross-validation with the scores of out_of_fold.jsonl, which is written here."""
         if self.folds is None:
             return result
-        answers = {}
-        for seed, assigned in self.folds.assigned.items():
-            trials = {trial.fold: trial.name for trial in result.chosen if trial.seed == seed}
-            folders = {fold: self.folder / TRIALS_FOLDER / name for fold, name in trials.items() if fold}
-            answers[seed] = gather_out_of_fold(folders, assigned)
+        answers, scores = {}, {}
+        for seed in self.folds.assigned:
+            trials = [trial for trial in result.chosen if trial.seed == seed]
+            by_fold = {
+                trial.fold or 0: [
+                    {"fold": trial.fold, **record}
+                    for record in read_split_answers(self.folder / TRIALS_FOLDER / trial.name, HELD_OUT)
+                ]
+                for trial in trials
+            }
+            answers[seed] = self.folds.gathered(seed, by_fold, self.folder / TRIALS_FOLDER)
+            scores[seed] = self.folds.scores(self.task, trials, answers[seed])
         write_out_of_fold(self.folder, answers)
-        rows = self.folds.held_out.rows
-        return replace(
-            result, out_of_fold={seed: score_answers(self.task, rows, each) for seed, each in answers.items()}
-        )
+        return replace(result, out_of_fold=scores)
+
+    def _out_of_fold_logits(self, folds: CrossValidation, result: Result) -> Logits | None:
+        """Return the logits of all rows of train, of models that did not see them; None of trials without them.
+
+        Those of an ensemble are the means over its seeds; otherwise the rows are repeated for each seed.
+        """
+        if not isinstance(self.task, LogitsTask):
+            return None
+        each, rows, examples = [], folds.held_out.rows, folds.held_out.examples
+        for seed in folds.assigned:
+            trials = [trial for trial in result.chosen if trial.seed == seed]
+            files = {
+                trial.fold or 0: logits_file(self.folder / TRIALS_FOLDER / trial.name, HELD_OUT) for trial in trials
+            }
+            if not all(file.is_file() for file in files.values()):
+                return None
+            by_fold = {fold: read_logits(file, self.task) for fold, file in files.items()}
+            each.append(folds.gathered(seed, by_fold, self.folder / TRIALS_FOLDER))
+        if self.config.keep == "ensemble":
+            return Logits(rows, examples, common_logits(self.task, each))
+        return Logits(rows * len(each), examples * len(each), [row for own in each for row in own])
+
+    def with_intervals(self, result: Result) -> Result:
+        """Return the result with the intervals of the scores of what is kept, of splits whose answers are written."""
+        kept = self.folder if result.kept is not None else self.folder / TRIALS_FOLDER / result.best.name
+        found = {}
+        for name in ("dev", "test"):
+            if answers_file(kept, name).is_file():
+                found[name] = self._intervals(self.splits[name].rows, read_split_answers(kept, name))
+        if self.folds is not None and not isinstance(self.task, ComparesAnswers):
+            found[OUT_OF_FOLD] = self._intervals(
+                self.folds.held_out.rows, read_out_of_fold(self.folder, result.best.seed)
+            )
+        return replace(result, intervals={name: own for name, own in found.items() if own})
+
+    def _intervals(self, rows: Sequence[Row], records: Sequence[Answer]) -> dict[str, tuple[float, float, float]]:
+        return quick_intervals(self.task, rows, records)
+
+    def _probabilities(self, result: Result) -> Logits | None:
+        """Return the logits by which the probabilities of what is kept are judged; None of a trial without them."""
+        if "dev" not in self.splits:
+            return None if self.folds is None else self._out_of_fold_logits(self.folds, result)
+        kept = self.folder if result.kept is not None else self.folder / TRIALS_FOLDER / result.best.name
+        file, dev = logits_file(kept, "dev"), self.splits["dev"]
+        if not isinstance(self.task, LogitsTask) or not file.is_file():
+            return None
+        return Logits(dev.rows, dev.examples, read_logits(file, self.task))
+
+    def write_results(self, result: Result, search: SearchRecord | None) -> None:
+        """Write scores.json, the card and the report."""
+        from finetune.report.write import write_report  # imports matplotlib, which only this process needs
+
+        put_text(self.folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
+        prepared, latency = list(self.splits.values()), []
+        if isinstance(result.task, Translate) and "dev" in self.splits:
+            latency = measure_latency(TaskModel.load(self.folder), result.task, self.splits["dev"])
+            write_latency(self.folder, latency)
+        tradeoff = _student_and_teacher(self.folder, self.config, result.task, self.splits)
+        write_card(self.folder, self.config, result, prepared, search)
+        found = self._probabilities(result)
+        write_report(self.folder, self.config, result, prepared, latency, search, tradeoff, found)
 
     def with_signatures(self, result: Result) -> Result:
         """Return the result with the signatures of its metrics on every split that is scored."""

@@ -9,7 +9,7 @@ Legend: T packed tokens, N sequences, P targets, C classes, D and E the widths o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ import numpy as np
 import paddle
 from paddle import Tensor, nn
 
-from ernie.atomic import replacing
 from ernie.data.batch import Packed, pack
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
@@ -30,10 +29,10 @@ from ernie.model.inference import evaluating, finite, for_inference, tokenizer_o
 from ernie.model.initialization import initialize
 from ernie.model.losses import relation_divergence
 from ernie.model.published import hub
-from ernie.model.weights import read_arrays, save_arrays
 from ernie.parallel.collectives import on_rank0
 from ernie.parallel.mesh import Mesh
 from finetune.config import FinetuneConfig, TeacherConfig
+from finetune.logits_file import read_logits, write_logits
 from finetune.prepare import Prepared, check_segments
 from inference.task_model import TaskModel
 from tasks.downstream.base import Example, FinetuneTask, LogitsTask, TextTask, check_max_len
@@ -145,22 +144,15 @@ class Teacher:
     ) -> list[list[np.ndarray]]:
         """Return the logits of all rows, from the file `kept` if it is there; otherwise write it."""
         if kept is not None and kept.is_file():
-            return self._of_arrays(read_arrays(kept))
+            return read_logits(kept, self._task)
         if say is not None:
             say(f"teacher: answers {plural(len(train), 'row')} before training")
         examples = train.examples if self._same_tokens else [_read(model, row) for row in train.rows]
         found = zip(train.rows, model.logits(examples), strict=True)
         logits = [[self._as_own(part, row) for part in parts] for row, parts in found]
         if kept is not None:
-            with replacing(kept) as partial_file:
-                save_arrays(_as_arrays(logits), partial_file)
+            write_logits(kept, logits)
         return logits
-
-    def _of_arrays(self, arrays: Mapping[str, np.ndarray]) -> list[list[np.ndarray]]:
-        """Return the logits of rows that `_as_arrays` has joined."""
-        split = np.split(arrays["logits"], np.cumsum(arrays["tokens"])[:-1])
-        parts = iter(split if self._task.per_token else [part[0] for part in split])
-        return [[next(parts) for _ in range(count)] for count in arrays["parts"].tolist()]
 
     def _as_own(self, logits: np.ndarray, row: Row) -> np.ndarray:
         assert self.model is not None and isinstance(self.model.task, LogitsTask)
@@ -219,13 +211,6 @@ def fitting(model: TaskModel, task: LogitsTask, name: str) -> TaskModel:
     with about(name):
         task.from_teacher(model.task, np.zeros((1, max(1, len(getattr(model.task, "labels", ()))))))
     return model
-
-
-def _as_arrays(logits: Sequence[Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the logits of rows as arrays: all of them, the tokens of each part, and the parts of each row."""
-    parts = [part.reshape(-1, part.shape[-1]) for row in logits for part in row]
-    counts = {"tokens": [len(part) for part in parts], "parts": [len(row) for row in logits]}
-    return {"logits": np.concatenate(parts), **{name: np.array(each) for name, each in counts.items()}}
 
 
 def _read(model: TaskModel, row: Row) -> Example:

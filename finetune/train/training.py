@@ -162,13 +162,17 @@ class Training:
         whole = pack([self._train.examples[row].samples[k] for _, row, k in names])
         return (lambda _, packed: cache.loss(packed)), (lambda micros: cache.fill(micros, whole))
 
+    def averages(self) -> dict[str, np.ndarray]:
+        """Return the moving averages of the weights, whole in the first process; none without `ema`."""
+        self._trainer.gather_weights(self.full_model)
+        return self._trainer.averages()
+
     def evaluate(self, step: Step) -> str:
         """Score the dev split after a step, and keep the weights if they are the best so far.
 
         Returns what is wrong if that makes no sense any more; "" otherwise.
         """
-        self._trainer.gather_weights(self.full_model)
-        with _holding(self.full_model, self._trainer.averages()):
+        with holding(self.full_model, self.averages()):
             return self._evaluate(step)
 
     def _evaluate(self, step: Step) -> str:
@@ -314,7 +318,7 @@ def freeze(model: TaskModel, what: str | int) -> None:
 
 
 @contextmanager
-def _holding(model: TrainingModel, averages: Mapping[str, np.ndarray]) -> Iterator[None]:
+def holding(model: TrainingModel, averages: Mapping[str, np.ndarray]) -> Iterator[None]:
     """Have a model hold other values of some weights meanwhile."""
     own = arrays(model) if averages else {}
     if averages:

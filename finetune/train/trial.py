@@ -17,6 +17,7 @@ from ernie.metrics import LOWER_IS_BETTER
 from finetune.calibrate import Calibration
 from finetune.config import HELD_OUT, OUT_OF_FOLD
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.resampling import DRAWS
 
 SCORES_FILE = "scores.json"
 _STATISTICS = ("mean", "deviation")
@@ -131,7 +132,7 @@ class Kept:
     def explained(self) -> str:
         """What it is, in a sentence."""
         what = "the models of all trials, which answer together" if self.members else "the best trial's model"
-        changed = ", with what was fitted on dev" if self.calibration else ""
+        changed = f", with what was fitted on {self.calibration.split}" if self.calibration else ""
         return f"Lines with '{self.name}' are what the run keeps: {what}{changed}."
 
     def as_dict(self) -> dict[str, Any]:
@@ -146,7 +147,8 @@ class Result:
 
     `signatures` says, by split and metric, how metrics with settings of their own were computed.  `out_of_fold` has the
     scores of each seed on all rows of train, each answered by the model that did not see it; none without folds.
-    `kept` is what the run keeps if that is not the best trial's model alone.
+    `kept` is what the run keeps if that is not the best trial's model alone.  `intervals` has, by split and metric, the
+    score of what is kept and its 95 % interval, of metrics that are quickly drawn anew.
     """
 
     task: FinetuneTask
@@ -156,6 +158,7 @@ class Result:
     signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     out_of_fold: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     kept: Kept | None = None
+    intervals: Mapping[str, Mapping[str, tuple[float, float, float]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, task: FinetuneTask, trials: list[Trial]) -> Result:
@@ -198,6 +201,24 @@ class Result:
         for split, metrics in (self.kept.scores if self.kept else {}).items():
             rows.append([f"{split}, {self.kept and self.kept.name}", *(f"{score:.4f}" for score in metrics.values())])
         return [["split", *found[self.best.judged_on]], *rows]
+
+    def interval_rows(self) -> list[list[str]]:
+        """Return the scores with their 95 % intervals as rows of a table, its header first; none if there are none."""
+        rows = [
+            [split, name, *(f"{number:.4f}" for number in numbers)]
+            for split, metrics in self.intervals.items()
+            for name, numbers in metrics.items()
+        ]
+        return [["split", "", "score", "low", "high"], *rows] if rows else []
+
+    @property
+    def intervals_explained(self) -> str:
+        """What the figures of `interval_rows` are, in sentences."""
+        return (
+            f"95 % intervals by {DRAWS:,} draws of the rows with return (bootstrap), of what the run keeps; those of "
+            f"{OUT_OF_FOLD} are of the best seed. They tell of the choice of rows, not of the seed. ernie compare "
+            "compares runs row by row, which tells more than intervals that overlap or do not."
+        ).replace(f"; those of {OUT_OF_FOLD} are of the best seed" if OUT_OF_FOLD not in self.intervals else "", "", 1)
 
     def fold_rows(self) -> list[list[str]]:
         """Return the scores of each fold on the rows that it holds out as rows of a table, with mean and deviation."""
@@ -247,9 +268,18 @@ class Result:
             "scores": {split: {name: s.as_dict() for name, s in metrics.items()} for split, metrics in found.items()},
             **({"signatures": self.signatures} if any(self.signatures.values()) else {}),
             **({"kept": self.kept.as_dict()} if self.kept else {}),
+            **({"intervals": _as_dicts(self.intervals)} if self.intervals else {}),
             "best": {**best, "step": self.best.best_step, "scores": self.best.scores},
             "trials": [trial.as_dict() for trial in self.trials],
         }
+
+
+def _as_dicts(intervals: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> dict[str, Any]:
+    keys = ("score", "low", "high")
+    return {
+        split: {name: dict(zip(keys, numbers, strict=True)) for name, numbers in metrics.items()}
+        for split, metrics in intervals.items()
+    }
 
 
 def check_alike(trials: Sequence[Trial], path: Path) -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError
+from ernie.errors import UserError, nearest
 from tasks.downstream.base import Answer, Example, LogitsTask, softmax
 
 BINS = 15  # of the expected calibration error, as in the paper
@@ -32,6 +32,7 @@ class Calibrated(LogitsTask):
 
     threshold_metrics: ClassVar[tuple[str, ...]] = ()  # those that a threshold on the probability of a class changes
     judges_positive: ClassVar[bool] = False  # whether the probability of the second of two classes is judged
+    judged_in_words: ClassVar[str] = "of the most probable answer"  # what has the probability that is judged
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,6 +52,21 @@ class Calibrated(LogitsTask):
     def tempered(self) -> str:
         """What to do with the logits first, in words that follow how they are read; empty for a temperature of 1."""
         return "" if self.temperature == 1 else f" Divide the logits by {self.temperature:g} first."
+
+
+def check_thresholds(given: float | Mapping[str, float] | None, labels: Sequence[str] = ()) -> None:
+    """Raise UserError for a threshold, or one of {label: threshold}, that is no probability or of no label."""
+    for name, each in (given if isinstance(given, Mapping) else {"": given}).items():
+        key = f"threshold.{name}" if name else "threshold"
+        if each is not None and not 0 < each < 1:
+            raise UserError(f"{key}: expected a probability between 0 and 1, found {each:g}")
+        if name and labels and name not in labels:
+            raise UserError(f"{key}: there is no such label.{nearest(name, labels)}")
+
+
+def thresholds_of(given: float | Mapping[str, float], labels: Sequence[str]) -> float | np.ndarray:
+    """Return the threshold of all labels, or of each (C,): 0.5 for those that {label: threshold} does not name."""
+    return np.array([given.get(label, 0.5) for label in labels]) if isinstance(given, Mapping) else given
 
 
 def decisions_of(

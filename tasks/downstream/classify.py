@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from tasks.downstream.base import (
     rounded,
     softmax,
 )
-from tasks.downstream.calibration import Calibrated
+from tasks.downstream.calibration import Calibrated, check_thresholds, thresholds_of
 from tasks.downstream.hooks import ExportNotes, ScoresByLabel, SplitRemarks
 from tasks.downstream.labels import check_label_columns, check_labels, collected, found_in, index_of, label_in
 from tasks.downstream.loss_settings import WeightedClasses
@@ -50,13 +50,14 @@ class Classify(WeightedClasses, Calibrated, TextTask, SplitRemarks, ScoresByLabe
     With `all_labels`, answers give the probability of every label, and with `raw_scores` its logit.
 
     Of two labels the second one is answered if its probability is at least `threshold`, by default if it is the larger
-    one.
+    one.  Of more labels the one is answered whose probability is the largest multiple of its own `threshold`, {label:
+    threshold}; the others have 0.5.
     """
 
     label: str | tuple[str, ...] = "label"  # type: ignore[assignment]  # other kinds have one column
     labels: tuple[str, ...] = ()
     soft_labels: bool | None = None
-    threshold: float | None = None
+    threshold: float | dict[str, float] | None = field(default=None, hash=False)
     all_labels: bool = False
     raw_scores: bool = False
 
@@ -69,10 +70,14 @@ class Classify(WeightedClasses, Calibrated, TextTask, SplitRemarks, ScoresByLabe
         super().__post_init__()
         check_labels(self.labels)
         check_label_columns(self.label, self.labels, "a probability")
-        if self.threshold is not None and not 0 < self.threshold < 1:
-            raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold:g}")
-        if self.threshold is not None and self.labels and len(self.labels) != 2:
-            raise UserError(f"threshold: is for two labels, of which one is chosen; there are {len(self.labels)}")
+        check_thresholds(self.threshold, self.labels)
+        if isinstance(self.threshold, float) and self.labels and len(self.labels) != 2:
+            raise UserError(
+                f"threshold: one number is for two labels, and there are {len(self.labels)}; give each its own, as in "
+                f"{{{self.labels[0]}: 0.4}}"
+            )
+        if isinstance(self.threshold, dict) and len(self.labels) == 2:
+            raise UserError(f"threshold: of two labels, give one number, that of '{self.labels[1]}'")
         if "f1" in self.metrics and len(self.labels) > 2:
             raise UserError(f"metrics: f1 is that of one of two labels; for {len(self.labels)} there is macro_f1")
 
@@ -129,8 +134,10 @@ class Classify(WeightedClasses, Calibrated, TextTask, SplitRemarks, ScoresByLabe
     @property
     def reading(self) -> str:
         chosen = "that of its largest logit"
-        if self.threshold is not None:
+        if isinstance(self.threshold, float):
             chosen = f"'{self.labels[1]}' if its probability is at least {self.threshold:g}, else '{self.labels[0]}'"
+        elif self.threshold is not None:
+            chosen = f"that whose probability is the largest multiple of its own of {self.threshold} (others: 0.5)"
         return f"A row's label is {chosen}; softmax over the labels gives their probabilities.{self.tempered}"
 
     def decisions(self, row: Row, example: Example, logits: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -138,13 +145,21 @@ class Classify(WeightedClasses, Calibrated, TextTask, SplitRemarks, ScoresByLabe
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = softmax(logits[0])
-        best = int(probabilities.argmax() if self.threshold is None else probabilities[1] >= self.threshold)
+        best = self._decided(probabilities)
         answer = {"label": self.labels[best], "probability": rounded(probabilities[best])}
         return answer | by_label(
             self.labels,
             all_labels=probabilities if self.all_labels else None,
             raw_scores=logits[0] if self.raw_scores else None,
         )
+
+    def _decided(self, probabilities_C: np.ndarray) -> int:
+        """Return the number of the label that is answered."""
+        if isinstance(self.threshold, float):
+            return int(probabilities_C[1] >= self.threshold)
+        if self.threshold is not None:
+            probabilities_C = probabilities_C / thresholds_of(self.threshold, self.labels)
+        return int(probabilities_C.argmax())
 
     def loss_notes(self, rows: Sequence[Row]) -> Iterator[str]:
         if self.soft_labels:

@@ -20,7 +20,15 @@ from ernie.formatting import plural
 from ernie.text.blank import is_blank
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, FinetuneTask, encode_start, finetune_task, rounded, text_example
-from tasks.downstream.hooks import ComparesRows, EncoderConditions, LossOfVectors, PartialTraining, SplitRemarks
+from tasks.downstream.hooks import (
+    ComparesAnswers,
+    ComparesRows,
+    EncoderConditions,
+    GroupedRows,
+    LossOfVectors,
+    PartialTraining,
+    SplitRemarks,
+)
 from tasks.downstream.labels import label_in, number_in
 from tasks.downstream.metrics import Pair, cosine_spearman, partner_recall, partner_reciprocal_rank
 
@@ -36,7 +44,16 @@ _PAIR = "pair"  # the label of a row's first sample: the number of its samples, 
 
 @finetune_task("embed")
 @dataclass(frozen=True, kw_only=True)
-class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, PartialTraining, SplitRemarks):
+class Embed(
+    FinetuneTask,
+    ComparesRows,
+    ComparesAnswers,
+    GroupedRows,
+    LossOfVectors,
+    EncoderConditions,
+    PartialTraining,
+    SplitRemarks,
+):
     """A vector of length 1 for each text, with a large cosine between two texts that belong together.
 
     `text` names the column of a text, `text_pair` that of a text that belongs to it.  The model learns to tell the
@@ -79,6 +96,8 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
     dimensions: tuple[int, ...] = ()
 
     face: ClassVar[str] = "encode"
+    grouped_by: ClassVar = "text"
+    compared: ClassVar = ("vector", "pair_vector")
     column_fields: ClassVar = ("text", "text_pair", "negatives", "score", "teacher_scores")
     known_metrics: ClassVar = {
         "spearman": cosine_spearman,
@@ -156,6 +175,9 @@ class Embed(FinetuneTask, ComparesRows, LossOfVectors, EncoderConditions, Partia
 
     def target(self, row: Row) -> Pair:
         return row.text(self.text), row.text(self.text_pair), self._number(row) if self.score else None
+
+    def group_of(self, row: Row) -> str:
+        return row.text(self.text)
 
     def _number(self, row: Row) -> float:
         label_in(row, self.score)  # raises for an empty cell

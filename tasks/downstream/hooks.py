@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
@@ -70,6 +70,16 @@ class SplitRemarks:
     def remarks_on_texts(self, rows: Sequence[Row], tokenizer: Tokenizer) -> list[str]:
         """Return what is unusual about the target texts of a split, as the vocabulary writes them."""
         return []
+
+
+class GroupedRows(ABC):
+    """A kind with rows that belong together, so that no cross-validation parts them."""
+
+    grouped_by: ClassVar[str]  # what rows of a group have in common, in words
+
+    @abstractmethod
+    def group_of(self, row: Row) -> str:
+        """Return what the rows of a group have in common.  Raises UserError for a row that lacks it."""
 
 
 class FilesInRows(ABC):
@@ -243,6 +253,15 @@ class MetricSettings(ABC):
     def signatures(self, rows: Sequence[Row]) -> dict[str, str]:
         """Return, for metrics with settings that change their values, the signature that tells them apart."""
         return {}
+
+
+class ComparesAnswers:
+    """A kind whose metrics compare the answers to different rows, which have to be those of one model.
+
+    Out of fold its score is the mean over the folds, by their numbers of rows.
+    """
+
+    compared: ClassVar[tuple[str, ...]] = ()  # the parts of an answer that serve for that alone
 
 
 class ScoresByLabel(ABC):

@@ -15,7 +15,7 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labeled.literal import OPENING
 from ernie.data.labeled.row import Row, as_list, as_value, is_empty, spelled
-from ernie.errors import UserError, about, nearest
+from ernie.errors import UserError, about
 from ernie.formatting import plural
 from tasks.downstream.base import (
     Answer,
@@ -28,7 +28,7 @@ from tasks.downstream.base import (
     log_mean_softmax,
     rounded,
 )
-from tasks.downstream.calibration import Calibrated
+from tasks.downstream.calibration import Calibrated, check_thresholds, thresholds_of
 from tasks.downstream.hooks import ExportNotes, ScoresByLabel
 from tasks.downstream.labels import check_label_columns, check_labels, collected, found_in, index_of
 from tasks.downstream.loss_settings import WeightedClasses
@@ -85,6 +85,7 @@ class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNot
     default_metrics: ClassVar = 3
     threshold_metrics: ClassVar = ("micro_f1", "macro_f1", "exact")
     judges_positive: ClassVar = True
+    judged_in_words: ClassVar = "that a label belongs to a row"
     head_fields: ClassVar = ("labels", "multi_hot")
     decoding_fields: ClassVar = (*TextTask.decoding_fields, "temperature", "threshold", "all_labels", "raw_scores")
 
@@ -93,12 +94,7 @@ class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNot
         check_labels(self.labels, fewest=1)
         if not self.separator:
             raise UserError("separator: expected at least one character")
-        for name, each in (self.threshold if isinstance(self.threshold, dict) else {"": self.threshold}).items():
-            key = f"threshold.{name}" if name else "threshold"
-            if not 0 < each < 1:
-                raise UserError(f"{key}: expected a probability between 0 and 1, found {each}")
-            if name and self.labels and name not in self.labels:
-                raise UserError(f"{key}: there is no such label.{nearest(name, self.labels)}")
+        check_thresholds(self.threshold, self.labels)
         check_label_columns(self.label, self.labels, "a 0 or 1")
         if not isinstance(self.label, str) and self.multi_hot is False:
             raise UserError("multi_hot: several columns have one 0 or 1 each; leave it out")
@@ -249,13 +245,6 @@ class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNot
             f"{least}.{self.tempered}"
         )
 
-    @property
-    def _thresholds(self) -> float | np.ndarray:
-        """The threshold of each label (C,), or that of all."""
-        if not isinstance(self.threshold, dict):
-            return self.threshold
-        return np.array([self.threshold.get(label, PROBABLE) for label in self.labels])
-
     def decisions(self, row: Row, example: Example, logits: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         return np.stack([np.zeros_like(logits[0]), logits[0]], -1), self.target(row)
 
@@ -288,7 +277,7 @@ class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNot
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))
-        chosen = np.flatnonzero(probabilities >= self._thresholds)
+        chosen = np.flatnonzero(probabilities >= thresholds_of(self.threshold, self.labels))
         answer: Answer = {
             "labels": [self.labels[i] for i in chosen],
             "probabilities": [rounded(probabilities[i]) for i in chosen],

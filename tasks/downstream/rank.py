@@ -12,8 +12,8 @@ from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
-from tasks.downstream.calibration import Calibrated
-from tasks.downstream.hooks import ExportNotes, SplitRemarks
+from tasks.downstream.calibration import Calibrated, check_thresholds
+from tasks.downstream.hooks import ExportNotes, GroupedRows, SplitRemarks
 from tasks.downstream.labels import label_in
 from tasks.downstream.loss_settings import WeightedClasses
 from tasks.downstream.metrics import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @finetune_task("rank")
 @dataclass(frozen=True, kw_only=True)
-class Rank(WeightedClasses, Calibrated, TextTask, SplitRemarks, ExportNotes):
+class Rank(WeightedClasses, Calibrated, TextTask, GroupedRows, SplitRemarks, ExportNotes):
     """The relevance of each row's text to its query, from 0 to 1; pointwise.
 
     `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0 for
@@ -61,16 +61,20 @@ class Rank(WeightedClasses, Calibrated, TextTask, SplitRemarks, ExportNotes):
     decoding_fields: ClassVar = (*TextTask.decoding_fields, "temperature", "threshold", "raw_scores")
     threshold_metrics: ClassVar = ("f1", "accuracy")
     judges_positive: ClassVar = True
+    judged_in_words: ClassVar = "that a text is relevant"
+    grouped_by: ClassVar = "query"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.text_pair:
             raise UserError("text_pair: expected the column of the text that is ranked")
-        if self.threshold is not None and not 0 < self.threshold < 1:
-            raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold:g}")
+        check_thresholds(self.threshold)
 
     def target(self, row: Row) -> tuple[str, int]:
-        return row.text(self.group or self.text), int(self._relevance(row) >= PROBABLE)
+        return self.group_of(row), int(self._relevance(row) >= PROBABLE)
+
+    def group_of(self, row: Row) -> str:
+        return row.text(self.group or self.text)
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
         found = {self.target(row)[1] for row in rows}

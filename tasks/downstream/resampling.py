@@ -30,7 +30,7 @@ _MEANS: tuple[Metric, ...] = (
     *(squad_exact, squad_f1, cmrc_exact, cmrc_f1),
 )
 _BY_QUERY: tuple[Metric, ...] = (metrics.mean_reciprocal_rank, metrics.mean_average_precision)
-_Score = Callable[[np.ndarray], np.ndarray]  # (R, K) sums over units -> (R,)
+ClassScore = Callable[[np.ndarray], np.ndarray]  # (R, K) sums over units -> (R,)
 
 
 def _class_f1(sums_RK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -58,11 +58,21 @@ def _matthews(sums_RK: np.ndarray) -> np.ndarray:
     return np.divide(above_R, below_R, out=np.zeros_like(above_R), where=below_R > 0)
 
 
-_BY_CLASS: dict[Metric, _Score] = {
+def _accuracy(sums_RK: np.ndarray) -> np.ndarray:
+    right_RC, _, target_RC = np.split(sums_RK.astype(np.float64), 3, axis=1)
+    return np.asarray(right_RC.sum(1) / target_RC.sum(1))
+
+
+_BY_CLASS: dict[Metric, ClassScore] = {
     metrics.macro_f1: _macro_f1,
     metrics.set_macro_f1: _set_macro_f1,
     metrics.matthews: _matthews,
 }
+
+
+def class_score(metric: Metric) -> ClassScore:
+    """Return a metric of one class a row as a function of sums (R, 3 * classes): right, answered and target ones."""
+    return _accuracy if metric is metrics.accuracy else _BY_CLASS[metric]
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ class Judged:
         """Return the score of predictions (N,)."""
         return float(self.metric(self.targets, predictions))
 
-    def sums(self, predictions: Sequence[Any]) -> tuple[np.ndarray, _Score] | None:
+    def sums(self, predictions: Sequence[Any]) -> tuple[np.ndarray, ClassScore] | None:
         """Return the numbers (U, K) of each unit of which the score is a function of the sums, and that function.
 
         None for a metric that is no such function, or of which that is not known.
@@ -109,7 +119,7 @@ class Judged:
         np.add.at(units_UK, self.unit_N, rows_NK)
         return units_UK, score
 
-    def _row_sums(self, predictions: Sequence[Any]) -> tuple[np.ndarray, _Score] | None:
+    def _row_sums(self, predictions: Sequence[Any]) -> tuple[np.ndarray, ClassScore] | None:
         pairs = list(zip(self.targets, predictions, strict=True))
         if self.metric in _MEANS:
             return np.array([[self.metric([target], [given]), 1.0] for target, given in pairs]), _ratio
@@ -214,6 +224,19 @@ def intervals(task: FinetuneTask, rows: Sequence[Row], answers: Sequence[Answer]
     return {name: interval(Judged.of(task, name, targets).drawn([predictions])[0]) for name in task.scored_by}
 
 
+def quick_intervals(
+    task: FinetuneTask, rows: Sequence[Row], answers: Sequence[Answer]
+) -> dict[str, tuple[float, float, float]]:
+    """Return the score of the answers to rows and its 95 % interval, of each metric that is quickly drawn anew."""
+    targets, predictions = [task.target(row) for row in rows], [task.prediction(answer) for answer in answers]
+    found = {}
+    for name in task.scored_by:
+        judged = Judged.of(task, name, targets)
+        if judged.sums(predictions) is not None:
+            found[name] = (judged.score(predictions), *interval(judged.drawn([predictions])[0]))
+    return found
+
+
 def mcnemar(one_N: np.ndarray, other_N: np.ndarray) -> tuple[int, int, float]:
     """Return in how many rows only one model is right, and only the other, and p of McNemar's exact test (1947)."""
     from scipy.stats import binomtest
@@ -221,6 +244,19 @@ def mcnemar(one_N: np.ndarray, other_N: np.ndarray) -> tuple[int, int, float]:
     only_one, only_other = int((one_N & ~other_N).sum()), int((other_N & ~one_N).sum())
     discordant = only_one + only_other
     return only_one, only_other, float(binomtest(only_one, discordant).pvalue) if discordant else 1.0
+
+
+def holm(each: Sequence[float]) -> list[float]:
+    """Return the p of several tests, corrected for their number.
+
+    One below a level is then there by chance alone at most as often as the level says, however many there are.  Holm,
+    1979, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6(2).
+    """
+    corrected, largest = [0.0] * len(each), 0.0
+    for rank, number in enumerate(sorted(range(len(each)), key=lambda number: each[number])):
+        largest = max(largest, min(1.0, (len(each) - rank) * each[number]))
+        corrected[number] = largest
+    return corrected
 
 
 def _hot(classes_N: Sequence[Any], count: int) -> np.ndarray:

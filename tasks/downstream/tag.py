@@ -125,6 +125,7 @@ class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, Export
     per_token: ClassVar = True
     answer_fields: ClassVar = ("tags",)
     labels_belong_to: ClassVar = "word"
+    judged_in_words: ClassVar = "of the most probable tag of a word"
     head_fields: ClassVar = ("labels", "splitting", "attached")
     decoding_fields: ClassVar = ("stride", "temperature")
 

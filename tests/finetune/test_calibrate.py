@@ -17,6 +17,7 @@ from inference.task_model import TaskModel
 from tasks.downstream.base import Example, softmax
 from tasks.downstream.calibration import calibration_error, log_loss, reliability
 from tasks.downstream.classify import Classify
+from tasks.downstream.metrics import macro_f1
 from tasks.downstream.multilabel import MultiLabel
 from tasks.downstream.rank import Rank
 from tasks.downstream.scoring import score_answers
@@ -30,6 +31,11 @@ def drawn(count: int, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
     logits = rng.normal(0, 2, (count, classes))
     targets = [rng.choice(classes, p=each) for each in softmax(logits)]
     return logits, np.array(targets)
+
+
+def two(probabilities: np.ndarray) -> np.ndarray:
+    """Probabilities of two classes, given those of the second."""
+    return np.stack([1 - probabilities.ravel(), probabilities.ravel()], -1)
 
 
 class TestTemperature:
@@ -71,19 +77,37 @@ class TestThreshold:
     def test_is_the_best_one_by_the_deciding_metric(self) -> None:
         task = Classify(labels=("no", "yes"), metrics=("f1",))
         probabilities, targets = np.array([0.1, 0.2, 0.3, 0.4]), [0, 0, 1, 1]
-        assert fit_threshold(task, probabilities, targets) == pytest.approx(0.25)
+        assert fit_threshold(task, two(probabilities), targets) == pytest.approx(0.25)
 
     def test_stays_at_a_half_where_that_is_as_good(self) -> None:
         task = Classify(labels=("no", "yes"))
-        assert fit_threshold(task, np.array([0.1, 0.2, 0.8, 0.9]), [0, 0, 1, 1]) == 0.5
+        assert fit_threshold(task, two(np.array([0.1, 0.2, 0.8, 0.9])), [0, 0, 1, 1]) == 0.5
 
     def test_is_one_for_each_label_by_macro_f1_and_else_one_for_all(self) -> None:
         probabilities = np.array([[0.2, 0.9], [0.1, 0.6], [0.3, 0.7], [0.05, 0.95]])
         targets = [np.array(each) for each in ([1, 1], [0, 0], [1, 0], [0, 1])]
-        each = fit_threshold(MultiLabel(labels=("a", "b"), metrics=("macro_f1",)), probabilities.ravel(), targets)
+        each = fit_threshold(MultiLabel(labels=("a", "b"), metrics=("macro_f1",)), two(probabilities), targets)
         assert each == {"a": pytest.approx(0.15), "b": pytest.approx(0.8)}
-        one = fit_threshold(MultiLabel(labels=("a", "b"), metrics=("micro_f1",)), probabilities.ravel(), targets)
+        one = fit_threshold(MultiLabel(labels=("a", "b"), metrics=("micro_f1",)), two(probabilities), targets)
         assert isinstance(one, float)
+
+    def test_of_several_classes_raises_macro_f1_where_a_rare_one_is_never_the_most_probable(self) -> None:
+        rng = np.random.default_rng(0)
+        targets = rng.choice(3, 300, p=[0.6, 0.3, 0.1])
+        logits = np.log([0.6, 0.3, 0.1]) + np.eye(3)[targets] + rng.normal(0, 0.5, (300, 3))
+        task = Classify(labels=("a", "b", "c"), metrics=("macro_f1", "accuracy"))
+        found = fit_threshold(task, softmax(logits), targets.tolist())
+        assert isinstance(found, dict) and found.keys() == {"a", "b", "c"}
+        fitted = replace(task, threshold=found)
+        before, after = (
+            [each.prediction(each.answer(Example(()), [row])) for row in logits] for each in (task, fitted)
+        )
+        assert macro_f1(targets.tolist(), after) > macro_f1(targets.tolist(), before) + 0.05
+        assert 2 in after and after == (softmax(logits) / [*found.values()]).argmax(1).tolist()
+
+    def test_of_several_classes_stays_where_no_answer_is_wrong(self) -> None:
+        task = Classify(labels=("a", "b", "c"), metrics=("macro_f1",))
+        assert fit_threshold(task, np.eye(3) * 0.4 + 0.2, [0, 1, 2]) == {"a": 0.5, "b": 0.5, "c": 0.5}
 
     def test_decides_what_is_answered(self) -> None:
         logits = [np.log(np.array([0.7, 0.3]))]
@@ -108,7 +132,9 @@ class TestThreshold:
         ("make", "message"),
         [
             (lambda: Classify(labels=("a", "b"), threshold=1.0), "threshold: expected a probability between 0 and 1"),
-            (lambda: Classify(labels=("a", "b", "c"), threshold=0.5), "threshold: is for two labels"),
+            (lambda: Classify(labels=("a", "b", "c"), threshold=0.5), "threshold: one number is for two labels"),
+            (lambda: Classify(labels=("a", "b"), threshold={"b": 0.5}), "threshold: of two labels, give one number"),
+            (lambda: Classify(labels=("a", "b", "c"), threshold={"d": 0.5}), "threshold.d: there is no such label"),
             (lambda: MultiLabel(labels=("a", "b"), threshold={"c": 0.5}), "threshold.c: there is no such label"),
             (lambda: MultiLabel(threshold={"c": 2.0}), "threshold.c: expected a probability between 0 and 1"),
             (lambda: Rank(threshold=0.0), "threshold: expected a probability between 0 and 1"),
@@ -157,8 +183,7 @@ class TestRun:
                 ["calibrate=[threshold]", "task={kind: rank, metrics: [mrr]}"],
                 "threshold changes none of the metrics mrr",
             ),
-            (["calibrate=[threshold]", "task.labels=[blame, praise, c]"], "calibrate: threshold is for two labels"),
-            (["calibrate=[temperature]", "folds=2", "data.dev=[]"], "calibrate: is fitted on dev, and there is none"),
+            (["calibrate=[temperature]", "data.dev=[]"], "calibrate: is fitted on dev, or on the rows that folds hold"),
             (["calibrate=[threshold,threshold]", "seeds=1"], "calibrate: a name is listed twice"),
             (["calibrate=[threshold]", "task.threshold=0.4"], "task.threshold: is fitted after training, as calibrate"),
         ],

@@ -353,7 +353,7 @@ def test_a_student_learns_from_rows_without_labels_what_its_teacher_knows(
     assert accuracy() < 0.75
     assert accuracy(*taught) > 0.95
     card = (work / "run4" / "README.md").read_text(encoding="utf-8")
-    assert "- teacher: `done`; weight 0.9, temperature 2" in card
+    assert "- teacher: done; weight 0.9, temperature 2" in card
     assert "- unlabeled: 80 rows" in card
     measured = json.loads((work / "run4" / "tradeoff.json").read_text(encoding="utf-8"))
     assert {point["model"] for point in measured["points"]} == {"run4", "done"}

@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
+from support.toys import TOYS, tiny_encoder
 
 from ernie.cli import main
+from ernie.config import to_dict
 from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
+from ernie.model.save import save
 from ernie.train.checkpoint import Checkpoints
 from finetune.folds import assign_folds
 from inference.task_model import TaskModel
@@ -192,6 +195,64 @@ class TestRun:
         one, other = (load_file(work / run / "model" / "model.safetensors") for run in ("cut", "whole"))
         assert all((one[name] == other[name]).all() for name in other)
 
+    @pytest.mark.parametrize("kind", ["embed", "translate"])
+    def test_kinds_without_logits_have_folds_too(
+        self, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        save(tiny_encoder(), tmp_path / "encoder")
+        toy = TOYS[kind]
+        lines = (json.dumps(row) for row in toy.rows(24))
+        (tmp_path / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        tree = {
+            "task": to_dict(toy.task),
+            "data": {"train": "train.jsonl"},
+            "model": "encoder",
+            "folds": 2,
+            "train": {"epochs": 1, "dropout": 0.1},
+        }
+        (tmp_path / "task.yaml").write_text(json.dumps(tree), encoding="utf-8")
+        assert main(["finetune", "task.yaml", "--output", "run", "--quiet"]) == 0
+        lines = read_lines(tmp_path / "run" / "out_of_fold.jsonl")
+        assert [line["row"] for line in lines] == [f"train.jsonl:{number}" for number in range(1, 25)]
+        assert not any("vector" in line for line in lines)
+        found = scores(tmp_path / "run")["scores"]
+        name = toy.task.scored_by[0]
+        sizes = Counter(line["fold"] for line in lines)
+        mean = sum(sizes[fold] * value for fold, value in enumerate(found["held_out"][name]["values"], 1)) / 24
+        if kind == "embed":  # the vectors of different models are not compared
+            assert found["out_of_fold"][name]["values"] == pytest.approx([mean])
+            assert "cosine" in lines[0]
+
+    @pytest.mark.parametrize("keep", ["best", "ensemble"])
+    def test_what_is_kept_is_calibrated_on_the_rows_held_out_where_there_is_no_dev(
+        self, work: Path, capsys: pytest.CaptureFixture[str], keep: str
+    ) -> None:
+        options = [*WITHOUT_DEV, "--set", "folds=2", "--set", "train.epochs=2", "--set", f"keep={keep}"]
+        assert finetune("run", *options) == 0
+        raw = (work / "run" / "out_of_fold.jsonl").read_bytes()
+        page = (work / "run" / "report.html").read_text(encoding="utf-8")
+        assert "how often it came true on the rows that were held out" in page and "How sure the scores are" in page
+        assert finetune("run", *options, "--set", "calibrate=[temperature,threshold]") == 0
+        kept = scores(work / "run")["kept"]
+        fitted = kept["calibration"]
+        assert (fitted["split"], fitted["rows"]) == ("out_of_fold", 160)
+        pooled = scores(work / "run")["scores"]["out_of_fold"]["accuracy"]["values"]
+        assert fitted["before"]["out_of_fold"]["accuracy"] == pytest.approx(pooled[0])
+        assert fitted["after"]["out_of_fold"]["log_loss"] < fitted["before"]["out_of_fold"]["log_loss"]
+        assert fitted["before"].keys() == {"out_of_fold", "test"}
+        task: Any = TaskModel.load(work / "run").task
+        assert task.temperature == fitted["temperature"] != 1.0
+        page = (work / "run" / "report.html").read_text(encoding="utf-8")
+        assert f"calibration error is {fitted['after']['out_of_fold']['ece']:.4f}:" in page
+        assert "160 answers to rows of train by models that did not see them" in page
+        assert (work / "run" / "out_of_fold.jsonl").read_bytes() == raw
+        for file in (work / "run" / "trials").glob("*/held_out-logits.safetensors"):
+            file.unlink()
+        capsys.readouterr()
+        assert finetune("run", *options, "--set", "calibrate=[temperature]") == 2
+        assert "lack the logits of the rows that they held out; remove their folders" in capsys.readouterr().err
+
     def test_check_tells_the_folds_and_needs_no_dev(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check", "task.yaml", "--set", "folds=3", *WITHOUT_DEV]) == 0
         told = capsys.readouterr().out
@@ -217,7 +278,9 @@ class TestRun:
             (["fold_by=text"], "fold_by: has no effect without folds; say how many, as in folds: 5"),
             (["folds=3", "fold_by=label"], "fold_by: column 'label' has 2 different values in train"),
             (["folds=2", "data.more={held_out: test.tsv}"], "data.more: 'held_out' is what rows of a cross-"),
-            (["folds=2", "task={kind: translate}"], "folds: a model of the kind translate cannot be cross-validated"),
+            (["folds=2", "task={kind: synthesize}"], "folds: a model of the kind synthesize answers in sound"),
+            (["folds=2", "task={kind: embed, simcse: true}"], "folds: task.simcse learns from single texts"),
+            (["seeds=2", "keep=ensemble", "task={kind: embed}"], "those of different models have no mean"),
         ],
     )
     def test_a_mistake_is_told_before_training(
