@@ -1,9 +1,9 @@
-"""The comparison of two runs on the same rows: how sure a difference of their scores is."""
+"""The comparison of runs, or of other models, on the same rows: how sure a difference of their scores is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,26 +11,31 @@ from typing import Any
 import numpy as np
 
 from ernie.data.labeled.read import read_split
-from ernie.data.labeled.row import Row
+from ernie.data.labeled.row import Row, RowOptions
 from ernie.errors import UserError, about, nearest
 from ernie.formatting import plural
 from ernie.kernels.precision import InferencePrecisionChoice
-from ernie.train.run_folder import MODEL
+from ernie.report.markdown import cell
+from ernie.train.run_folder import CONFIG, MODEL
 from finetune.prepare import prepare
 from finetune.report.split_answers import answers_file, read_split_answers, using_answers
-from finetune.train.run_contents import load_model, read_inputs, read_run, split_rows
+from finetune.train.run_contents import load_model, read_inputs, read_run, rows_to_score, split_rows
 from finetune.train.trial import SCORES_FILE, Trial, best_point
 from tasks.downstream.base import Answer, FinetuneTask, answer_columns
-from tasks.downstream.resampling import Judged, interval, mcnemar
-from tasks.downstream.saved import TRIALS_FOLDER, read_task
+from tasks.downstream.resampling import Judged, holm, interval, mcnemar
+from tasks.downstream.saved import TRIALS_FOLDER, model_of, read_task
 
 _BY_ROW = ("accuracy", "exact")  # metrics that say of each row whether it is right
 _LEVEL = 0.05
+_KEPT = "the model that is kept"
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a run to the rows of a split, by one model or by those of several seeds."""
+    """The answers of a run to the rows of a split, by one model or by those of several seeds.
+
+    Or those of a model without a run.
+    """
 
     folder: Path
     seeds: tuple[str, ...]
@@ -135,22 +140,17 @@ class Comparison:
         pairs = enumerate(zip(one, other, strict=True))
         return [number for number, (a, b) in pairs if not np.array_equal(np.asarray(a, object), np.asarray(b, object))]
 
+    def labeled(self, number: int) -> dict[str, Any]:
+        """Return the place and the label of a row."""
+        row, columns = self.rows[number], answer_columns(self.task)
+        right = {column: row.get(column) for column in columns}
+        return {"row": str(row.place), "right": right if len(columns) > 1 else right[columns[0]]}
+
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield for each row on which the runs differ its place, its label and both answers."""
-        columns = answer_columns(self.task)
         for number in self.differing:
-            row = self.rows[number]
-            answers = [
-                {key: value for key, value in run.each[0][number].items() if key not in ("row", "right")}
-                for run in self.runs
-            ]
-            right = {column: row.get(column) for column in columns}
-            yield {
-                "row": str(row.place),
-                "right": right if len(columns) > 1 else right[columns[0]],
-                "first": answers[0],
-                "second": answers[1],
-            }
+            one, other = (_given(run, number) for run in self.runs)
+            yield {**self.labeled(number), "first": one, "second": other}
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -167,14 +167,25 @@ class Comparison:
             found["mcnemar"] = {"only_first": only_first, "only_second": only_second, "p": p}
         return found
 
+    @property
+    def heading(self) -> str:
+        """The rows and seeds, in a line."""
+        count = len(self.runs[0].each)
+        over = f", {count} seeds each" if count > 1 else ""
+        return f"{self.split}: {plural(len(self.rows), 'row')}{over}"
+
+    @property
+    def seeds_note(self) -> list[str]:
+        """A note if a run has more seeds than the others."""
+        left_out = plural(self.left_out, "seed")
+        return [f"note: the runs have different numbers of seeds; {left_out} of one left out"] * bool(self.left_out)
+
     def lines(self) -> Iterator[str]:
         """Yield it as lines of text."""
         first, second = self.runs
         count = len(first.each)
-        over = f", {count} seeds each" if count > 1 else ""
-        yield f"{self.split}: {plural(len(self.rows), 'row')}{over}"
-        if self.left_out:
-            yield f"note: the runs have different numbers of seeds; {plural(self.left_out, 'seed')} of one left out"
+        yield self.heading
+        yield from self.seeds_note
         width = max(len(str(first.folder)), len(str(second.folder)), len("difference"))
         for each in self.differences:
             yield ""
@@ -206,61 +217,164 @@ def _shown(p: float) -> str:
     return "p < 0.0001" if p < 0.0001 else f"p = {p:.4f}"
 
 
+def _given(run: Answers, number: int) -> dict[str, Any]:
+    """Return the answer to a row of a run's first seed."""
+    return {key: value for key, value in run.each[0][number].items() if key not in ("row", "right")}
+
+
+@dataclass(frozen=True)
+class Table:
+    """More than two runs, each compared with the first one on the same rows."""
+
+    pairs: Sequence[Comparison]
+
+    @property
+    def _first(self) -> Comparison:
+        return self.pairs[0]
+
+    @cached_property
+    def corrected(self) -> list[list[float]]:
+        """For each metric the p of each comparison, corrected for their number (Holm)."""
+        each = zip(*(pair.differences for pair in self.pairs), strict=True)
+        return [holm([difference.p for difference in of_metric]) for of_metric in each]
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield for each row on which a run differs from the first its place, its label and the answers of all."""
+        runs = [self._first.runs[0], *(pair.runs[1] for pair in self.pairs)]
+        for number in sorted({number for pair in self.pairs for number in pair.differing}):
+            given = {str(run.folder): _given(run, number) for run in runs}
+            yield {**self._first.labeled(number), "answers": given}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "split": self._first.split,
+            "rows": len(self._first.rows),
+            "seeds": len(self._first.runs[0].each),
+            "first": str(self._first.runs[0].folder),
+            "compared": {
+                str(pair.runs[1].folder): {
+                    each.metric: {**each.as_dict(), "p_holm": p[n]}
+                    for each, p in zip(pair.differences, self.corrected, strict=True)
+                }
+                for n, pair in enumerate(self.pairs)
+            },
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield it as lines of text, most of which are a table in Markdown."""
+        pair = self._first
+        yield pair.heading
+        yield from pair.seeds_note
+        yield ""
+        head = ["metric", "run", "score", "95 %", "difference", "95 %", "p", "p (Holm)", ""]
+        yield f"| {' | '.join(head)} |"
+        yield f"|{'---|' * len(head)}"
+        for number, (first, corrected) in enumerate(zip(pair.differences, self.corrected, strict=True)):
+            score, own = f"{first.scores[0]:.4f}", _range(*first.intervals[0])
+            yield f"| {first.metric} | {cell(str(pair.runs[0].folder))} | {score} | {own} | | | | | |"
+            for other, p in zip(self.pairs, corrected, strict=True):
+                each = other.differences[number]
+                name, own = cell(str(other.runs[1].folder)), _range(*each.intervals[1])
+                found = f"{each.value:+.4f} | {_range(each.low, each.high, '+')} | {each.p:.4f} | {p:.4f}"
+                said = "shown" if p < _LEVEL else "not shown"
+                yield f"| {each.metric} | {name} | {each.scores[1]:.4f} | {own} | {found} | {said} |"
+        yield ""
+        yield (
+            f"Differences are from {pair.runs[0].folder}. Intervals are by 1,000 draws of the rows (paired bootstrap); "
+            "p is that of approximate randomization. p (Holm) is corrected for the number of comparisons by a metric: "
+            "with many of them, some p are small by chance (Holm, 1979)."
+        )
+
+
+def _range(low: float, high: float, sign: str = "") -> str:
+    return f"{low:{sign}.4f} to {high:{sign}.4f}"
+
+
 def compare(
-    runs: tuple[Path, Path], split: str, metrics: Sequence[str] = (), precision: InferencePrecisionChoice | None = None
-) -> Comparison:
-    """Compare two runs on a split of their data.  Raises UserError if its rows or their kinds differ."""
-    configs = [read_run(folder) for folder in runs]
-    for config, folder in zip(configs, runs, strict=True):
+    folders: Sequence[Path],
+    split: str,
+    metrics: Sequence[str] = (),
+    precision: InferencePrecisionChoice | None = None,
+    files: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+) -> Comparison | Table:
+    """Compare runs on a split of their data, or any models of a kind on rows of `files`, with the first of them.
+
+    `overrides` change how the rows of files are read and answered.  Raises UserError for other rows, kinds or labels.
+    """
+    found, task, rows = (
+        _answered(folders, *_sources(folders, split, files), precision, overrides)
+        if files
+        else _of_runs(folders, split, precision)
+    )
+    count = min(len(each.each) for each in found)
+    alike = [Answers(each.folder, each.seeds[:count], each.each[:count]) for each in found]
+    if len({len(answers) for each in alike for answers in each.each} | {len(rows)}) > 1:
+        raise UserError(f"{split}: {_listed(folders)} have answered different numbers of rows")
+    names = tuple(metrics) or task.scored_by
+    unknown = [name for name in names if name not in task.known_metrics]
+    if unknown:
+        known = nearest(unknown[0], task.known_metrics)
+        raise UserError(f"--metric: {task.variant_name} has no metric '{unknown[0]}'.{known}")
+    left_out = max(len(each.each) for each in found) - count
+    shown = "the files" if files else split
+    pairs = [Comparison(shown, rows, task, (alike[0], other), names, left_out) for other in alike[1:]]
+    return pairs[0] if len(pairs) == 1 else Table(pairs)
+
+
+def _listed(folders: Sequence[Path]) -> str:
+    *others, last = map(str, folders)
+    return f"{', '.join(others)} and {last}"
+
+
+def _of_runs(
+    folders: Sequence[Path], split: str, precision: InferencePrecisionChoice | None
+) -> tuple[list[Answers], FinetuneTask, list[Row]]:
+    """Return the answers of runs to a split of their data, the task of the first, and the rows."""
+    configs = [read_run(folder, takes_input=True) for folder in folders]
+    for config, folder in zip(configs, folders, strict=True):
         if split not in config.data.splits():
             with about(f"--split: {folder}"):
                 config.data.sources(split)
         if split == "train":
             raise UserError(f"--split: {folder} was trained on train; compare on dev or test")
-    tasks = [read_task(folder / MODEL)[0] for folder in runs]
-    if type(tasks[0]) is not type(tasks[1]):
-        kinds = f"{runs[0]} is of the kind {tasks[0].variant_name}, {runs[1]} of the kind {tasks[1].variant_name}"
+    tasks = [read_task(folder / MODEL)[0] for folder in folders]
+    for task, folder in zip(tasks, folders, strict=True):
+        _check_alike(tasks[0], folders[0], task, folder)
+    digests = [read_inputs(folder).get(f"data.{split}") for folder in folders]
+    for digest, folder in zip(digests, folders, strict=True):
+        if digest != digests[0]:
+            raise UserError(
+                f"{split}: the rows of {folders[0]} and of {folder} are not the same, as their origin.json says; "
+                "`ernie finetune` again with the same files"
+            )
+    stored = [_stored(folder, split, task) for folder, task in zip(folders, tasks, strict=True)]
+    if not all(stored):
+        return _answered(folders, configs[0].data.sources(split), configs[0].data.options(split), precision)
+    found = [each for each in stored if each]
+    by_place = {str(row.place): row for row in split_rows(configs[0], split)}
+    places = [str(record["row"]) for record in found[0].each[0]]
+    if any(place not in by_place for place in places):
+        raise UserError(f"{split}: rows of {folders[0]} are not in its files any more; the data changed since")
+    return found, tasks[0], [by_place[place] for place in places]
+
+
+def _check_alike(first: FinetuneTask, one: Path, task: FinetuneTask, other: Path) -> None:
+    """Raise UserError unless the models in two folders, of these tasks, answer alike, and in text."""
+    if type(first) is not type(task):
+        kinds = f"{one} is of the kind {first.variant_name}, {other} of the kind {task.variant_name}"
         raise UserError(f"{kinds}; only runs of the same kind can be compared")
-    labels = [sorted(getattr(task, "labels", ())) for task in tasks]
-    if labels[0] != labels[1]:
-        raise UserError(f"{runs[1]}: has other labels than {runs[0]}; only runs with the same labels can be compared")
-    if tasks[0].answer_fields == ("audio",):
-        raise UserError(
-            f"{runs[0]}: a model of the kind {tasks[0].variant_name} answers in sound; scores.json has scores"
-        )
-    digests = [read_inputs(folder).get(f"data.{split}") for folder in runs]
-    if digests[0] != digests[1]:
-        raise UserError(
-            f"{split}: the rows of {runs[0]} and of {runs[1]} are not the same, as their origin.json says; `ernie "
-            "finetune` again with the same files"
-        )
-    stored = [_stored(folder, split, task) for folder, task in zip(runs, tasks, strict=True)]
-    if all(stored):
-        found = [each for each in stored if each]
-        by_place = {str(row.place): row for row in split_rows(configs[0], split)}
-        places = [str(record["row"]) for record in found[0].each[0]]
-        if any(place not in by_place for place in places):
-            raise UserError(f"{split}: rows of {runs[0]} are not in its files any more; the data changed since")
-        rows = [by_place[place] for place in places]
-    else:
-        rows, found = _answered(runs, split, precision)
-    count = min(len(each.each) for each in found)
-    one, other = (Answers(each.folder, each.seeds[:count], each.each[:count]) for each in found)
-    if len({len(answers) for each in (one, other) for answers in each.each} | {len(rows)}) > 1:
-        raise UserError(f"{split}: {runs[0]} and {runs[1]} have answered different numbers of rows")
-    names = tuple(metrics) or tasks[0].scored_by
-    unknown = [name for name in names if name not in tasks[0].known_metrics]
-    if unknown:
-        known = nearest(unknown[0], tasks[0].known_metrics)
-        raise UserError(f"--metric: {tasks[0].variant_name} has no metric '{unknown[0]}'.{known}")
-    left_out = max(len(each.each) for each in found) - count
-    return Comparison(split, rows, tasks[0], (one, other), names, left_out)
+    if sorted(getattr(first, "labels", ())) != sorted(getattr(task, "labels", ())):
+        raise UserError(f"{other}: has other labels than {one}; only runs with the same labels can be compared")
+    if first.answer_fields == ("audio",):
+        raise UserError(f"{one}: a model of the kind {first.variant_name} answers in sound; scores.json has scores")
 
 
 def _stored(folder: Path, split: str, task: FinetuneTask) -> Answers | None:
     """Return the answers that a run has written, those of all seeds at its best point; None if it has none."""
     if answers_file(folder, split).is_file():  # of an ensemble or a calibrated model
-        return Answers(folder, ("the model that is kept",), (read_split_answers(folder, split),))
+        return Answers(folder, (_KEPT,), (read_split_answers(folder, split),))
     files = sorted((folder / TRIALS_FOLDER).glob(f"*/{SCORES_FILE}"))
     metric = task.scored_by[0]
     trials = [Trial.read(file, metric) for file in files]
@@ -273,19 +387,44 @@ def _stored(folder: Path, split: str, task: FinetuneTask) -> Answers | None:
     return Answers(folder, names, tuple(read_split_answers(place, split) for place in folders))
 
 
+def _sources(folders: Sequence[Path], split: str, files: Sequence[str]) -> tuple[tuple[str, ...], RowOptions]:
+    """Return the files, and how they are read: as the split of the first folder that is a run, or as their names say.
+
+    Raises UserError for a folder without a model.
+    """
+    for folder in folders:
+        model_of(folder)
+    run = next((folder for folder in folders if (folder / CONFIG).is_file()), folders[0])
+    return rows_to_score(run, split, files)
+
+
 def _answered(
-    runs: tuple[Path, Path], split: str, precision: InferencePrecisionChoice | None
-) -> tuple[list[Row], list[Answers]]:
-    """Return the rows of a split, and the answers to them of the models that two runs keep."""
+    folders: Sequence[Path],
+    sources: Sequence[str],
+    options: RowOptions,
+    precision: InferencePrecisionChoice | None,
+    overrides: Sequence[str] = (),
+) -> tuple[list[Answers], FinetuneTask, list[Row]]:
+    """Return the answers of the models in folders to rows, the task of the first, and the rows."""
+    read = read_split("rows", sources, options)
     found: list[Answers] = []
-    rows: list[Row] = []
-    for folder in runs:
-        config, model = read_run(folder), load_model(folder, (), precision)
-        options = config.data.options(split)
-        read = read_split(f"split {split}", config.data.sources(split), options)
-        prepared = prepare(model.task, read, model.tokenizer, skip=options.faulty == "skip")
+    for folder in folders:
+        model = load_model(folder, overrides, precision)
+        if not found:
+            first, task, rows = folder, model.task, read.rows
+        _check_alike(task, first, model.task, folder)
+        model.task = _reading(model.task, task, {column for row in rows[:1] for column in row})
+        prepared = prepare(model.task, replace(read, rows=rows), model.tokenizer, skip=options.faulty == "skip")
         if not prepared.labeled:
-            raise UserError(f"--split: {split} has no labels to score against")
-        found.append(Answers(folder, ("the model that is kept",), (model.answers(prepared.examples),)))
-        rows = rows or prepared.rows
-    return rows, found
+            raise UserError(f"{', '.join(sources)}: the rows have no labels to score against")
+        rows = prepared.rows
+        found.append(Answers(folder, (_KEPT,), (model.answers(prepared.examples),)))
+    return found, task, rows
+
+
+def _reading(task: FinetuneTask, first: FinetuneTask, columns: Container[str]) -> FinetuneTask:
+    """Return a task that reads the columns of the first one where rows lack its own, as a published model's."""
+    own = {name: getattr(task, name) for name in task.column_fields}
+    lacking = [name for name, column in own.items() if isinstance(column, str) and column and column not in columns]
+    changed: dict[str, Any] = {name: getattr(first, name) for name in lacking}
+    return replace(task, **changed)

@@ -1,11 +1,12 @@
 """Compare what finished models cost and what they give: score, size, and time on this machine.
 
 Each model is scored and timed in fp32, bf16 and int8, as far as the machine has them, on a split of the first run's
-data.  One table goes to standard output.  With --output a page has it as a figure, too: score against time, and which
-models no other outdoes.
+data or on other files.  One table goes to standard output.  With --output a page has it as a figure, too: score against
+time, and which models no other outdoes.
 
   ernie tradeoff runs/student runs/teacher
   ernie tradeoff runs/6-layers runs/3-layers runs/2-layers --split test --output sizes
+  ernie tradeoff published-model runs/student --input rows.tsv
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ernie.arguments import add_plugin, output_path
+from ernie.arguments import add_plugin, add_set, output_path
 from ernie.errors import UserError
 
 SUMMARY = "compare finished models: score, size, and time on this machine in each precision"
@@ -22,10 +23,13 @@ WRITES_DATA = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    help_text = "the folder of a fine-tuning run; after the first one, also of any model of the kind"
+    help_text = "the folder of a fine-tuning run; after the first one, and with --input, also of any model of the kind"
     parser.add_argument("run", nargs="+", type=Path, metavar="RUN", help=help_text)
     add_plugin(parser)
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the first run's data (default: dev)")
+    help_text = "files (or data sets) to score on instead, read like that split's, if there is a run"
+    parser.add_argument("--input", nargs="+", action="extend", default=[], metavar="FILE", help=help_text)
+    add_set(parser, "change which columns of the rows are read, as task.text=body")
     help_text = "a folder for tradeoff.json and a page with the table and the figure"
     parser.add_argument("--output", type=output_path, metavar="DIR", help=help_text)
 
@@ -36,26 +40,31 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.data.labeled.read import read_split
     from ernie.report.markdown import cell
     from ernie.runtime import require_paddle
-    from finetune.train.run_contents import read_run, rows_to_score
+    from finetune.train.run_contents import load_model, read_run, rows_to_score
 
     first, output = arguments.run[0], arguments.output
-    read_run(first)
+    if not arguments.input:
+        read_run(first, takes_input=True)
     _check_output(output)
-    sources, options = rows_to_score(first, arguments.split, ())
+    sources, options = rows_to_score(first, arguments.split, arguments.input)
     require_paddle()
 
+    from finetune.config import decoding_overrides
     from finetune.prepare import prepare
     from finetune.report.tradeoff import measure_tradeoff
-    from inference.task_model import TaskModel
     from tasks.downstream.base import LogitsTask
 
-    model = TaskModel.load(first, arguments.plugin)
+    model = load_model(first, arguments.set)
+    if other := [
+        key for key in decoding_overrides(type(model.task), arguments.set) if key not in model.task.column_fields
+    ]:
+        raise UserError(f"--set: task.{other[0]}: only columns can be changed here, so that models answer as they do")
     if not isinstance(model.task, LogitsTask):
         raise UserError(f"{first}: a model of the kind {model.task.variant_name} has no logits, and cannot be compared")
     rows = read_split(f"split {arguments.split}", sources, options)
     split = prepare(model.task, rows, model.tokenizer, skip=options.faulty == "skip")
     if not split.labeled:
-        raise UserError(f"--split: {arguments.split} of {first} has no labels to score against")
+        raise UserError(f"{', '.join(sources)}: the rows have no labels to score against")
     found = measure_tradeoff(_named(arguments.run), model.task, split.rows, arguments.plugin)
     head, *lines = (f"| {' | '.join(map(cell, cells))} |" for cells in found.table())
     print("\n".join([head, f"|{'---|' * len(found.table()[0])}", *lines, "", found.explained]))

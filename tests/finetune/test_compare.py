@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.toys import TOYS
 
 from ernie.cli import main
+from inference.task_model import TaskModel
+from tasks.downstream.resampling import holm
+
+RUNS = ("done", "weak", "done")
 
 
 @pytest.fixture(scope="module")
 def runs(_finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder with the runs `done`, `weak` (of two seeds, after one epoch) and `rows` (of other rows)."""
+    """A working folder with the runs `done`, `weak` (of two seeds, after one epoch) and `rows` (of other rows).
+
+    `theirs` is the run `done` as a folder of Hugging Face, `number` a model of another kind.
+    """
     import os
     import shutil
 
@@ -25,8 +33,11 @@ def runs(_finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         short = ["--quiet", "--set", "train.epochs=1"]
         assert main(["finetune", "task.yaml", "--output", "weak", "--seeds", "2", *short]) == 0
         assert main(["finetune", "task.yaml", "--output", "rows", "--set", "data.dev=test.tsv", *short]) == 0
+        assert main(["convert", "done", "theirs", "--to", "hf"]) == 0
+        TaskModel(TaskModel.load("done").ernie, TOYS["regress"].task).save(folder / "number")
     finally:
         os.chdir(before)
+    (folder / "bad.tsv").write_text("text\tlabel\ngood\tloud\n")
     return folder
 
 
@@ -77,10 +88,56 @@ def test_text_says_what_is_shown_and_what_is_left_out(there: Path, capsys: pytes
     assert "note: the runs have different numbers of seeds; 1 seed of one left out" in told
 
 
-def test_a_split_without_answers_is_answered_anew(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = as_json(capsys, "weak", "done", "--split", "test")
+def test_test_is_compared_by_the_answers_of_all_seeds_and_answered_anew_without_them(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     test = json.loads((there / "done" / "scores.json").read_text())["best"]["scores"]["test"]["accuracy"]
-    assert found["rows"] == 30 and found["metrics"]["accuracy"]["scores"][1] == pytest.approx(test)
+    written = there / "done" / "trials" / "seed=0" / "test.jsonl"
+    found = [as_json(capsys, "weak", "done", "--split", "test")]
+    written.rename(there / "moved")
+    found.append(as_json(capsys, "weak", "done", "--split", "test"))
+    (there / "moved").rename(written)
+    assert as_json(capsys, "weak", "weak", "--split", "test")["seeds"] == 2
+    for each in found:
+        assert each["rows"] == 30 and each["metrics"]["accuracy"]["scores"][1] == pytest.approx(test)
+
+
+def test_models_without_a_run_are_compared_on_files(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (there / "dev.tsv").read_text().splitlines()[1:]
+    (there / "named.tsv").write_text("\n".join(["body\ttone", *lines]) + "\n")
+    expected = json.loads((there / "done" / "scores.json").read_text())["best"]["scores"]["dev"]["accuracy"]
+    columns = ["--set", "task.text=body", "--set", "task.label=tone"]
+    found = as_json(capsys, "theirs", "done/model", "weak", "--input", "named.tsv", *columns)
+    assert (found["first"], found["rows"], found["split"]) == ("theirs", 50, "the files")
+    same = found["compared"]["done/model"]["accuracy"]
+    assert same["scores"] == pytest.approx([expected, expected]) and same["difference"] == 0 and same["p_holm"] == 1
+    alone = as_json(capsys, "theirs", "done", "--input", "dev.tsv")
+    assert alone["metrics"]["accuracy"]["scores"] == pytest.approx([expected, expected])
+    assert main(["tradeoff", "theirs", "done", "--input", "named.tsv", *columns]) == 0
+    table = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| theirs")]
+    assert float(table[0][3]) == pytest.approx(expected, abs=0.03)
+
+
+def test_several_runs_are_compared_with_the_first_and_p_is_corrected(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "done", "weak", "done", "--metric", "accuracy", "macro_f1", "--output", "all.jsonl"]) == 0
+    told = capsys.readouterr().out
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines() if line.startswith("|")]
+    assert [row[:2] for row in table[2:]] == [[name, run] for name in ("accuracy", "macro_f1") for run in RUNS]
+    pairs = [as_json(capsys, "done", other)["metrics"]["accuracy"] for other in ("weak", "done")]
+    assert [row[6] for row in table[3:5]] == [f"{each['p']:.4f}" for each in pairs]
+    assert float(table[3][7]) == pytest.approx(2 * pairs[0]["p"], abs=2e-4) and table[4][7] == "1.0000"
+    assert [row[8] for row in table[3:5]] == ["shown", "not shown"]
+    assert "Differences are from done." in told
+    records = [json.loads(line) for line in (there / "all.jsonl").read_text().splitlines()]
+    assert records and all(each["answers"]["done"] != each["answers"]["weak"] for each in records)
+
+
+def test_holm_multiplies_each_p_by_the_number_of_those_that_are_not_smaller() -> None:
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.7, 0.6]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02]
 
 
 def test_the_report_tells_how_sure_scores_and_answers_are(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +168,12 @@ def test_the_report_tells_how_sure_scores_and_answers_are(work: Path, capsys: py
             "--split: done: the run's data has no split 'tets'. Did you mean",
         ),
         (["done", "weak", "--metric", "bleu"], "--metric: classify has no metric 'bleu'. Known: "),
-        (["done", "done/model"], "done/model: is not the folder of a finished fine-tuning run\n"),
+        (["done", "done/model"], "fine-tuning run; --input gives a model without a run its rows\n"),
+        (["done"], "RUN: expected two folders or more, found done alone"),
+        (["done", "weak", "--set", "task.text=body"], "--set: changes how the rows of --input are read and answered"),
+        (["done", "number", "--input", "dev.tsv"], "done is of the kind classify, number of the kind regress"),
+        (["done", "encoder", "--input", "dev.tsv"], "encoder: holds no fine-tuned model"),
+        (["done", "weak", "--input", "bad.tsv"], "bad.tsv:2: label 'loud' is not one of blame, praise"),
         (["done", "encoder"], "encoder: is not the folder of a finished fine-tuning run"),
         (["done", "weak", "--output", "no/where"], "--output: no/where cannot be written: there is no folder no"),
     ],

@@ -83,6 +83,8 @@ def test_what_cannot_be_compared_is_an_error(work: Path, capsys: pytest.CaptureF
         ("done", "done"): "RUN: the same folder is given twice",
         ("done", "gone"): "gone: there is no such folder",
         ("encoder", "done"): "encoder: is not the folder of a finished fine-tuning run",
+        ("done/model", "done"): "fine-tuning run; --input gives a model without a run its rows",
+        ("done", "--set", "task.threshold=0.4"): "--set: task.threshold: only columns can be changed here",
         ("done", "number"): "number: is of the kind regress; expected the kind classify",
         ("done", "colors"): "colors: has other labels: it lacks blame, praise and also has blue, green",
         ("done", "--output", "done"): "done: holds something else; choose another --output",
