@@ -134,6 +134,15 @@ class Packed:
         decoded = 0 if self.decoder_tokens is None else len(self.decoder_tokens.next)
         return decoded + sum(len(labels.values) for labels in self.labels.values())
 
+    def arrays(self) -> list[np.ndarray]:
+        """Return the arrays that a model reads, but for sounds and frames: what `Uploads` sends to a GPU."""
+        found = [self.ids, self.segments, self.layout.offsets, self.layout.positions]
+        found += [array for labels in self.labels.values() for array in labels if array is not None]
+        if self.decoder_tokens is not None:
+            ids, following, layout = self.decoder_tokens
+            found += [ids, following, layout.offsets, layout.positions]
+        return found
+
     @property
     def padding(self) -> float:
         """The fraction of padding that a padded batch would have."""

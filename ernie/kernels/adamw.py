@@ -37,13 +37,13 @@ def reference(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor,
     paddle.assign(updated, weight)
 
 
-def sum_of_squares(tensors: Sequence[Tensor]) -> float:
-    """Return the sum of squares of all elements; not finite if any element is not."""
+def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the sum of squares of all elements, a float64 number on the device; not finite if any element is not."""
     if not tensors:
-        return 0.0
+        return paddle.zeros([], "float64")
     return choose(tensors, reference_sum_of_squares, cpu.adamw.sum_of_squares)(tensors)
 
 
-def reference_sum_of_squares(tensors: Sequence[Tensor]) -> float:
+def reference_sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     """Reference implementation of `sum_of_squares` in plain Paddle."""
-    return float(paddle.stack([(x * x).sum() for x in tensors]).sum())
+    return paddle.stack([(x * x).sum() for x in tensors]).sum().astype("float64")

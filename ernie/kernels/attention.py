@@ -22,6 +22,7 @@ from ernie.kernels.choose import choose
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import in_float32
 from ernie.kernels.types import Runs
+from ernie.kernels.upload import on_device
 
 _MASKED = -1e4  # added to the scores of masked keys: their softmax weight vanishes, also in fp16
 
@@ -107,7 +108,7 @@ def reference(
     if dropout:
         weights_NHLM = F.dropout(weights_NHLM, dropout)
     mixed = paddle.matmul(weights_NHLM, v).transpose([0, 2, 1, 3]).reshape([N * L, D])
-    mixed_TD = mixed if layout.is_rectangular else paddle.gather(mixed, paddle.to_tensor(layout.slots))
+    mixed_TD = mixed if layout.is_rectangular else paddle.gather(mixed, on_device(layout.slots))
     if mask is None:
         return mixed_TD
     sees_T = np.minimum(mask.last, np.repeat(keys.lengths, layout.lengths)) > mask.first
@@ -118,7 +119,7 @@ def pad(x_TD: Tensor, layout: Layout) -> Tensor:
     """Scatter packed rows (T, D) into a padded batch (N * L, D), with zeros as padding."""
     if layout.is_rectangular:
         return x_TD
-    slots = paddle.to_tensor(layout.slots).unsqueeze(-1)
+    slots = on_device(layout.slots).unsqueeze(-1)
     return paddle.scatter_nd(slots, x_TD, [layout.sequences * layout.longest, x_TD.shape[-1]])
 
 

@@ -14,6 +14,7 @@ from ernie.kernels import cpu
 from ernie.kernels.argument_checks import check_dropout, row_indices, sizes
 from ernie.kernels.choose import choose
 from ernie.kernels.layer_norm import layer_norm
+from ernie.kernels.upload import on_device
 
 
 def embed(
@@ -53,6 +54,6 @@ def reference(
     dropout: float,
 ) -> Tensor:
     """Reference implementation in plain Paddle."""
-    rows = [F.embedding(paddle.to_tensor(ids_T), table) for ids_T, table in zip(ids, tables, strict=True)]
+    rows = [F.embedding(on_device(ids_T), table) for ids_T, table in zip(ids, tables, strict=True)]
     total_TD = paddle.add_n(rows)
     return F.dropout(layer_norm(total_TD, gain_D, offset_D, epsilon), dropout)

@@ -12,6 +12,7 @@ from ernie.kernels import cpu
 from ernie.kernels.argument_checks import row_indices, sizes
 from ernie.kernels.choose import choose
 from ernie.kernels.precision import in_float32
+from ernie.kernels.upload import on_device
 
 
 def vocabulary_logits(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
@@ -42,4 +43,4 @@ def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, lab
 def reference(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
     """Reference implementation of `vocabulary_cross_entropy` in plain Paddle."""
     logits_PV = reference_logits(x_PD, table_VD, bias_V)
-    return in_float32(F.cross_entropy)(logits_PV, paddle.to_tensor(labels_P), reduction="sum")
+    return in_float32(F.cross_entropy)(logits_PV, on_device(labels_P), reduction="sum")

@@ -18,6 +18,7 @@ from ernie.kernels.elementwise import elementwise
 from ernie.kernels.layer_norm import layer_norm
 from ernie.kernels.linear import linear
 from ernie.kernels.precision import is_batch_invariant, precision
+from ernie.kernels.upload import on_device
 from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
@@ -33,7 +34,7 @@ class Pooler(nn.Layer):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_TD: Tensor, layout: Layout) -> Tensor:
-        first_ND = paddle.gather(hidden_TD, paddle.to_tensor(layout.starts))
+        first_ND = paddle.gather(hidden_TD, on_device(layout.starts))
         return elementwise(paddle.tanh, _apply(self.dense, first_ND))
 
 
@@ -70,7 +71,7 @@ class TokenHead(nn.Layer):
         self.out = nn.Linear(config.hidden_size, classes)
 
     def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
-        return _apply(self.out, self.dropout(paddle.gather(hidden_TD, paddle.to_tensor(positions))))
+        return _apply(self.out, self.dropout(paddle.gather(hidden_TD, on_device(positions))))
 
 
 class MaskedTokenHead(nn.Layer):
@@ -128,7 +129,7 @@ class MaskedTokenHead(nn.Layer):
         return Loss(total, len(labels), None, labels)
 
     def _transformed(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
-        x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
+        x_PD = paddle.gather(hidden_TD, on_device(positions))
         x_PD = linear(x_PD, self.transform.weight, self.transform.bias, self._activation)
         return layer_norm(x_PD, self.norm.weight, self.norm.bias, self._epsilon)
 

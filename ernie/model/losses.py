@@ -19,6 +19,7 @@ from ernie.errors import UserError
 from ernie.formatting import plural
 from ernie.kernels.attention import pad
 from ernie.kernels.precision import in_float32
+from ernie.kernels.upload import on_device
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def _described(loss: object) -> str:
 @in_float32
 def cross_entropy(logits_PC: Tensor, labels_P: np.ndarray) -> Loss:
     """Summed cross entropy of integer labels."""
-    total = F.cross_entropy(logits_PC, paddle.to_tensor(labels_P), reduction="sum")
+    total = F.cross_entropy(logits_PC, on_device(labels_P), reduction="sum")
     return Loss(total, len(labels_P), logits_PC, labels_P)
 
 
@@ -109,7 +110,7 @@ def focal_cross_entropy(logits_PC: Tensor, masses_PC: np.ndarray, gamma: float =
 @in_float32
 def binary_cross_entropy(logits_NC: Tensor, labels_NC: np.ndarray) -> Loss:
     """Binary cross entropy of each class: averaged over the classes, summed over the sequences."""
-    total = F.binary_cross_entropy_with_logits(logits_NC, paddle.to_tensor(labels_NC), reduction="sum")
+    total = F.binary_cross_entropy_with_logits(logits_NC, on_device(labels_NC), reduction="sum")
     return Loss(total / labels_NC.shape[1], len(labels_NC), logits_NC, labels_NC)
 
 
@@ -167,7 +168,7 @@ def squared_error(values_N1: Tensor, labels_N: np.ndarray, weights_N: np.ndarray
     """Summed squared error of one output per sequence, times its weight.  Raises UserError if there are several."""
     if values_N1.shape[-1] != 1:
         raise UserError(f"squared_error takes one output per sequence, and there are {values_N1.shape[-1]}")
-    difference_N = values_N1.squeeze(-1) - paddle.to_tensor(labels_N.astype("float32"))
+    difference_N = values_N1.squeeze(-1) - on_device(labels_N.astype("float32", copy=False))
     squares_N = difference_N * difference_N
     if weights_N is not None:
         squares_N = squares_N * paddle.to_tensor(weights_N.astype("float32"))

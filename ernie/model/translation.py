@@ -17,6 +17,7 @@ from paddle import Tensor, nn
 from ernie.data.batch import Layout
 from ernie.kernels.embedding import embed
 from ernie.kernels.precision import to_numpy
+from ernie.kernels.upload import on_device
 from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 from ernie.model.cache import KeyValueCache
 from ernie.model.decoder import Decoder, Source
@@ -96,7 +97,7 @@ class TranslationHead(nn.Layer):
         total = vocabulary_cross_entropy(x_UD, matrix_VD, self.bias, labels_U)
         if smoothing:
             # The mean of -log p over the vocabulary is -log p of the label, plus its logit, minus the mean logit.
-            labels = paddle.to_tensor(labels_U)
+            labels = on_device(labels_U)
             centered_UD = F.embedding(labels, matrix_VD) - matrix_VD.mean(0, keepdim=True)
             centered_bias_U = paddle.gather(self.bias, labels) - self.bias.mean()
             total = total + smoothing * ((x_UD * centered_UD).sum() + centered_bias_U.sum())

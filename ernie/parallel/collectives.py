@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import paddle
+from paddle import Tensor
 from paddle.distributed import ReduceOp, all_gather_object, broadcast_object_list
 from paddle.distributed import all_reduce as all_reduce_tensor
 
@@ -23,6 +24,14 @@ T = TypeVar("T")
 def all_reduce(mesh: Mesh, values: Sequence[float], axes: Sequence[str], op: Any = ReduceOp.SUM) -> list[float]:
     """Return the elementwise sum (or another reduction) over the processes along some axes of the mesh."""
     return _reduced(mesh, values, [mesh.groups[axis] for axis in axes if axis in mesh.groups], op)
+
+
+def sum_over(mesh: Mesh, values: Tensor, axes: Sequence[str]) -> None:
+    """Sum a tensor over the processes along some axes of the mesh, in place.  A GPU goes on before it has the sums."""
+    for axis in axes:
+        if axis in mesh.groups:
+            with mesh.watch.waiting("all_reduce"):
+                all_reduce_tensor(values, group=mesh.groups[axis])
 
 
 def max_of_ranks(mesh: Mesh, value: float) -> float:

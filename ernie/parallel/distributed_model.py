@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, cast
 
 import paddle
@@ -12,7 +14,8 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_p
 
 from ernie.data.batch import Packed
 from ernie.kernels.adamw import sum_of_squares
-from ernie.parallel.collectives import all_reduce
+from ernie.kernels.upload import Uploads
+from ernie.parallel.collectives import all_reduce, sum_over
 from ernie.parallel.grad_reduce import all_reduce_gradients
 from ernie.parallel.layout import REPLICAS
 from ernie.parallel.mesh import Mesh
@@ -36,50 +39,55 @@ class DistributedModel:
         self.mesh = mesh
         self._pipeline = _split(cast("Staged", model), mesh)
         self.state = ShardedState(model, mesh)
+        self._uploads = Uploads()
 
     def backward(
         self,
         tasks: Sequence[str | None],
         made: Mapping[int, MicroBatch],
         loss: Callable[[str, Packed], Loss],
-    ) -> list[tuple[str, float]]:
+    ) -> list[tuple[str, Tensor]]:
         """Run forward and backward of this process's micro-batches; return each one's task and summed loss.
+
+        A GPU may still compute the losses and the gradients: `totals` waits for them.
 
         `tasks` lists the task of every micro-batch of the step, None for those without targets.  `made` holds by number
         those that this process has, its own among them.  In a pipeline only the last stage knows the losses.
         """
-        layout, sharding, watch = self.mesh.layout, self.state.sharding, self.mesh.watch
-        replicas = layout.replicas
+        watch = self.mesh.watch
         with_targets = {number: micro for number, micro in made.items() if tasks[number] is not None}
         numbers = enumerate(self.mesh.shard(range(len(tasks))))
         own = {turn: with_targets[number] for turn, number in numbers if number in with_targets}
         watch.at(task=", ".join(dict.fromkeys(micro.task for micro in own.values())), doing="forward and backward")
-        if self._pipeline is not None:
-            return self._read(self._pipeline.backward(list(own.values())))
+        with self._uploads.ahead(array for micro in own.values() for array in micro.batch.arrays()):
+            if self._pipeline is not None:
+                return self._pipeline.backward(list(own.values()))
+            return self._backward(tasks, with_targets or made, own, loss)
+
+    def _backward(
+        self,
+        tasks: Sequence[str | None],
+        made: Mapping[int, MicroBatch],
+        own: Mapping[int, MicroBatch],
+        loss: Callable[[str, Packed], Loss],
+    ) -> list[tuple[str, Tensor]]:
+        """As `backward`, where each process has all layers; `own` holds its micro-batches by turn."""
+        layout, sharding = self.mesh.layout, self.state.sharding
         losses = []
-        for turn in range(-(-len(tasks) // replicas)):
-            present = [task for task in tasks[turn * replicas :][:replicas] if task is not None]
+        for turn in range(-(-len(tasks) // layout.replicas)):
+            present = [task for task in tasks[turn * layout.replicas :][: layout.replicas] if task is not None]
             if not present:
                 continue
             if sharding is not None:
-                sharding.begin(len(present) == replicas and len(set(present)) == 1)
+                sharding.begin(len(present) == layout.replicas and len(set(present)) == 1)
             if turn in own:
-                watch.at(task=own[turn].task)
+                self.mesh.watch.at(task=own[turn].task)
                 losses.append((own[turn].task, backward(own[turn], loss)))
             elif layout.shards_weights:  # the others need this process's slices
-                idle = next(iter([*with_targets.values(), *made.values()]))
-                backward(idle._replace(factor=0.0), loss)
+                backward(next(iter(made.values()))._replace(factor=0.0), loss)
             if sharding is not None:
                 sharding.end(list(self.state.parameters.values()))
-        return self._read(losses)
-
-    def _read(self, losses: Sequence[tuple[str, Tensor]]) -> list[tuple[str, float]]:
-        """Copy losses from the device at once: a GPU first ends all that it computes, and exchanges with others."""
-        if not losses:
-            return []
-        with self.mesh.watch.waiting("the losses"):
-            values = paddle.stack([loss.astype("float64").reshape([]) for _, loss in losses]).tolist()
-        return [(task, value) for (task, _), value in zip(losses, values, strict=True)]
+        return losses
 
     @paddle.no_grad()
     def reduce_gradients(self) -> None:
@@ -100,24 +108,45 @@ class DistributedModel:
                 parameter.grad = paddle.zeros_like(parameter)
         all_reduce_gradients(learning, self.mesh.groups["data"])
 
-    def gradient_norm(self, parameters: Sequence[Tensor]) -> float:
-        """Return the global L2 norm of the gradients of these parameters; not finite if any of them is not."""
+    @paddle.no_grad()
+    def totals(
+        self, losses: Sequence[Sequence[Tensor]], groups: Sequence[Sequence[Tensor]]
+    ) -> tuple[list[float], list[float]]:
+        """Return the sum of each list of losses over all processes, and the L2 norm of the gradients of each group.
+
+        The groups are of parameters.  A norm is not finite if any of its gradients is not.  All numbers are copied from
+        the device at once: a GPU first ends all that it computes, and exchanges with others.
+        """
+        numbers = []
+        if losses:
+            numbers.append(paddle.stack([_sum(own) for own in losses]))
+            sum_over(self.mesh, numbers[0], [*REPLICAS, "pipeline"])
+        squares, parts = (
+            paddle.stack([sum_of_squares(self._gradients(group, are_split)) for group in groups])
+            for are_split in (False, True)
+        )
+        sum_over(self.mesh, parts, ["tensor"])
+        squares = squares + parts
+        sum_over(self.mesh, squares, ["sharding", "pipeline"])
+        with self.mesh.watch.waiting("the losses"):
+            values = paddle.concat([*numbers, squares]).tolist()
+        return values[: len(losses)], [square**0.5 for square in values[len(losses) :]]
+
+    def _gradients(self, parameters: Sequence[Tensor], are_split: bool) -> list[Tensor]:
+        """Return the gradients that count here of those parameters that are, or are not, parts of split ones."""
         if self.state.sharding is not None:
             parameters = self.state.sharding.owned(parameters)
         if self._pipeline is not None:
             parameters = [parameter for parameter in parameters if self._pipeline.counts(parameter)]
-        full, parts = (
-            sum_of_squares(
-                [
-                    gradient
-                    for parameter in parameters
-                    if is_split(parameter) is split and (gradient := self.state.values(parameter).grad) is not None
-                ]
-            )
-            for split in (False, True)
-        )
-        [parts] = all_reduce(self.mesh, [parts], ["tensor"])
-        return float(all_reduce(self.mesh, [full + parts], ["sharding", "pipeline"])[0] ** 0.5)
+        return [
+            gradient
+            for parameter in parameters
+            if is_split(parameter) is are_split and (gradient := self.state.values(parameter).grad) is not None
+        ]
+
+
+def _sum(losses: Sequence[Tensor]) -> Tensor:
+    return reduce(add, (loss.astype("float64").reshape([]) for loss in losses), paddle.zeros([], "float64"))
 
 
 def _split(model: Staged, mesh: Mesh) -> Pipeline | None:

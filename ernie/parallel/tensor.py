@@ -44,6 +44,7 @@ from ernie.kernels.layer_norm import layer_norm
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
+from ernie.kernels.upload import on_device
 from ernie.kernels.vocabulary import vocabulary_logits
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
@@ -235,8 +236,8 @@ class SplitEmbedding(nn.Layer):
         self, ids_T: np.ndarray, segments_T: np.ndarray, positions_T: np.ndarray, tasks_T: np.ndarray | int
     ) -> Tensor:
         """As TextEmbedding's."""
-        x_TD = self.token(paddle.to_tensor(ids_T))
-        x_TD = x_TD + self.position(paddle.to_tensor(positions_T)) + self.segment(paddle.to_tensor(segments_T))
+        x_TD = self.token(on_device(ids_T))
+        x_TD = x_TD + self.position(on_device(positions_T)) + self.segment(on_device(segments_T))
         if self.task is not None:
             x_TD = x_TD + self.task(paddle.to_tensor(np.broadcast_to(tasks_T, ids_T.shape).copy()))
         x_TD = layer_norm(x_TD, self.norm.weight, self.norm.bias, self._epsilon)
@@ -262,11 +263,11 @@ class SplitMaskedHead(nn.Layer):
 
     def loss(self, hidden_TD: Tensor, positions: np.ndarray, labels: np.ndarray) -> Loss:
         """As MaskedTokenHead's."""
-        loss_P1 = self._cross_entropy(self._logits(hidden_TD, positions), paddle.to_tensor(labels[:, None]))
+        loss_P1 = self._cross_entropy(self._logits(hidden_TD, positions), on_device(labels).unsqueeze(-1))
         return Loss(loss_P1.sum(), len(labels), None, labels)
 
     def _logits(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
-        x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
+        x_PD = paddle.gather(hidden_TD, on_device(positions))
         x_PD = self.norm(linear(x_PD, self.transform.weight, self.transform.bias, self._activation))
         x_PD = mp_ops._c_identity(x_PD, group=self._group)
         return vocabulary_logits(x_PD, self._matrix[0], self.bias)

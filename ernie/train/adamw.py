@@ -167,5 +167,5 @@ class AdamW(paddle.optimizer.AdamW):
 def _clip_scales(pairs: Sequence[Pair], maximum: float) -> dict[str, float]:
     """Return the factors by which gradients are clipped to a global norm, by parameter name."""
     clipped = [(parameter.name, gradient) for parameter, gradient in pairs if getattr(parameter, "need_clip", True)]
-    norm = math.sqrt(sum_of_squares([gradient for _, gradient in clipped]))
+    norm = math.sqrt(float(sum_of_squares([gradient for _, gradient in clipped])))
     return dict.fromkeys((name for name, _ in clipped), maximum / max(norm, maximum))

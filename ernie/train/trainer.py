@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from paddle import nn
+from paddle import Tensor, nn
 
 from ernie.data import seeded_rng
 from ernie.data.batch import Packed
@@ -126,7 +126,6 @@ class Trainer:
             if task is not None:
                 targets[task] = targets.get(task, 0) + count
                 weights[task] = weights.get(task, 0.0) + 1 / with_targets
-        sums = dict.fromkeys(targets, 0.0)
         scale = self.loss_scale.value if self.loss_scale else 1.0
         factors = {task: weights[task] / targets[task] * scale for task in targets}
 
@@ -144,25 +143,26 @@ class Trainer:
             self.distributed.backward(tasks, made(move), loss)
             self.distributed.reduce_gradients()
 
-        assert len(sums) <= 1 or not self._separate_moments, f"a step of {len(sums)} tasks with separate moments"
-        for name, total in self.distributed.backward(tasks, made(), loss):
-            sums[name] += total
-        totals = all_reduce(self._mesh, list(sums.values()), [*REPLICAS, "pipeline"])
-        report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
+        assert len(targets) <= 1 or not self._separate_moments, f"a step of {len(targets)} tasks with separate moments"
+        found = self.distributed.backward(tasks, made(), loss)
         if self._adapter is not None:
             self._adapter.take_gradients()
         self.distributed.reduce_gradients()
         if self._adversary is not None and targets:
             self._adversary.add_gradients(once_more)
         self._mesh.watch.at(doing="the update")
-        norms = [self._norm(group) / scale for group in self._groups]
-        report.gradient_norm = math.hypot(*norms)
+        totals, norms = self.distributed.totals(
+            [[total for of, total in found if of == name] for name in targets], list(map(self._of_group, self._groups))
+        )
+        norms = [norm / scale for norm in norms]
+        losses = {name: total / targets[name] for name, total in zip(targets, totals, strict=True)}
+        report = StepReport(losses, math.hypot(*norms))
         if math.isfinite(report.gradient_norm) and _has_finite_losses(report):
             scales = {}
             for group, norm in zip(self._groups, norms, strict=True):
                 excess = norm / self._clip if self._clip else 0.0
                 scales.update(dict.fromkeys(group, (1 / excess if excess > 1 else 1.0) / scale))
-            self.optimizer.step(lr, scales, owner="".join(sums) if self._separate_moments else "")
+            self.optimizer.step(lr, scales, owner="".join(targets) if self._separate_moments else "")
             if self._adapter is not None:
                 self._adapter.merge()
             self.bad_steps = 0
@@ -203,9 +203,8 @@ class Trainer:
             return known
         return list(map(int, all_reduce(self._mesh, known, REPLICAS)))
 
-    def _norm(self, group: Collection[str]) -> float:
-        named = self.optimizer.parameters.items()
-        return self.distributed.gradient_norm([parameter for name, parameter in named if name in group])
+    def _of_group(self, group: Collection[str]) -> list[Tensor]:
+        return [parameter for name, parameter in self.optimizer.parameters.items() if name in group]
 
     def _dropout_key(self, step: int, number: int, *moves: int) -> int:
         return seeded_rng.key(self._seed, "dropout", step, number, *moves)

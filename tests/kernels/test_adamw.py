@@ -69,7 +69,7 @@ def test_the_bf16_copy_is_the_rounded_weight(rows: int, columns: int) -> None:
 @given(st.lists(sizes, max_size=3))
 def test_the_sum_of_squares_covers_all_elements(sizes: list[int]) -> None:
     values = normal(*[(size,) for size in sizes], seed=tuple(sizes))
-    found = sum_of_squares([paddle.to_tensor(value) for value in values])
+    found = float(sum_of_squares([paddle.to_tensor(value) for value in values]))
     assert found == pytest.approx(sum((value.astype(np.float64) ** 2).sum() for value in values), rel=1e-6)
 
 
@@ -78,9 +78,9 @@ def test_the_sum_of_squares_covers_all_elements(sizes: list[int]) -> None:
 def test_a_non_finite_gradient_makes_the_sum_of_squares_non_finite(non_finite: float, place: int) -> None:
     (value,) = normal((20_001,))
     value[place] = non_finite
-    assert not np.isfinite(sum_of_squares([paddle.to_tensor(value), paddle.ones([3])]))
+    assert not np.isfinite(float(sum_of_squares([paddle.to_tensor(value), paddle.ones([3])])))
 
 
 @pytest.mark.parametrize("value", [1e15, 1e-15])
 def test_the_sum_of_squares_of_very_large_or_small_gradients_is_right(value: float) -> None:
-    assert sum_of_squares([paddle.full([100_000], value)]) == pytest.approx(1e5 * value**2, rel=1e-5)
+    assert float(sum_of_squares([paddle.full([100_000], value)])) == pytest.approx(1e5 * value**2, rel=1e-5)

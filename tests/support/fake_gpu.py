@@ -201,6 +201,10 @@ class _Place(core.Place):  # type: ignore[misc]
         return True
 
 
+class _PinnedPlace:
+    """Where memory of the host lies that a GPU reads by itself."""
+
+
 @contextmanager
 def fake_gpu(**settings: Any) -> Iterator[FakeGpu]:
     """Inside, tensors are on a GPU as far as this library can tell."""
@@ -225,6 +229,8 @@ def fake_gpu(**settings: Any) -> Iterator[FakeGpu]:
         ):
             patch.setattr(owner, name, _counted(made, name, getattr(owner, name)))
         patch.setattr(paddle, "to_tensor", _uploading(made, paddle.to_tensor))
+        patch.setattr(paddle, "CUDAPinnedPlace", _PinnedPlace)
+        patch.setattr(Tensor, "cuda", _sent(made))
         for name in ("numpy", "__float__", "__int__", "__bool__", "item", "tolist"):
             patch.setattr(Tensor, name, _downloading(made, getattr(Tensor, name)))
         for cache in (gpu.attention._offsets, gpu.attention._plan, attention_kernel._bias_on_device):
@@ -248,11 +254,22 @@ def _counted(made: FakeGpu, name: str, operator: Callable[..., Any]) -> Callable
 def _uploading(made: FakeGpu, to_tensor: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @wraps(to_tensor)
     def call(data: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if isinstance(kwargs.get("place"), _PinnedPlace):
+            return to_tensor(data, *args, **{**kwargs, "place": None})
         if not isinstance(data, Tensor):
             made.copied(made.uploads, np.asarray(data).nbytes)
         return to_tensor(data, *args, **kwargs)
 
     return call
+
+
+def _sent(made: FakeGpu) -> Callable[..., Tensor]:
+    def cuda(tensor: Tensor, device_id: int | None = None, blocking: bool = True) -> Tensor:
+        assert not blocking, "the copy waits for all that the GPU computes"
+        made.copied(made.uploads, tensor.size * tensor.element_size())
+        return tensor
+
+    return cuda
 
 
 def _downloading(made: FakeGpu, read: Callable[..., Any]) -> Callable[..., Any]:

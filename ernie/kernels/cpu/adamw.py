@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ctypes import c_double
 
+import paddle
 from paddle import Tensor
 
 from ernie.kernels.cpu.call import byref, count, loaded
@@ -25,10 +26,10 @@ def adamw(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor, mom
     mark_current(weight)
 
 
-def sum_of_squares(tensors: Sequence[Tensor]) -> float:
+def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     """Return the sum of squares of all elements, summed in double precision."""
     total, part = 0.0, c_double()
     for tensor in tensors:
         loaded().call("squares", tensor.data_ptr(), count(tensor), byref(part))
         total += part.value
-    return total
+    return paddle.full([], total, "float64")

@@ -18,6 +18,7 @@ from paddle.nn.functional.flash_attention import flash_attn_unpadded, flashmask_
 from ernie.data.batch import Layout
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import cast, is_low
+from ernie.kernels.upload import on_device
 
 _LARGEST_HEAD = 128  # for larger ones, support depends on the GPU
 _OLDEST = (8, 0)  # the compute capability of Ampere: FlashAttention-2 has no code for older GPUs
@@ -64,7 +65,7 @@ def attention(
 
 @lru_cache(maxsize=2)  # of the queries and of the keys
 def _offsets(layout: Layout) -> Tensor:
-    return paddle.to_tensor(layout.offsets.astype(np.int32))
+    return on_device(layout.offsets).astype("int32")
 
 
 @lru_cache(maxsize=2)  # all layers of a model need the same one; those of a decoder attend to an encoder as well

@@ -129,7 +129,7 @@ def run_adamw() -> Results:
     weight.grad = gradient
     moments = [moment1, moment2.abs()]
     adamw(AdamStep(0.01, 0.1, 0.9, 0.98, 1e-8, 0.9, 0.98), weight, weight.grad, *moments)
-    return [weight.numpy(), *(moment.numpy() for moment in moments), np.array(sum_of_squares([weight, gradient]))]
+    return [weight.numpy(), *(moment.numpy() for moment in moments), sum_of_squares([weight, gradient]).numpy()]
 
 
 def run_sampling() -> Results:
