@@ -8,13 +8,13 @@ import paddle
 from paddle import Tensor
 
 from ernie.errors import UserError
-from ernie.kernels import cpu
+from ernie.kernels import cpu, gpu
 from ernie.kernels.choose import choose
 from ernie.kernels.types import AdamStep
 
 
 def adamw(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor, moment2: Tensor) -> None:
-    """Update a weight and both moments from a gradient, in place.
+    """Update a weight and both moments from a gradient, in place; the gradient may change.
 
     Loshchilov and Hutter (2019, arXiv 1711.05101), algorithm 2.  If the kernels keep a lower-precision copy of the
     weight, it is updated too.  Raises UserError if the shapes do not fit.
@@ -23,7 +23,7 @@ def adamw(step: AdamStep, weight: Tensor, gradient: Tensor, moment1: Tensor, mom
     for name, tensor in tensors.items():
         if tensor.shape != weight.shape:
             raise UserError(f"{name} has the shape {tuple(tensor.shape)}: expected {tuple(weight.shape)}, the weight's")
-    impl = choose((weight, *tensors.values()), reference, cpu.adamw.adamw)
+    impl = choose((weight, *tensors.values()), reference, cpu.adamw.adamw, gpu.adamw.adamw)
     impl(step, weight, *tensors.values())
 
 
@@ -41,7 +41,7 @@ def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     """Return the sum of squares of all elements, a float64 number on the device; not finite if any element is not."""
     if not tensors:
         return paddle.zeros([], "float64")
-    return choose(tensors, reference_sum_of_squares, cpu.adamw.sum_of_squares)(tensors)
+    return choose(tensors, reference_sum_of_squares, cpu.adamw.sum_of_squares, gpu.adamw.sum_of_squares)(tensors)
 
 
 def reference_sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:

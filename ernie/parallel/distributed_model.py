@@ -14,6 +14,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_p
 
 from ernie.data.batch import Packed
 from ernie.kernels.adamw import sum_of_squares
+from ernie.kernels.gpu.linear import constant_weights
 from ernie.kernels.upload import Uploads
 from ernie.parallel.collectives import all_reduce, sum_over
 from ernie.parallel.grad_reduce import all_reduce_gradients
@@ -59,7 +60,8 @@ class DistributedModel:
         numbers = enumerate(self.mesh.shard(range(len(tasks))))
         own = {turn: with_targets[number] for turn, number in numbers if number in with_targets}
         watch.at(task=", ".join(dict.fromkeys(micro.task for micro in own.values())), doing="forward and backward")
-        with self._uploads.ahead(array for micro in own.values() for array in micro.batch.arrays()):
+        arrays = (array for micro in own.values() for array in micro.batch.arrays())
+        with self._uploads.ahead(arrays), constant_weights(not self.mesh.layout.shards_weights):
             if self._pipeline is not None:
                 return self._pipeline.backward(list(own.values()))
             return self._backward(tasks, with_targets or made, own, loss)

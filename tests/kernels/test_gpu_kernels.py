@@ -11,14 +11,19 @@ from paddle import Tensor
 from support.kernels.judging import Results
 
 from ernie.data.batch import Layout
+from ernie.kernels.adamw import adamw, reference_sum_of_squares, sum_of_squares
+from ernie.kernels.adamw import reference as adamw_reference
 from ernie.kernels.attention import attention
 from ernie.kernels.attention import reference as attention_reference
+from ernie.kernels.layer import reference as layer_reference
+from ernie.kernels.layer import transformer_layer
 from ernie.kernels.linear import linear
 from ernie.kernels.linear import reference as linear_reference
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.norm import reference as norm_reference
 from ernie.kernels.precision import Precision, cast, precision
+from ernie.kernels.types import AdamStep, LayerSettings, LayerWeights
 
 pytestmark = pytest.mark.usefixtures("gpu_device")
 LAYOUT = Layout.of_lengths([1, 17, 130, 5, 64])
@@ -139,3 +144,44 @@ def test_frozen_inputs_of_the_norm_kernel_leave_the_other_gradients(width: int, 
     values = normal((33, width), (33, width), (width,), (width,))
     found = results(lambda *x: add_norm(*x, 1e-5), values, frozen)
     assert_near(found, results(lambda *x: norm_reference(*x, 1e-5, 0.0), values), 1e-5, frozen)
+
+
+@low
+@pytest.mark.parametrize("rows", [None, np.array([0, 3, 40, 216]), np.zeros(0, np.int64)], ids=["all", "some", "none"])
+def test_a_layer_in_half_precision_is_near_the_reference(kind: Precision, rows: np.ndarray | None) -> None:
+    shapes = [(128, 128)] * 4 + [(128, 256), (256, 128)] + [(128,)] * 4 + [(256,)] + [(128,)] * 5
+    x, *weights = normal((LAYOUT.tokens, 128), *shapes)
+    values = [x, *(weight / np.float32(11) for weight in weights)]
+    settings = LayerSettings(2, "gelu", 1e-5)
+
+    def layer(body: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda x, *weights: body(x, LAYOUT, LayerWeights(*weights), settings, None, rows)
+
+    with precision(kind):
+        found = results(layer(transformer_layer), values)
+    wanted = results(layer(layer_reference), values)
+    for actual, expected in zip(found, wanted, strict=True):
+        error = np.linalg.norm(actual - expected)  # type: ignore[operator]
+        assert error <= 2 * TOLERANCE[kind] * (1 + np.linalg.norm(expected))  # type: ignore[arg-type]; the keys' bias has none
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_updates_are_those_of_the_reference(scale: float) -> None:
+    start = normal((40, 30), (40, 30), (40, 30))
+    weights = []
+    for body in (adamw, adamw_reference):
+        weight, gradient, moment1 = map(paddle.to_tensor, start)
+        moment2 = paddle.zeros_like(moment1)
+        for taken in range(1, 4):
+            step = AdamStep(0.01, 0.1, 0.9, 0.98, 1e-8, 0.9**taken, 0.98**taken, scale)
+            body(step, weight, gradient.clone(), moment1, moment2)
+        weights.append([weight.numpy(), moment1.numpy(), moment2.numpy()])
+    for found, wanted in zip(*weights, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_the_sum_of_squares_is_that_of_the_reference() -> None:
+    tensors = [paddle.to_tensor(value) for value in normal((300, 70), (5,))]
+    assert float(sum_of_squares(tensors)) == pytest.approx(float(reference_sum_of_squares(tensors)), rel=1e-5)
+    for value in (np.inf, np.nan):
+        assert not np.isfinite(float(sum_of_squares([*tensors, paddle.full([3], value)])))

@@ -24,6 +24,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import Tensor
+from paddle.autograd import PyLayer
 from paddle.base import core
 from support.kernels.definitions import attention_definition, visible
 
@@ -58,6 +59,11 @@ class FakeGpu:
         self.launches.clear()
         self.uploads.clear()
         self.downloads.clear()
+
+    @property
+    def counts(self) -> bool:
+        """Whether what is asked is of the library, and not of a stand-in."""
+        return self._counts
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -99,7 +105,9 @@ class FakeGpu:
             layouts.append(Layout(np.asarray(offsets.numpy(), np.int64)))
             assert longest == layouts[-1].longest and layouts[-1].tokens == rows
         layout, keys = layouts
-        assert not causal or cu_seqlens_q is cu_seqlens_k, "the triangle of other keys begins at the last one"
+        assert not causal or cu_seqlens_q.data_ptr() == cu_seqlens_k.data_ptr(), (
+            "the triangle of other keys begins at the last one"
+        )
         visible_TS = visible(layout, keys, Mask.causal(layout) if causal else None)
         assert scale == pytest.approx(1 / math.sqrt(query.shape[-1]))
         q, k, v = (x.reshape([x.shape[0], -1]) for x in (query, key, value))
@@ -146,6 +154,14 @@ class FakeGpu:
         if paddle.is_grad_enabled() and not all(frozen):
             assert not any(frozen[:2]), "the gradient writes to both inputs, and one is frozen"
         return layer_norm(residual + F.dropout(x, dropout_rate), ln_scale, ln_bias, ln_epsilon)
+
+    def fused_linear_param_grad_add(
+        self, x: Tensor, dout: Tensor, dweight: None, dbias: None, multi_precision: bool, has_bias: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        assert x.dtype == dout.dtype == HALF and multi_precision and dweight is dbias is None
+        assert x.is_contiguous() and dout.is_contiguous() and len(x.shape) == len(dout.shape) == 2
+        bias = dout.sum(0).astype("float32") if has_bias else None
+        return (x.T @ dout).astype("float32"), bias
 
     def _check_attention(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         assert self.capability >= (8, 0), "FlashAttention-2 has no code for GPUs before Ampere"
@@ -225,6 +241,7 @@ def fake_gpu(**settings: Any) -> Iterator[FakeGpu]:
             (gpu.attention, "flash_attn_unpadded"),
             (gpu.attention, "flashmask_attention"),
             (gpu.linear, "fused_matmul_bias"),
+            (paddle._C_ops, "fused_linear_param_grad_add"),
             (gpu.norm, "fused_bias_dropout_residual_layer_norm"),
         ):
             patch.setattr(owner, name, _counted(made, name, getattr(owner, name)))
@@ -240,15 +257,50 @@ def fake_gpu(**settings: Any) -> Iterator[FakeGpu]:
 
 def _counted(made: FakeGpu, name: str, operator: Callable[..., Any]) -> Callable[..., Any]:
     """The stand-in of an operator, which takes only arguments that the operator takes, and counts the calls."""
-    signature, stand_in = inspect.signature(operator), getattr(made, name)
+    stand_in = getattr(made, name)
+    try:
+        signature = inspect.signature(operator)
+    except ValueError:  # an operator of C++ has none
+        signature = inspect.signature(stand_in)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         signature.bind(*args, **kwargs)
         made.launches[name] += 1
-        with made.inside():
-            return stand_in(*args, **kwargs)
+        names = [*range(len(args)), *kwargs]
+        values = dict(zip(names, [*args, *kwargs.values()], strict=True))
+        tensors = {key: value for key, value in values.items() if isinstance(value, Tensor)}
+
+        def compute(*given: Tensor) -> Any:
+            every = {**values, **dict(zip(tensors, given, strict=True))}
+            with made.inside():
+                return stand_in(*(every[key] for key in range(len(args))), **{key: every[key] for key in kwargs})
+
+        return _OneOperator.apply(made, compute, paddle.is_grad_enabled(), *tensors.values())
 
     return call
+
+
+class _OneOperator(PyLayer):
+    """A computation that is a single operator, as is its gradient."""
+
+    @staticmethod
+    def forward(ctx, made, compute, learns, *tensors):  # type: ignore[no-untyped-def]
+        ctx.made, ctx.inputs = made, [tensor.detach() for tensor in tensors]
+        for own, tensor in zip(ctx.inputs, tensors, strict=True):
+            own.stop_gradient = tensor.stop_gradient
+        with paddle.set_grad_enabled(learns):
+            result = compute(*ctx.inputs)
+        ctx.result = result[0] if isinstance(result, tuple) else result
+        if isinstance(result, tuple):
+            return tuple(part if part is None else part.detach() for part in result)
+        return result.detach()
+
+    @staticmethod
+    def backward(ctx, grad, *_):  # type: ignore[no-untyped-def]
+        wanted = [tensor for tensor in ctx.inputs if not tensor.stop_gradient]
+        with ctx.made.inside():
+            grads = iter(paddle.grad(ctx.result, wanted, grad, retain_graph=True, allow_unused=True))
+            return tuple(None if tensor.stop_gradient else next(grads) for tensor in ctx.inputs)
 
 
 def _uploading(made: FakeGpu, to_tensor: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -256,7 +308,7 @@ def _uploading(made: FakeGpu, to_tensor: Callable[..., Tensor]) -> Callable[...,
     def call(data: Any, *args: Any, **kwargs: Any) -> Tensor:
         if isinstance(kwargs.get("place"), _PinnedPlace):
             return to_tensor(data, *args, **{**kwargs, "place": None})
-        if not isinstance(data, Tensor):
+        if not isinstance(data, Tensor) and not isinstance(kwargs.get("place"), core.CPUPlace):
             made.copied(made.uploads, np.asarray(data).nbytes)
         return to_tensor(data, *args, **kwargs)
 

@@ -117,9 +117,33 @@ def test_a_step_asks_for_so_many_copies_and_fused_operators(micro_batches: int) 
     assert len(device.downloads) == 1  # the losses and the norm of the gradients
     assert device.launches == {
         "flash_attn_unpadded": LAYERS * micro_batches,
-        "fused_matmul_bias": 6 * LAYERS * micro_batches,
+        "fused_matmul_bias": 4 * LAYERS * micro_batches,  # queries, keys and values are one
+        "fused_linear_param_grad_add": 4 * LAYERS * micro_batches,
         "fused_bias_dropout_residual_layer_norm": 2 * LAYERS * micro_batches,
     }
+
+
+def test_a_run_that_goes_on_from_its_state_takes_the_same_steps() -> None:
+    with fake_gpu():
+        whole, first, second = Run(), Run(), Run()
+        wanted = whole.steps(range(4))
+        assert first.steps(range(2)) == wanted[:2]
+        for name, parameter in second.model.named_parameters():
+            parameter.set_value(first.weights()[name])
+        second.trainer.set_state(first.trainer.state())
+        assert second.steps(range(2, 4)) == wanted[2:]
+        for name, values in whole.weights().items():
+            np.testing.assert_array_equal(second.weights()[name], values)
+
+
+def test_weights_that_change_between_steps_are_taken_as_they_are_then() -> None:
+    with fake_gpu():
+        run, other = Run(), Run()
+        for each in (run, other):
+            each.steps(range(1))
+        for parameter in run.model.parameters():
+            parameter.set_value(parameter * 2)
+        assert run.steps(range(1, 2)) != other.steps(range(1, 2))
 
 
 def test_the_head_of_masked_tokens_computes_its_norm_and_loss_in_float32_at_level_o2() -> None:

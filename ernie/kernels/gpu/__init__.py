@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ernie.kernels.gpu import attention, linear, norm
+from ernie.kernels.gpu import adamw, attention, linear, norm
 
-__all__ = ["attention", "linear", "norm"]
+__all__ = ["adamw", "attention", "linear", "norm"]
