@@ -55,3 +55,4 @@ template <class E>
 void test_gaussian(const Library&);
 template <class E>
 void test_stack(const Library&);
+void test_product(const Library&, bool needs_onednn);

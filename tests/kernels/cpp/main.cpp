@@ -40,6 +40,7 @@ int main(int count, char** words) {
 #endif
     const Library library(words[1]);
     library.use_threads(std::atoi(words[2]));
+    test_product(library, !std::strstr(words[1], "avx2"));
     test_all<float>(library, words[1]);
     if (std::strstr(words[1], "bf16")) test_all<bf16>(library, words[1]);
     std::printf("%ld cases, %ld failures, %016llx\n", cases, failures, (unsigned long long)checksum);

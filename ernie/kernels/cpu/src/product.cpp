@@ -1,22 +1,29 @@
-// Products by oneDNN.  Creating a oneDNN primitive takes half a millisecond, so each is cached by its shape.
+// Products by oneDNN where it has the better instructions, and by blocked_product where it does not.
 #include "product.h"
 
 #include <cstring>
+
+#include "blocked_product.h"
+#include "row_product.h"
+#include "threads.h"
+
+#ifdef __AVX512F__
 #include <list>
 #include <map>
 #include <memory>
 #include <tuple>
 
 #include "onednn_objects.h"
-#include "row_product.h"
-#include "threads.h"
+#endif
 
 namespace ernie {
 namespace {
 
+#ifdef __AVX512F__
 typedef std::tuple<int, int, int, long, long, long, long, bool, long, bool, bool, long, bool> Key;
 
-// An LRU cache: batches of ever new sizes must not fill the memory with machine code.
+// Creating a oneDNN primitive takes half a millisecond, so each is cached by its shape.  An LRU cache: batches of ever new sizes must
+// not fill the memory with machine code.
 class Cache {
 public:
     template <class Make>
@@ -52,32 +59,28 @@ void multiply(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, con
     found.run(threads, A.data, B.data, bias, C);
 }
 
-// C is split into tiles of `rows` by `columns`, each of which one thread computes, so that no sum depends on the number of
-// threads.
-void multiply_in_tiles(long rows, long columns, Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C,
-                       long ldc, bool add) {
+// C in tiles of ALONE rows, each of which one thread computes: no sum depends on the number of rows or threads.
+void multiply_in_tiles(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add) {
     const auto size = [](Type type) { return type == Type::f32 ? 4L : 2L; };
     const auto from = [&](Matrix matrix, long first) {
         return Matrix{static_cast<const char*>(matrix.data) + first * size(in), matrix.stride, matrix.transposed};
     };
-    const long across = (N + columns - 1) / columns, tiles = (M + rows - 1) / rows * across;
+    const long columns = N > 512 ? 256 : 128, across = (N + columns - 1) / columns, tiles = (M + ALONE - 1) / ALONE * across;
 #pragma omp parallel if (tiles > 1)
     {
         const int threads = omp_get_max_threads();
         omp_set_num_threads(1);  // for oneDNN in this thread
 #pragma omp for schedule(static)
         for (long t = 0; t < tiles; t++) {
-            const long m = t / across * rows, n = t % across * columns;
+            const long m = t / across * ALONE, n = t % across * columns;
             const Matrix left = from(A, m * (A.transposed ? 1 : A.stride)), right = from(B, n * (B.transposed ? B.stride : 1));
-            multiply(in, out, std::min(rows, M - m), std::min(columns, N - n), K, left, right, bias ? bias + n : nullptr,
+            multiply(in, out, std::min(ALONE, M - m), std::min(columns, N - n), K, left, right, bias ? bias + n : nullptr,
                      static_cast<char*>(C) + (m * ldc + n) * size(out), ldc, add);
         }
         omp_set_num_threads(threads);
     }
 }
-
-// Returns the length of a tile along one side of C, which is `length` long; the other side is `other` long.
-long tile(long length, long other) { return length < other ? 512 : length > 512 ? 256 : 128; }
+#endif
 
 }  // namespace
 
@@ -97,11 +100,11 @@ void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, cons
     if (alone && in == Type::f32 && out == Type::f32 && !A.transposed)
         return row_product(M, N, K, static_cast<const float*>(A.data), A.stride, static_cast<const float*>(B.data), B.stride, B.transposed,
                            bias, static_cast<float*>(C), ldc, add);
-    if (alone) return multiply_in_tiles(ALONE, tile(N, ALONE + 1), in, out, M, N, K, A, B, bias, C, ldc, add);
 #ifdef __AVX512F__
+    if (alone) return multiply_in_tiles(in, out, M, N, K, A, B, bias, C, ldc, add);
     multiply(in, out, M, N, K, A, B, bias, C, ldc, add);
-#else  // oneDNN splits K between its threads if C is small
-    multiply_in_tiles(tile(M, N), tile(N, M + 1), in, out, M, N, K, A, B, bias, C, ldc, add);
+#else  // only float: oneDNN takes up to three times as long, and splits K between its threads if C is small
+    blocked_product(M, N, K, A, B, bias, static_cast<float*>(C), ldc, add);
 #endif
 }
 

@@ -1,4 +1,4 @@
-// C (M, N) = A (M, K) B (K, N) by oneDNN, with all threads: the products with weights.
+// C (M, N) = A (M, K) B (K, N) with all threads: the products with weights.  By oneDNN on AVX-512, else by blocked_product.
 #pragma once
 #include "vec.h"
 

@@ -2,48 +2,25 @@
 
 #include <algorithm>
 
-#include "memory.h"
-#include "small_product.h"
+#include "blocked_product.h"
+#include "sums.h"
 #include "threads.h"
 
 namespace ernie {
 namespace {
 
-constexpr long WIDTH = COLUMNS * LANES;  // columns of a strip of B
-constexpr long DEPTH = 512;              // rows of a strip that are multiplied at a time: they stay in the cache
-constexpr long TALL = 16 * ROWS;         // rows of A that a thread multiplies with a strip
-
-// Rows of C become what products are added to.
-void begin_sums(long M, long width, const float* bias, const float* C, long ldc, bool add, float* sums, long lds) {
-    for (long m = 0; m < M; m++)
-        for (long n = 0; n < width; n += LANES) {
-            const Mask there = first(width - n);
-            store(sums + m * lds + n, add ? load(C + m * ldc + n, there) : bias ? load(bias + n, there) : zero());
-        }
-}
-
-// The columns of a strip: it is packed once for many rows, and read in place for a few.
+// The columns of a strip of B, which is read in place.
 void multiply_strip(long M, long width, long K, const float* A, long lda, const float* B, long ldb, const float* bias, float* C, long ldc,
                     bool add) {
-    static thread_local Scratch strip, narrow;
-    const bool whole = width == WIDTH;
-    float* const sums = whole ? C : narrow.get<float>(M * WIDTH);
-    const long lds = whole ? ldc : WIDTH;
-    if (!whole || !add) begin_sums(M, width, bias, C, ldc, add, sums, lds);
-    for (long k = 0; k < K; k += DEPTH) {
-        const long depth = std::min(DEPTH, K - k);
-        const float* part = B + k * ldb;
-        long stride = ldb;
-        if (!whole || M > ROWS) {
-            float* const packed = strip.get<float>(DEPTH * WIDTH);
-            pack(part, ldb, depth, width, packed, WIDTH);
-            part = packed, stride = WIDTH;
-        }
-        small_product(A + k, lda, M, part, stride, WIDTH, depth, sums, lds, true);
+    static thread_local Scratch sums_memory, strip;
+    Sums sums(M, width, bias, C, ldc, add, sums_memory);
+    if (width < WIDTH) {
+        float* const packed = strip.get<float>(K * WIDTH);
+        pack(B, ldb, K, width, packed, WIDTH);
+        B = packed, ldb = WIDTH;
     }
-    if (whole) return;
-    for (long m = 0; m < M; m++)
-        for (long n = 0; n < width; n += LANES) store(C + m * ldc + n, load(sums + m * lds + n), first(width - n));
+    small_product(A, lda, M, B, ldb, WIDTH, K, sums.at, sums.stride, true);
+    sums.finish();
 }
 
 // So few rows that their sums leave registers for V vectors of columns.  Returns how many columns that makes, in whole strips.
@@ -53,7 +30,9 @@ long multiply_wide_strips(long N, long K, const float* A, long lda, const float*
     constexpr long WIDE = V * LANES;
 #pragma omp parallel for schedule(static) if (is_large)
     for (long n = 0; n < N / WIDE * WIDE; n += WIDE) {
-        if (!add) begin_sums(M, WIDE, bias ? bias + n : nullptr, nullptr, 0, false, C + n, ldc);
+        if (!add)
+            for (long m = 0; m < M; m++)
+                for (long v = n; v < n + WIDE; v += LANES) store(C + m * ldc + v, bias ? load(bias + v) : zero());
         tile<float, M, V, false>({A, nullptr, lda}, B + n, ldb, C + n, ldc, K, true);
     }
     return N / WIDE * WIDE;
@@ -106,16 +85,13 @@ void row_product(long M, long N, long K, const float* A, long lda, const float* 
         }
         return;
     }
+    if (M > ROWS) return blocked_product(M, N, K, {A, lda}, {B, ldb}, bias, C, ldc, add);
     long done = 0;
     if (M == 1) done = multiply_wide_strips<1, 8>(N, K, A, lda, B, ldb, bias, C, ldc, add, is_large);
     if (M == 2) done = multiply_wide_strips<2, 4>(N, K, A, lda, B, ldb, bias, C, ldc, add, is_large);
-    const long strips = (N - done + WIDTH - 1) / WIDTH, blocks = (M + TALL - 1) / TALL;
-#pragma omp parallel for schedule(static) if (is_large && strips * blocks > 1)
-    for (long t = 0; t < strips * blocks; t++) {
-        const long n = done + t % strips * WIDTH, m = t / strips * TALL;
-        multiply_strip(std::min(TALL, M - m), std::min(WIDTH, N - n), K, A + m * lda, lda, B + n, ldb, bias ? bias + n : nullptr,
-                       C + m * ldc + n, ldc, add);
-    }
+#pragma omp parallel for schedule(static) if (is_large)
+    for (long n = done; n < N; n += WIDTH)
+        multiply_strip(M, std::min(WIDTH, N - n), K, A, lda, B + n, ldb, bias ? bias + n : nullptr, C + n, ldc, add);
 }
 
 }  // namespace ernie

@@ -33,11 +33,8 @@ struct Pairing<bf16> {
 };
 #endif
 
-#if defined(__AVX512F__)
-constexpr int ROWS = 6, COLUMNS = 4;
-#else
-constexpr int ROWS = 4, COLUMNS = 2;
-#endif
+// Sums of ROWS x COLUMNS vectors leave registers for COLUMNS vectors of B.
+constexpr int ROWS = 6, COLUMNS = LANES == 16 ? 4 : 2;
 
 template <class E>
 long packed_rows(long K) {
@@ -160,6 +157,41 @@ inline void transpose(__m512i row[16]) {
         row[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
     }
 }
+#else
+// Transposes 8 x 8 words, in three rounds that exchange pairs, fours and eights of words.
+inline void transpose(__m256 row[8]) {
+    __m256 t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+    }
+    __m256 u[8];
+    for (int i = 0; i < 8; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int j = 0; j < 4; j++) {
+        row[j] = _mm256_permute2f128_ps(u[j], u[j + 4], 0x20);
+        row[j + 4] = _mm256_permute2f128_ps(u[j], u[j + 4], 0x31);
+    }
+}
+
+// Stores the first n words, at most 8: faster than a masked store, which some processors split.
+inline void store_first(float* p, __m256 x, long n) {
+    if (n >= 8) return _mm256_storeu_ps(p, x);
+    __m128 half = _mm256_castps256_ps128(x);
+    if (n & 4) {
+        _mm_storeu_ps(p, half);
+        half = _mm256_extractf128_ps(x, 1), p += 4;
+    }
+    if (n & 2) {
+        _mm_storel_pi(reinterpret_cast<__m64*>(p), half);
+        half = _mm_movehl_ps(half, half), p += 2;
+    }
+    if (n & 1) _mm_store_ss(p, half);
+}
 #endif
 
 // The rows of X (R, C) as `columns` columns of B, whose rows are `width` long: packed_rows(C) x columns, zeros beyond R and C.
@@ -180,6 +212,14 @@ inline void pack_transposed(const E* X, long ldx, long R, long C, typename Pairi
             for (long k = 0; k < here; k++) _mm512_mask_storeu_epi32(out + (done + k) * width + r, there.m, square[k]);
         }
     done = whole;
+#else
+    for (; done + 8 <= whole; done += 8)
+        for (long r = 0; r < columns; r += LANES) {
+            __m256 square[8];
+            for (long i = 0; i < 8; i++) square[i] = r + i < R ? _mm256_loadu_ps(X + (r + i) * ldx + done) : _mm256_setzero_ps();
+            transpose(square);
+            for (long k = 0; k < 8; k++) store_first(out + (done + k) * width + r, square[k], columns - r);
+        }
 #endif
     for (long k = done; k < words; k++)
         for (long r = 0; r < columns; r++) {
