@@ -21,10 +21,9 @@ def train(run: Run) -> bool:
             slot = schedule[step]
             started = time.perf_counter()
             run.mesh.watch.at(step=step, task=", ".join(dict.fromkeys(slot.draws)), doing="making batches")
-            batches = [(task, next(run.streams[task])) for task in slot.draws]
+            batches = run.draw()
             fetched = time.perf_counter()
-            report = run.trainer.step(step, batches, run.model.loss, run.lr(step))
-            run.step = step + 1
+            report = run.train(batches)
             run.log_step(step, slot, batches, report, waited=fetched - started, took=time.perf_counter() - started)
 
             last, interrupted = run.step == len(schedule), any_rank(run.mesh, interrupt.asked is not None)

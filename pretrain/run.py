@@ -1,4 +1,4 @@
-"""A run: everything that training needs, built from its configuration, and everything that a resume needs."""
+"""A run: its training, and all that it writes while it trains."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import NoneType
 from typing import Any, TypeVar
 
 from ernie.atomic import check_room, disk_guard, partial_folder, put
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.data.stream import merged_states
-from ernie.errors import NotFinite, TrainingFailed, UserError
+from ernie.errors import NotFinite, TrainingFailed
 from ernie.formatting import plural
 from ernie.metrics import Score
-from ernie.model.weights import arrays, load_weights, read_arrays, save_weights, set_weights
+from ernie.model.weights import save_weights
 from ernie.parallel.collectives import all_gather, all_reduce, on_rank0
 from ernie.parallel.layout import REPLICAS
 from ernie.parallel.mesh import Mesh
@@ -25,38 +24,25 @@ from ernie.text.tokenizer import Tokenizer
 from ernie.train.checkpoint import (
     Checkpoints,
     TrainerState,
-    read_progress,
-    read_trainer_state,
-    remedy,
     write_state,
 )
 from ernie.train.log import Log
-from ernie.train.loss_scale import LossScale
 from ernie.train.run_folder import CHECKPOINTS, MODEL
-from ernie.train.trainer import StepReport, Trainer, TrainingStopped
+from ernie.train.trainer import StepReport, TrainingStopped
 from pretrain.config import PretrainConfig
-from pretrain.feeds import open_streams
-from pretrain.model import MultiTaskModel, build_model
+from pretrain.model import MultiTaskModel
 from pretrain.planner.score import Meter
 from pretrain.probe import Probe
-from pretrain.schedule import Schedule, Slot
+from pretrain.schedule import Slot
+from pretrain.training import HEADS, Training
 
 T = TypeVar("T")
-HEADS = "heads.safetensors"  # in a checkpoint
-_POSITION = {"epoch": int, "block": int, "batch": int, "drawn": int, "digest": str}  # in a data shard
-_PROGRESS_KEYS = {
-    **{"step": int, "skipped": int, "failed?": int, "task_ids?": {str: int}},
-    "streams": {str: ({"drawn": int, "lanes": [(_POSITION, NoneType)]}, _POSITION)},
-}
 
 
-class Run:
-    """The state of a pretraining run: model, trainer, streams and the next step.
+class Run(Training):
+    """A pretraining run that writes its folder: its log, its measurements, its checkpoints and its model.
 
-    It starts from scratch or resumes from `checkpoint`; `save` writes everything that a checkpoint holds.  Each process
-    of `mesh` has its own Run, whose `model` is its part of the model; `full_model` is the full one, on rank 0 only.
-    The caller must check that the checkpoint is intact (`ernie.train.checkpoint.check`), once for all processes.
-    Raises UserError if the checkpoint has other tasks, or the model cannot be distributed as requested.
+    `save` writes everything that a checkpoint holds.  `full_model` is the full model, on rank 0 only.
     """
 
     def __init__(
@@ -69,47 +55,19 @@ class Run:
         checkpoint: Path | None = None,
         mesh: Mesh | None = None,
     ):
-        self.config, self.folder = config, folder
-        self.mesh = mesh or Mesh()
-        self.schedule = Schedule(config.schedule, config.train.micro_batches)
-        self._feed, self.streams = open_streams(config, corpus, self.mesh)
-        self.model = self._build(corpus.tokenizer, checkpoint)
-        self.mesh.layout.check(config.sizes(self.model.ernie.config))
+        super().__init__(config, corpus, checkpoint=checkpoint, mesh=mesh)
+        self.folder = folder
         self.full_model: MultiTaskModel | None = self.model if self.mesh.is_first else None
         if self.mesh.splits_model:
             on_rank0(self.mesh, "building the full model", partial(self._build_full, corpus.tokenizer, checkpoint))
-        train = config.train
-        self.trainer = Trainer(
-            self.model,
-            train.adam,
-            clip=train.clip,
-            max_bad_steps=train.max_bad_steps,
-            seed=config.seed,
-            loss_scale=LossScale() if train.precision == "fp16" else None,
-            separate_moments=train.moments == "each_task",
-            mesh=self.mesh,
-        )
         self._probe: Probe | None = None
         on_rank0(self.mesh, "making held-out batches", partial(self._hold_out, corpus))
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.save.keep_last, config.save.keep_best)
-        self.step = 0
-        self.skipped = 0
-        self.failed = 0  # of those skipped, all but the ones by which the loss scale of fp16 adapted
         self._measured: tuple[int, float | None] | None = None  # step and overall score of the last measurement
         self.log = log
         self._meter = Meter()
-        if checkpoint is not None:
-            self._resume(checkpoint)
         if self.step < len(self.schedule):
             on_rank0(self.mesh, "opening the run", self._check_room)
-
-    def lr(self, step: int) -> float:
-        """Return the learning rate of a step."""
-        lr, schedule = self.config.train.lr, self.schedule
-        if not lr.each_stage:
-            return lr.at(step, len(schedule))
-        stage = schedule.stage_of(step)
-        return lr.at(step - schedule.stage_start(stage), schedule.stage_length(stage))
 
     def log_step(
         self,
@@ -123,8 +81,6 @@ class Run:
     ) -> None:
         """Log a completed step.  A collective call if other processes made some of the batches."""
         self._meter.step(took)
-        self.skipped += report.skipped
-        self.failed += report.failed
         own = [batch for _, batch in batches if batch is not None]
         names = list(dict.fromkeys(slot.draws))
         totals: list[float] = [sum(batch.layout.tokens for batch in own), sum(batch.padding for batch in own)]
@@ -203,52 +159,11 @@ class Run:
         states = all_gather(self.mesh, own)
         return {name: merged_states([state[name] for state in states]) for name in own}
 
-    def _build(self, tokenizer: Tokenizer, checkpoint: Path | None) -> MultiTaskModel:
-        """Build the full model, with its initial weights or those of the checkpoint."""
-        model = build_model(self.config, tokenizer)
-        owners = {name: self.config.tasks[name].head_of or name for name in self.streams}
-        for name, head in model.heads.items():  # its owner may never be scheduled: find a task that trains it
-            trained_by = next(task for task, owner in owners.items() if owner == name)
-            self.config.tasks[name].initialize(head, self.streams[trained_by].source.items)
-        model.adopt_masked_head()
-        if checkpoint is not None:
-            self._check_tasks(model, read_state(checkpoint))
-            load_weights(model.ernie, checkpoint / MODEL / "model.safetensors")
-            # An extended schedule has heads that the checkpoint lacks: they keep their initial weights.
-            heads = {**arrays(model.heads), **read_arrays(checkpoint / HEADS)}
-            set_weights(model.heads, heads, str(checkpoint / HEADS))
-        return model
-
     def _build_full(self, tokenizer: Tokenizer, checkpoint: Path | None) -> None:
         self.full_model = self._build(tokenizer, checkpoint)
 
     def _hold_out(self, corpus: Corpus) -> None:
         self._probe = Probe(self.config, corpus)
-
-    def _check_tasks(self, model: MultiTaskModel, state: dict[str, Any]) -> None:
-        """Raise UserError unless all tasks of a checkpoint are there, with the same task ids and data shards."""
-        for name, position in state["streams"].items():
-            if (shards := len(position.get("lanes", [position]))) != self.config.data.data_shards:
-                raise UserError(
-                    f"data.data_shards: is {self.config.data.data_shards}, but the run has read its documents in "
-                    f"{plural(shards, 'shard')} so far, whose positions would be lost; keep it at {shards}"
-                )
-            if name not in self.streams:
-                raise UserError(
-                    f"schedule: the run has learned {name}, which is not in it any more; a schedule can be extended. "
-                    "To take a task out, start another run with model.start_from"
-                )
-        for name, number in state.get("task_ids", {}).items():
-            if model.task_ids.get(name) != number:
-                raise UserError(
-                    f"schedule: {name} has learned with the task id {number}, and would get another one; name new "
-                    "tasks after those that have been learned"
-                )
-        if state["step"] > len(self.schedule):
-            raise UserError(
-                f"schedule: has {len(self.schedule):,} steps, and the run has done {state['step']:,}; it can be "
-                "extended, not cut"
-            )
 
     def _check_room(self) -> None:
         """Raise UserError if a checkpoint, its weights and their two moments, has no room: training would be lost."""
@@ -260,13 +175,6 @@ class Run:
         """Collect the weights of all processes in `full_model`; every process has to call this."""
         self._meter.pause()
         self.trainer.gather_weights(self.full_model)
-
-    def _resume(self, path: Path) -> None:
-        state = read_state(path)
-        self.trainer.set_state(read_trainer_state(path, remedy(path)))
-        self.step, self.skipped, self.failed = state["step"], state["skipped"], state.get("failed", 0)
-        for name, position in state["streams"].items():
-            self.streams[name].seek(position)
 
     def finish(self) -> Path:
         """Write the encoder to `model/` in the run's folder, for `ErnieModel.from_pretrained`."""
@@ -327,21 +235,12 @@ class Run:
             self.log.record("layout", self.step - 1, layout=self.mesh.layout.described(), **score.as_dict())
             self.log.say(str(score))
 
-    def close(self) -> None:
-        """Stop the workers."""
-        self._feed.close()
-
     def _write(self, trainer: TrainerState, streams: dict[str, Any], folder: Path) -> None:
         assert self.full_model is not None
         self.full_model.ernie.save_pretrained(folder / MODEL)
         save_weights(self.full_model.heads, folder / HEADS)
         progress = {"step": self.step, "skipped": self.skipped, "failed": self.failed}
         write_state(folder, trainer, {**progress, "streams": streams, "task_ids": self.model.task_ids})
-
-
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """Return the progress of a run that a checkpoint holds.  Raises UserError if it cannot be used."""
-    return read_progress(checkpoint, _PROGRESS_KEYS, remedy(checkpoint))
 
 
 def sample_hash(checksum: int) -> str:

@@ -16,8 +16,9 @@ from ernie.train.run_folder import CHECKPOINTS, CONFIG
 from pretrain import folder as run_folder
 from pretrain.feeds import open_streams
 from pretrain.history import read_checked
-from pretrain.run import read_state, sample_hash
+from pretrain.run import sample_hash
 from pretrain.schedule import Schedule
+from pretrain.training import read_state
 
 _SHOWN = 10  # differences, at most: one early in a run causes one at every later step
 # Keys that order samples.

@@ -105,11 +105,12 @@ class Trainer:
         loss: Callable[[str, Packed], Loss],
         lr: float,
         before: Callable[[Sequence[MicroBatch]], None] | None = None,
+        reduced: Callable[[StepReport], None] | None = None,
     ) -> StepReport:
         """Make one update from the batches of one or several tasks.
 
         If all are of one task, those of other processes may be None.  `before` is given the micro-batches ahead of
-        their passes.
+        their passes.  `reduced` is called when the gradients of all passes are summed, ahead of the update.
 
         Each task's loss is divided by its number of targets in the step, and weighted by its fraction of the
         micro-batches.  Dropout is seeded by the step and the micro-batch.  A step is thus reproducible without the
@@ -157,6 +158,8 @@ class Trainer:
         norms = [norm / scale for norm in norms]
         losses = {name: total / targets[name] for name, total in zip(targets, totals, strict=True)}
         report = StepReport(losses, math.hypot(*norms))
+        if reduced is not None:
+            reduced(report)
         if math.isfinite(report.gradient_norm) and _has_finite_losses(report):
             scales = {}
             for group, norm in zip(self._groups, norms, strict=True):

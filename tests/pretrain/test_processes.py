@@ -26,7 +26,7 @@ from ernie.train.checkpoint import Checkpoints
 from ernie.train.log import read_records
 from ernie.train.run_folder import run_lock
 from pretrain.planner.machine import Machine
-from pretrain.run import read_state
+from pretrain.training import read_state
 
 PARTS = {
     "vocab_size": 2000,

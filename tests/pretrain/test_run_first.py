@@ -14,6 +14,7 @@ from ernie.parallel.mesh import Mesh
 from ernie.parallel.watch import Unwatched
 from ernie.train.log import Log
 from pretrain import run as run_module
+from pretrain import training as training_module
 from pretrain.config import load
 
 T = TypeVar("T")
@@ -51,8 +52,8 @@ def test_other_processes_are_told_what_rank_0_is_building_while_they_wait(
 
         return wrapper
 
-    for name in ("build_model", "Probe"):
-        monkeypatch.setattr(run_module, name, recording(getattr(run_module, name)))
+    for module, name in ((training_module, "build_model"), (run_module, "Probe")):
+        monkeypatch.setattr(module, name, recording(getattr(module, name)))
     found = load(config)
     mesh = SplitMesh(watch=watch)
     run_module.Run(found, tmp_path, Corpus.open(found.corpus), Log(tmp_path, 1, quiet=True), mesh=mesh).close()
