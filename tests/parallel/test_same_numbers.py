@@ -108,6 +108,23 @@ def test_data_parallel_dropout_equals_that_of_one_process() -> None:
     _check_same(trained({"data": 2}, 0.1), training.train({}, 0.1))
 
 
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"pipeline": 2, "tensor": 2, "sequence": True},
+        *(
+            pytest.param(layout, marks=pytest.mark.slow)
+            for layout in ({"tensor": 2}, {"tensor": 2, "sequence": True}, {"pipeline": 2}, {"data": 2, "tensor": 2})
+        ),
+    ],
+    ids=str,
+)
+def test_one_process_can_draw_the_dropout_of_a_layout(layout: dict[str, Any]) -> None:
+    alone = training.train({}, 0.1, serial=layout)
+    assert alone["losses"] != training.train({}, 0.1)["losses"]
+    _check_same(trained(layout, 0.1), alone)
+
+
 def _check_same(ranks: list[Any], single: dict[str, Any]) -> None:
     for found in ranks:
         assert [report.keys() for report in found["losses"]] == [report.keys() for report in single["losses"]]

@@ -23,6 +23,7 @@ from ernie.model.heads import MaskedTokenHead, SequenceHead
 from ernie.model.losses import Loss, cross_entropy
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.mesh import Mesh
+from ernie.parallel.serial import SerialModel
 from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
 
@@ -110,11 +111,12 @@ def train(
     kind: Precision = "fp32",
     separate: bool = False,
     own_batches: bool = False,
+    serial: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Losses and gradient norms of every step, the final weights, and the weights and moments gathered from all ranks.
 
     Resumes from the state in the file `load`, and writes its own to `save`.  With `own_batches`, the trainer is given
-    None instead of the micro-batches of other processes.
+    None instead of the micro-batches of other processes.  With a layout `serial`, this process computes all of it.
     """
     mesh = Mesh.connect(ParallelConfig(**layout))
     with mesh.watch:
@@ -129,6 +131,11 @@ def train(
         if state:
             trainer.optimizer.set_state(state)
 
+        loss, before = model.loss, None
+        if serial is not None:
+            in_turn = SerialModel(model, ParallelConfig(**serial), model.loss)
+            loss, before = in_turn.loss, in_turn.before
+
         def batches(step: int) -> list[tuple[str, Packed | None]]:
             own = mesh.shard(range(MICRO_BATCHES))
             return [
@@ -137,7 +144,7 @@ def train(
             ]
 
         with precision(kind):
-            reports = [trainer.step(step, batches(step), model.loss, RATE) for step in range(*steps)]
+            reports = [trainer.step(step, batches(step), loss, RATE, before) for step in range(*steps)]
         weights = {name: sharded.full(value, value).numpy() for name, value in parameters.items()}
         gathered = dict(sharded.gather({name: (value, value) for name, value in parameters.items()}))
         state = trainer.optimizer.state()
