@@ -36,7 +36,18 @@ _OUT_OF_MEMORY = ("ResourceExhausted", "bad_alloc")  # in errors of Paddle
 _TOO_MANY_FILES = os.strerror(errno.EMFILE)
 # The order of our own commands in the help; those of other distributions follow, sorted by name.
 _ORDER = (
-    *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "scaling", "report", "verify"),
+    *(
+        "data build",
+        "tokenizer train",
+        "tokenizer check",
+        "tasks",
+        "pretrain",
+        "plan",
+        "scaling",
+        "report",
+        "verify",
+        "replay",
+    ),
     *("finetune", "tune", "check", "evaluate", "compare", "predict", "translate", "transcribe", "speak"),
     *("benchmark", "tradeoff"),
     *("search index", "search query", "search evaluate", "search mine"),

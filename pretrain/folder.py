@@ -114,11 +114,12 @@ def _keys(tree: Any, path: str = "") -> Iterator[str]:
         yield from _keys(value, f"{path}{key}.")
 
 
-def record_resume(config: PretrainConfig, corpus: Corpus, folder: Path, layout: str) -> Path | None:
+def record_resume(config: PretrainConfig, corpus: Corpus, folder: Path, layout: str, step: int) -> Path | None:
     """Record that a run is resumed: its configuration, the origin of the resume, and the keys that changed.
 
-    `layout` says in words how the run is spread over processes.  If the run was finished and its schedule has been
-    extended, its encoder and card are outdated: they are moved aside, into the folder that is returned.
+    `step` is the number of steps that were done before.  `layout` says in words how the run is spread over processes.
+    If the run was finished and its schedule has been extended, its encoder and card are outdated: they are moved aside,
+    into the folder that is returned.
     """
     before = read_config(folder)
     aside = _move_model_aside(folder, len(Schedule(before.schedule)))  # before its schedule is overwritten
@@ -130,7 +131,7 @@ def record_resume(config: PretrainConfig, corpus: Corpus, folder: Path, layout: 
     record |= _training_data(config, corpus)
     record["files"] |= files  # including those of tasks that were dropped
     write_config(folder, config)
-    record["resumed"] = [*record.get("resumed", []), {**origin(), "changed": changed, "layout": layout}]
+    record["resumed"] = [*record.get("resumed", []), {**origin(), "changed": changed, "layout": layout, "step": step}]
     write_origin(folder, record)
     return aside
 
@@ -171,7 +172,7 @@ def read(folder: Path, corpus_folder: Path | None = None) -> tuple[PretrainConfi
         )
         raise UserError(
             f"{config.corpus}: the corpus of the run in {folder} is not there.{relative} If it was moved, put a link "
-            "to it there; `ernie verify` and `ernie scaling` can be told where it is: --corpus DIR"
+            "to it there; `ernie verify`, `ernie replay` and `ernie scaling` can be told where it is: --corpus DIR"
         )
     corpus = Corpus.open(config.corpus)
     _check_unchanged(config, corpus, folder)
@@ -232,6 +233,10 @@ def _wrong_key(record: Mapping[str, Any]) -> str:
     for key in ("command", "changed"):
         if not isinstance(found := record.get(key, []), list) or not all(isinstance(word, str) for word in found):
             return key
+    if type(record.get("step", 0)) is not int:
+        return "step"
+    if not isinstance(record.get("layout", ""), str):
+        return "layout"
     if record.get("command") is None and record.get("changed", True):  # that of a resume is shown if keys changed
         return "command"
     data = record.get("data")

@@ -53,6 +53,7 @@ LAYERS = (
     ("decode",),
     ("parallel",),
     ("train",),
+    ("replay",),
     ("doctor",),
     ("commands",),
     ("cli", ""),

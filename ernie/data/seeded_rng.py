@@ -7,6 +7,7 @@ workers nor an interruption can change it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -30,15 +31,23 @@ def permute(positions: np.ndarray, size: int, key: int) -> np.ndarray:
     Uses a Feistel network over the next even number of bits with cycle walking for values outside the range (Black and
     Rogaway, 2002, "Ciphers with Arbitrary Finite Domains").  Bijective for every key.
     """
-    values = np.asarray(positions, dtype=np.uint64)
+    return _walk(positions, size, _round_keys(key), _feistel)
+
+
+def positions_of(items: np.ndarray, size: int, key: int) -> np.ndarray:
+    """Return the positions of `items` in the permutation that `permute` gives for this size and key."""
+    return _walk(items, size, _round_keys(key)[::-1], _feistel_back)
+
+
+def _walk(values: np.ndarray, size: int, round_keys: np.ndarray, cipher: Callable[..., np.ndarray]) -> np.ndarray:
+    values = np.asarray(values, dtype=np.uint64)
     if size <= 1:
         return values.astype(np.int64)
     half = np.uint64(((size - 1).bit_length() + 1) // 2)
-    round_keys = _round_keys(key)
-    result = _feistel(values, half, round_keys)
+    result = cipher(values, half, round_keys)
     outside = result >= size
     while outside.any():
-        result[outside] = _feistel(result[outside], half, round_keys)
+        result[outside] = cipher(result[outside], half, round_keys)
         outside = result >= size
     return result.astype(np.int64)
 
@@ -53,6 +62,14 @@ def _feistel(values: np.ndarray, half: np.uint64, round_keys: np.ndarray) -> np.
     left, right = values >> half, values & low_mask
     for round_key in round_keys:
         left, right = right, left ^ (_mix(right ^ round_key) & low_mask)
+    return (left << half) | right
+
+
+def _feistel_back(values: np.ndarray, half: np.uint64, round_keys: np.ndarray) -> np.ndarray:
+    low_mask = (np.uint64(1) << half) - np.uint64(1)
+    left, right = values >> half, values & low_mask
+    for round_key in round_keys:
+        left, right = right ^ (_mix(left ^ round_key) & low_mask), left
     return (left << half) | right
 
 

@@ -92,6 +92,13 @@ class Source:
             for number, sample in enumerate(samples):
                 yield (epoch, index, number), sample
 
+    def sample(self, epoch: int, index: int, number: int) -> Sample:
+        """Return the sample that `named_samples` yields under this name."""
+        order = seeded_rng.key(self.seed, self.name, epoch)
+        position = int(seeded_rng.positions_of(np.array([index]), len(self.items), order)[0])
+        samples = dict(self.named_samples(epoch, position, position + 1))
+        return samples[epoch, index, number]
+
     def _make_samples(self, items: Sequence[Any], rng: np.random.Generator) -> list[Sample]:
         """Return the task's samples from a window of items, checked.  Raises UserError for an invalid one."""
         made = self.task.samples(items, self.tokenizer, rng)
@@ -138,11 +145,11 @@ class Source:
         try:
             yield
         except UserError as error:
-            raise UserError(f"task '{self.name}', {self._named(index)}: {error}") from None
+            raise UserError(f"task '{self.name}', {self.place(index)}: {error}") from None
         except Exception as error:
-            raise RuntimeError(f"task '{self.name}' failed at {self._named(index)}: {error!r}") from error
+            raise RuntimeError(f"task '{self.name}' failed at {self.place(index)}: {error!r}") from error
 
-    def _named(self, index: int) -> str:
+    def place(self, index: int) -> str:
         """Name an item in a message, a document of a corpus with its file and line."""
         place = f" ({self.items.source(index)})" if isinstance(self.items, Split | Subset) else ""
         return f"item {index} of its documents{place}"

@@ -5,6 +5,8 @@ Legend: T packed tokens, D width, F inner width.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import paddle
 from paddle import Tensor
@@ -62,13 +64,33 @@ def reference(
     rows: np.ndarray | None,
 ) -> Tensor:
     """Reference implementation: the smaller kernels one after the other."""
+    y_TD = x_TD
+    for _, output in operators(x_TD, layout, weights, settings, mask):
+        y_TD = output
+    return y_TD if rows is None else only_rows(y_TD, rows)
+
+
+def operators(
+    x_TD: Tensor, layout: Layout, weights: LayerWeights, settings: LayerSettings, mask: Mask | None
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the output of each smaller kernel of a layer by its name, in the order of computation.
+
+    The last one is the layer's own output.  The inner product has its activation, a norm its dropout and residual.
+    """
     w, s = weights, settings
     q, k, v = linear(x_TD, w.q, w.q_bias), linear(x_TD, w.k, w.k_bias), linear(x_TD, w.v, w.v_bias)
+    yield from (("q", q), ("k", k), ("v", v))
     mixed_TD = attention(q, k, v, layout, s.heads, s.attention_dropout, mask=mask)
-    x_TD = add_norm(x_TD, linear(mixed_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon, s.dropout)
+    yield "attention", mixed_TD
+    out_TD = linear(mixed_TD, w.out, w.out_bias)
+    yield "attention_out", out_TD
+    x_TD = add_norm(x_TD, out_TD, w.gain1, w.offset1, s.epsilon, s.dropout)
+    yield "attention_norm", x_TD
     inner_TF = linear(x_TD, w.inner, w.inner_bias, s.activation)
-    y_TD = add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon, s.dropout)
-    return y_TD if rows is None else only_rows(y_TD, rows)
+    yield "inner", inner_TF
+    outer_TD = linear(inner_TF, w.outer, w.outer_bias)
+    yield "outer", outer_TD
+    yield "output_norm", add_norm(x_TD, outer_TD, w.gain2, w.offset2, s.epsilon, s.dropout)
 
 
 def on_gpu(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Layout
 from ernie.errors import Remark, UserError
-from ernie.kernels.layer import transformer_layer
+from ernie.kernels.layer import operators, transformer_layer
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
@@ -151,6 +151,13 @@ class EncoderLayer(nn.Layer):
         if self.training:
             settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
         return transformer_layer(x_TD, layout, self.weights(), settings, mask, rows)
+
+    def operators(self, x_TD: Tensor, layout: Layout, mask: Mask | None = None) -> Iterator[tuple[str, Tensor]]:
+        """Yield the output of each operator by the name of its sublayer, in the order of computation, without dropout.
+
+        The layer itself computes them in one kernel where there is one, which rounds otherwise.
+        """
+        return operators(x_TD, layout, self.weights(), self._settings, mask)
 
     def forward_cached(self, x_TD: Tensor, extended: ExtendedCache) -> Tensor:
         """Compute new tokens against a cache, without dropout, and append their keys and values to it."""

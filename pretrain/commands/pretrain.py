@@ -150,7 +150,7 @@ def _train(
                     mesh, "comparing schedules", lambda: folder.first_changed_step(config, output, step)
                 )
                 aside = on_rank0(
-                    mesh, "resuming", lambda: folder.record_resume(config, corpus, output, layout.described())
+                    mesh, "resuming", lambda: folder.record_resume(config, corpus, output, layout.described(), step)
                 )
                 log.say(f"resuming from step {step} of {steps}")
                 if aside is not None:

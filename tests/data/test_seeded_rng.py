@@ -29,6 +29,13 @@ def test_a_part_of_a_permutation_equals_that_part_of_the_whole(size: int, key: i
     assert seeded_rng.permute(places, size, key).tolist() == whole[places].tolist()
 
 
+@given(st.integers(min_value=1, max_value=2**62), keys, st.integers(min_value=0))
+def test_the_position_of_an_item_is_where_the_permutation_puts_it(size: int, key: int, place: int) -> None:
+    places = np.array([place % size, 0, size - 1], dtype=np.int64)
+    items = seeded_rng.permute(places, size, key)
+    assert seeded_rng.positions_of(items, size, key).tolist() == places.tolist()
+
+
 @given(st.integers(min_value=2, max_value=2**62), keys)
 def test_permutations_of_any_size_stay_in_range_and_repeat_nothing(size: int, key: int) -> None:
     places = np.unique(np.linspace(0, size - 1, 50).astype(np.int64).clip(0, size - 1))

@@ -100,7 +100,7 @@ def test_the_encoder_set_aside_keeps_its_step_when_the_start_of_the_extension_is
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(run_folder, "put_text", killed)
         folder.record_resume(
-            load(config, ["schedule.steps_per_task=9"]), Corpus.open(load(config).corpus), run, "one process"
+            load(config, ["schedule.steps_per_task=9"]), Corpus.open(load(config).corpus), run, "one process", 24
         )
     assert written
     assert pretrain(config, run, *longer) == 0
