@@ -28,9 +28,9 @@ from paddle.autograd import PyLayer
 from paddle.base import core
 from paddle.distributed import collective
 
+from ernie.parallel.ports import host, listen
 from ernie.parallel.secret import LENGTH, is_secret, run_secret
 from ernie.parallel.store import disable_libuv_store, join_store, serve_store
-from ernie.parallel.watch import host
 
 Group: TypeAlias = Any  # a core.ProcessGroupGloo
 _SUM, _MAX, _AVG = core.ReduceOp.SUM, core.ReduceOp.MAX, core.ReduceOp.AVG
@@ -38,21 +38,24 @@ _KEY = "ernie/gloo"  # the prefix of our keys in the store that all processes sh
 Waiting: TypeAlias = Callable[[str], contextlib.AbstractContextManager[None]]
 _TO_ENTER = 10.0  # seconds in which a connection has to show the secret of the run
 _timeout = 300.0
+_ports: Sequence[int] = ()
 _waiting: Waiting
 _mailbox: Mailbox | None = None
 _stock: dict[str, Callable[..., Any]] = {}  # the original Paddle functions that are replaced
 
 
-def install(timeout: float = 300.0, waiting: Waiting = lambda _: contextlib.nullcontext()) -> bool:
+def install(
+    timeout: float = 300.0, waiting: Waiting = lambda _: contextlib.nullcontext(), ports: Sequence[int] = ()
+) -> bool:
     """Apply all patches, before `fleet.init`; return whether they are needed on this machine.
 
     A message that does not arrive within `timeout` seconds is an error.  Collectives and other calls that wait for
-    other processes run inside the context `waiting(name)`.
+    other processes run inside the context `waiting(name)`.  Messages and stores use the `ports` (see `listen`).
     """
-    global _timeout, _waiting
+    global _timeout, _waiting, _ports
     if paddle.get_device() != "cpu":
         return False
-    _timeout, _waiting = timeout, waiting
+    _timeout, _waiting, _ports = timeout, waiting, ports
     disable_libuv_store()
     if not _stock:
         _install_groups()
@@ -89,7 +92,7 @@ class Mailbox:
         self._lock = threading.Lock()
         self._store: Any = core.create_or_get_global_tcp_store()
         self._secret = run_secret(self._store, dist.get_rank())
-        self._server = socket.create_server((host(), 0), backlog=64)
+        self._server = listen(host(), _ports)
         self._store.set(f"{_KEY}/{dist.get_rank()}", _address(self._server))
         threading.Thread(target=self._accept, daemon=True, name="mailbox").start()
 
@@ -200,7 +203,7 @@ def _create(store: Any, rank: int, size: int, group: int = 0) -> Group:
     _mailbox = _mailbox or Mailbox()  # every process listens before the first message
     key = f"{_KEY}/group/{group}"
     if rank == 0:
-        address, opened = serve_store()
+        address, opened = serve_store(_ports)
         store.set(key, address.encode())
     else:
         opened = join_store(bytes(store.get(key)).decode())

@@ -49,7 +49,7 @@ class ParallelConfig:
     `virtual_stages` pieces per process (Narayanan et al., 2021, arXiv 2104.04473).  `recompute` recomputes layers in
     the backward pass instead of storing their activations.  All processes stop when one has been silent for `timeout`
     seconds, or has kept the others waiting that long.  On CPUs they stop after 30 seconds at the latest, Gloo's own
-    limit in a collective.
+    limit in a collective.  `ports` are the first and the last port on which processes listen, by default any.
     """
 
     data: int | None = None
@@ -62,6 +62,7 @@ class ParallelConfig:
     sequence: bool = False
     recompute: bool = False
     timeout: float = 60.0
+    ports: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (*AXES, "virtual_stages"):
@@ -81,6 +82,10 @@ class ParallelConfig:
             raise UserError(f"stages: expected numbers of layers, found {min(self.stages)}")
         if self.timeout <= 0:
             raise UserError(f"timeout: expected seconds above 0, found {self.timeout:g}")
+        if self.ports and not (len(self.ports) == 2 and 1 <= self.ports[0] <= self.ports[1] <= 65535):
+            raise UserError(
+                f"ports: expected the first and the last of a range, such as [21000, 21199], found {[*self.ports]}"
+            )
         if self.sequence and self.tensor == 1:
             raise UserError("sequence: splits tokens over the processes of `tensor`, which is 1")
         if self.sharding_stage > 1 and self.sharding > 1 and self.tensor * self.pipeline > 1:

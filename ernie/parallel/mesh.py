@@ -14,8 +14,9 @@ from paddle.distributed.fleet.utils import log_util
 
 from ernie.parallel import gloo
 from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.ports import host
 from ernie.parallel.store import disable_libuv_store, global_store
-from ernie.parallel.watch import Unwatched, Watch, host
+from ernie.parallel.watch import Unwatched, Watch
 
 T = TypeVar("T")
 
@@ -53,8 +54,8 @@ class Mesh:
         if layout.processes == 1:
             return cls(layout)
         disable_libuv_store()
-        watch = Watch(global_store(), get_rank(), layout.processes, layout.timeout, host())
-        gloo.install(layout.timeout, watch.waiting)
+        watch = Watch(global_store(), get_rank(), layout.processes, layout.timeout, host(), ports=layout.ports)
+        gloo.install(layout.timeout, watch.waiting, layout.ports)
         with quiet_fleet():
             strategy = fleet.DistributedStrategy()
         interleaved = layout.virtual_stages > 1

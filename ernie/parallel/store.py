@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from paddle.base import core
 from paddle.distributed import get_rank
 
 from ernie.errors import PortTaken
-from ernie.parallel.watch import host
+from ernie.parallel.ports import host, listen
 
 _TO_BE_SERVED = 900.0  # seconds to wait for the first process, as long as Paddle waits
 _BETWEEN_PROBES = 0.02  # seconds
@@ -58,13 +59,13 @@ def global_store() -> Any:
     return store
 
 
-def serve_store() -> tuple[str, Any]:
-    """Serve a store on a free port; return its address, host:port, and the store.
+def serve_store(ports: Sequence[int] = ()) -> tuple[str, Any]:
+    """Serve a store on a free port (see `listen`); return its address, host:port, and the store.
 
     It listens when this returns.  A process that connects to a free port before anyone listens may reach itself.
     """
     for _ in range(_PORTS_TRIED):
-        with socket.create_server((host(), 0)) as probe:
+        with listen(host(), ports) as probe:
             port = int(probe.getsockname()[1])
         with contextlib.suppress(ValueError):  # another program took the port just now
             store = core.TCPStore(host(), port, True, _UNAWAITED)

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from ernie.errors import UserError
-from ernie.parallel.watch import FAILED, Hub, Place, RankState, Verdict, Watch, host, judge
+from ernie.parallel import hub as module
+from ernie.parallel.hub import FAILED, Hub, Place, RankState, Verdict, beat, judge, pause
+from ernie.parallel.ports import host, listen
+from ernie.parallel.watch import Watch
 
 LIMIT = 5.0
 SECRET = "0123456789abcdef" * 2
@@ -114,10 +117,13 @@ class ThreeWatches:
             Watch(store, rank, 3, limit, "127.0.0.1", end=lambda verdict, rank=rank: self.heard.update({rank: verdict}))  # type: ignore[misc]
             for rank in range(3)
         ]
-        hub = self.watches[0]._hub
-        assert hub is not None
-        while len(hub._speakers) < 3:  # the last one's greeting may still be on its way
+        to, port = store["ernie/watch"].decode().split(":")
+        self.hub, self.secret = (to, int(port)), store["ernie/secret"].decode()
+        self.watches[0].pass_on()  # which the last one hears when it has entered
+        while not all(watch._passes for watch in self.watches):
             time.sleep(0.01)
+        for watch in self.watches:
+            watch._passes = 0
 
     def wait(self, *ranks: int) -> str:
         """The verdict that all of these ranks receive."""
@@ -179,6 +185,15 @@ def test_processes_that_arrive_after_the_first_passed_on_do_not_wait(three: Thre
         three.watches[2].wait_for_first()
 
 
+def judge_of(ranks: int) -> tuple[tuple[str, int], threading.Thread]:
+    """Start the judge of so many processes in a thread; return its address and the thread."""
+    hub = Hub(ranks, 1.0, "127.0.0.1", SECRET)
+    judging = threading.Thread(target=hub.run, daemon=True)
+    judging.start()
+    to, port = hub.address.split(":")
+    return (to, int(port)), judging
+
+
 def entry(rank: int, secret: str = SECRET) -> bytes:
     """What a process of the run says first."""
     return json.dumps({"rank": rank, "secret": secret}).encode() + b"\n"
@@ -188,35 +203,35 @@ def heard(connection: socket.socket) -> dict[str, Any]:
     """The first message from the hub that is not just a sign of life."""
     for line in connection.makefile("rb"):
         message: dict[str, Any] = json.loads(line)
-        if "process" not in message:
+        if message:
             return message
     raise AssertionError("the connection was closed")
 
 
 def test_messages_in_the_same_packet_as_the_rank_are_read() -> None:
-    hub = Hub(2, 1.0, "127.0.0.1", SECRET)
-    with socket.create_connection(hub.address.split(":"), timeout=5) as other:
+    address, judging = judge_of(2)
+    with socket.create_connection(address, timeout=5) as other:
         other.sendall(entry(1))
-        with socket.create_connection(hub.address.split(":"), timeout=5) as first:
+        with socket.create_connection(address, timeout=5) as first:
             first.sendall(entry(0) + b'{"passed": true}\n{"done": true}\n')
             assert heard(other) == {"passed": True}
             other.sendall(b'{"done": true}\n')
-            hub.join(5)
-    assert not hub.is_alive()
+            judging.join(5)
+    assert not judging.is_alive()
 
 
 def test_a_late_process_learns_that_the_first_passed_on() -> None:
-    hub = Hub(2, 1.0, "127.0.0.1", SECRET)
-    with socket.create_connection(hub.address.split(":"), timeout=5) as first:
+    address, judging = judge_of(2)
+    with socket.create_connection(address, timeout=5) as first:
         first.sendall(entry(0) + b'{"passed": true}\n')
         assert heard(first) == {"passed": True}
-        with socket.create_connection(hub.address.split(":"), timeout=5) as late:
+        with socket.create_connection(address, timeout=5) as late:
             late.sendall(entry(1))
             assert heard(late) == {"passed": True}
             for connection in (first, late):
                 connection.sendall(b'{"done": true}\n')
-            hub.join(5)
-    assert not hub.is_alive()
+            judging.join(5)
+    assert not judging.is_alive()
 
 
 @pytest.mark.parametrize(
@@ -238,9 +253,7 @@ def test_a_late_process_learns_that_the_first_passed_on() -> None:
     ],
 )
 def test_a_stranger_is_disconnected_without_affecting_the_others(words: bytes, three: ThreeWatches) -> None:
-    hub = three.watches[0]._hub
-    assert hub is not None
-    stranger = socket.create_connection(hub.address.split(":"), timeout=5)
+    stranger = socket.create_connection(three.hub, timeout=5)
     with stranger, contextlib.suppress(ConnectionResetError):  # it is closed with words that were not read
         stranger.sendall(words)
         assert not stranger.makefile("rb").read(1)
@@ -252,25 +265,28 @@ def test_a_stranger_is_disconnected_without_affecting_the_others(words: bytes, t
 @AT_ONCE
 def test_a_rank_has_one_speaker(three: ThreeWatches) -> None:
     """Even one that knows the secret, such as a process that was started twice."""
-    hub = three.watches[0]._hub
-    assert hub is not None
-    with socket.create_connection(hub.address.split(":"), timeout=5) as second:
-        second.sendall(entry(1, hub._secret) + b'{"error": "forged", "symptom": false, "status": 2}\n')
+    with socket.create_connection(three.hub, timeout=5) as second:
+        second.sendall(entry(1, three.secret) + b'{"error": "forged", "symptom": false, "status": 2}\n')
         with contextlib.suppress(ConnectionResetError):  # it is closed with words that were not read
             assert not second.makefile("rb").read(1)
     assert not three.heard
 
 
-def test_a_stranger_hears_nothing_and_has_little_time_to_enter(
-    three: ThreeWatches, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ernie.parallel.watch._TO_ENTER", 0.3)
-    hub = three.watches[0]._hub
-    assert hub is not None
-    with socket.create_connection(hub.address.split(":"), timeout=5) as stranger:
-        three.watches[0].pass_on()
+def test_a_stranger_hears_nothing_and_has_little_time_to_enter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TO_ENTER", 0.3)
+    address, judging = judge_of(2)
+    with (
+        socket.create_connection(address, timeout=5) as stranger,
+        socket.create_connection(address, timeout=5) as first,
+        socket.create_connection(address, timeout=5) as other,
+    ):
+        first.sendall(entry(0) + b'{"passed": true}\n')
+        other.sendall(entry(1))
         assert stranger.recv(1) == b""
-    assert not three.heard
+        for connection in (first, other):
+            connection.sendall(b'{"done": true}\n')
+        judging.join(5)
+    assert not judging.is_alive()
 
 
 def test_a_first_process_that_is_silent_is_reported_by_each_other() -> None:
@@ -316,11 +332,27 @@ def test_a_process_that_sends_an_invalid_message_counts_as_dead(three: ThreeWatc
 
 
 @AT_ONCE
-def test_a_failing_hub_ends_all_processes(three: ThreeWatches) -> None:
+def test_without_its_judge_a_run_ends(three: ThreeWatches) -> None:
     hub = three.watches[0]._hub
     assert hub is not None
-    hub._selector.close()
-    assert three.wait(0, 1, 2).startswith("rank 0 can no longer watch the others: ")
+    hub.kill()
+    for rank in range(3):
+        assert three.wait(rank) == f"rank 0 has died; rank {rank} was at starting"
+
+
+def test_a_judge_that_fails_ends_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(states: list[RankState], *others: float) -> Verdict | None:
+        if states[1].process:
+            raise ArithmeticError("one and one are three")
+        return judge(states, *others)
+
+    monkeypatch.setattr(module, "judge", failing)
+    address, judging = judge_of(2)
+    with socket.create_connection(address, timeout=5) as other:
+        other.sendall(json.dumps({"rank": 1, "secret": SECRET, "process": 7}).encode() + b"\n")
+        text, status = heard(other)["verdict"]
+        judging.join(5)
+    assert (text, status) == ("the watchdog of the processes failed: ArithmeticError: one and one are three", FAILED)
 
 
 def test_a_normal_end_causes_no_verdict(three: ThreeWatches) -> None:
@@ -328,6 +360,29 @@ def test_a_normal_end_causes_no_verdict(three: ThreeWatches) -> None:
         three.watches[rank].close()
     time.sleep(0.5)
     assert not three.heard
+
+
+def test_a_process_of_another_machine_is_named_with_its_address() -> None:
+    assert verdict_on(state(0), state(1, gone=True, host="10.0.0.2")).startswith("rank 1 of 2 on 10.0.0.2 has died at")
+    waits = state(0, "all_reduce", waiting=True, stood=6.0, host="10.0.0.1")
+    assert verdict_on(waits, state(1, stood=7.0, host="10.0.0.2")).startswith("rank 1 on 10.0.0.2 is at step 8")
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64, 1024])
+def test_the_number_of_reports_does_not_grow_with_the_number_of_processes(ranks: int) -> None:
+    assert ranks / pause(ranks) <= 100.01
+    assert ranks / beat(ranks, 100.0) <= 100.01
+    assert beat(ranks, 1.0) <= 1 / 8  # often enough for the limit
+
+
+def test_processes_listen_on_the_ports_that_a_firewall_lets_through() -> None:
+    with listen("127.0.0.1") as probe:
+        first = min(probe.getsockname()[1], 65_000)
+    with listen("127.0.0.1", (first, first + 9)) as one, listen("127.0.0.1", (first, first + 9)) as other:
+        found = [each.getsockname()[1] for each in (one, other)]
+        assert first <= found[0] < found[1] <= first + 9
+        with pytest.raises(UserError, match=rf"parallel.ports: all ports from {found[0]} to {found[0]} are taken"):
+            listen("127.0.0.1", (found[0], found[0]))
 
 
 def test_a_user_error_has_its_own_exit_status() -> None:

@@ -295,12 +295,8 @@ def test_differing_configurations_of_processes_are_reported_before_the_first_ste
             r"rank 1 is at step \d+, task stumbling, forward and backward for \d+ s, while rank 0 of 2 waited",
         ),
         pytest.param("SIGKILL", 1, r"rank 1 of 2 has died at step \d+, task \w+, ", marks=pytest.mark.slow),
-        (
-            "SIGKILL",
-            0,
-            r"rank 0 has died; rank 1 was at step \d+, task stumbling, (forward and backward|the losses|all_reduce);",
-        ),
-        ("SIGSTOP", 0, r"rank 0 of 2 has said nothing for 5 s; rank 1 was at step \d+, task \w+, "),
+        ("SIGKILL", 0, r"rank 0 of 2 has died at step \d+, task \w+, "),
+        ("SIGSTOP", 0, r"rank 0 of 2 has said nothing for 5 s since step \d+, task \w+, "),
         pytest.param(
             "SIGSTOP", 1, r"rank 1 of 2 has said nothing for 5 s since step \d+, task \w+, ", marks=pytest.mark.slow
         ),
