@@ -33,8 +33,9 @@ def train(run: Run) -> bool:
                 run.check_finite()
             # Not in the middle of steps that are not finite: they would push out the last checkpoint before them.
             due = run.step % config.save.every == 0 or schedule.ends_stage(step)
+            run.check_saved()
             if last or interrupted or (due and not run.trainer.bad_steps):
-                run.save()
+                run.save(wait=last or interrupted)
             if interrupted:
                 run.log.say(f"stopped and saved after step {run.step}; run the same command again to resume")
                 return last

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import math
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import paddle
+
 from ernie.atomic import check_room, disk_guard, partial_folder, put
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.data.stream import merged_states
-from ernie.errors import NotFinite, TrainingFailed
+from ernie.errors import NotFinite, Remark, TrainingFailed
 from ernie.formatting import plural
 from ernie.metrics import Score
-from ernie.model.weights import save_weights
+from ernie.model.save import snapshot
+from ernie.model.weights import arrays, save_arrays
 from ernie.parallel.collectives import all_gather, all_reduce, on_rank0
 from ernie.parallel.layout import REPLICAS
 from ernie.parallel.mesh import Mesh
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.checkpoint import (
+    Background,
     Checkpoints,
     TrainerState,
     write_state,
@@ -63,6 +68,7 @@ class Run(Training):
         self._probe: Probe | None = None
         on_rank0(self.mesh, "making held-out batches", partial(self._hold_out, corpus))
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.save.keep_last, config.save.keep_best)
+        self._saving = Background()
         self._measured: tuple[int, float | None] | None = None  # step and overall score of the last measurement
         self.log = log
         self._meter = Meter()
@@ -142,12 +148,30 @@ class Run(Training):
             )
         self._measured = self.step, overall(headlines)
 
-    def save(self) -> None:
-        """Write a checkpoint of the current state, with a score if this very state was measured."""
+    def save(self, wait: bool = True) -> None:
+        """Write a checkpoint of the current state, with a score if this very state was measured.
+
+        From a GPU the state is copied, and the copy is written while training goes on, unless the caller wants to
+        `wait`.  A failure is then raised by the next `save` or `check_saved`.
+        """
         score = self._measured[1] if self._measured and self._measured[0] == self.step else None
+        on_rank0(self.mesh, "saving", self._saving.wait)  # before the copy, which would be a second one in memory
         self._gather()
-        write = partial(self._write, self.trainer.state(), self._stream_states())
-        on_rank0(self.mesh, "saving", self._finite(lambda: self.checkpoints.save(self.step, write, score)))
+        trainer, streams = self.trainer.state(), self._stream_states()
+
+        def begin() -> None:
+            write = self._snapshot(trainer, streams)
+            act = self._finite(partial(self.checkpoints.save, self.step, write, score))
+            if wait or paddle.get_device() == "cpu":  # whose cores training needs
+                act()
+            else:
+                self._saving.start(act)
+
+        on_rank0(self.mesh, "saving", begin)
+
+    def check_saved(self) -> None:
+        """Raise what has kept a checkpoint from being written in the meantime."""
+        self._saving.check()
 
     def _stream_states(self) -> dict[str, Any]:
         """Return the state of every task's stream.  A collective call if other processes make some of their data
@@ -199,13 +223,14 @@ class Run(Training):
 
     def _finite(self, act: Callable[[], T]) -> Callable[[], T]:
         """Have an action raise TrainingFailed when weights or outputs are not finite."""
+        step = self.step
 
         def guarded() -> T:
             try:
                 return act()
             except NotFinite as error:
                 raise TrainingFailed(
-                    f"after step {self.step:,}: {error}. {self._kept()} A lower peak rate (train.lr.peak) or a "
+                    f"after step {step:,}: {error}. {self._kept()} A lower peak rate (train.lr.peak) or a "
                     "longer warm-up usually helps."
                 ) from None
 
@@ -235,12 +260,27 @@ class Run(Training):
             self.log.record("layout", self.step - 1, layout=self.mesh.layout.described(), **score.as_dict())
             self.log.say(str(score))
 
-    def _write(self, trainer: TrainerState, streams: dict[str, Any], folder: Path) -> None:
+    def close(self) -> None:
+        """Stop the workers, and end the checkpoint that is being written."""
+        super().close()
+        try:
+            self._saving.wait()
+        except Exception as error:  # of a run that ends for another reason
+            warnings.warn(f"a checkpoint was not written: {error}", Remark, 2)
+
+    def _snapshot(self, trainer: TrainerState, streams: dict[str, Any]) -> Callable[[Path], None]:
+        """Copy the state of the run; return a function that writes it to the folder of a checkpoint."""
         assert self.full_model is not None
-        self.full_model.ernie.save_pretrained(folder / MODEL)
-        save_weights(self.full_model.heads, folder / HEADS)
-        progress = {"step": self.step, "skipped": self.skipped, "failed": self.failed}
-        write_state(folder, trainer, {**progress, "streams": streams, "task_ids": self.model.task_ids})
+        write_model, heads = snapshot(self.full_model.ernie), arrays(self.full_model.heads)
+        numbers = {"step": self.step, "skipped": self.skipped, "failed": self.failed}
+        progress = {**numbers, "streams": streams, "task_ids": self.model.task_ids}
+
+        def write(folder: Path) -> None:
+            write_model(folder / MODEL)
+            save_arrays(heads, folder / HEADS)
+            write_state(folder, trainer, progress)
+
+        return write
 
 
 def sample_hash(checksum: int) -> str:

@@ -106,9 +106,13 @@ class MaskedTokenHead(nn.Layer):
         set_weights(head, values, str(path))
         return head
 
+    def stored(self) -> dict[str, np.ndarray]:
+        """Return what is stored of the head: not the embedding matrix, which belongs to the model."""
+        return {**arrays(self), "task_id": np.array(self.task_id)}
+
     def write(self, path: Path) -> None:
-        """Write the head as safetensors, without the embedding matrix, which belongs to the model."""
-        save_arrays({**arrays(self), "task_id": np.array(self.task_id)}, path)
+        """Write the head as safetensors."""
+        save_arrays(self.stored(), path)
 
     def initialize_bias(self, frequencies_V: np.ndarray) -> None:
         """Set the bias to the log frequencies (V,), so that the untrained head predicts the unigram distribution."""

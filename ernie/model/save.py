@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,13 +13,21 @@ from ernie.model.checksums import CHECKSUMS_FILE, write_checksums
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from ernie.model.published.sentence_folder import remove_sentence_config
 from ernie.model.sentence import MODULES_FILE
-from ernie.model.weights import save_weights
+from ernie.model.weights import arrays, save_arrays
 
 
 def save(model: BaseEncoder, folder: Path) -> None:
     """See `ErnieModel.save_pretrained`."""
+    snapshot(model)(folder)
+
+
+def snapshot(model: BaseEncoder) -> Callable[[Path], None]:
+    """Copy the weights of a model; return a function that saves it to a folder with these, also while it is trained."""
+    return partial(_save, model, _writers(model))
+
+
+def _save(model: BaseEncoder, writers: Mapping[str, Callable[[Path], None]], folder: Path) -> None:
     make_folder(folder)
-    writers = _writers(model)
     partials = {name: temporary_file(folder / name) for name in writers}
     tokenizer, sentence = partial_folder(folder / TOKENIZER_FOLDER), partial_folder(folder / "sentence")
     try:
@@ -47,8 +55,9 @@ def _files(partial: Path, prefix: str) -> list[str]:
 
 
 def _writers(model: BaseEncoder) -> dict[str, Callable[[Path], None]]:
-    head = {} if model.masked_head is None else {MASKED_HEAD_FILE: model.masked_head.write}
-    return {WEIGHTS_FILE: partial(save_weights, model), **head, CONFIG_FILE: model.config.write}
+    head = model.masked_head
+    weights = {WEIGHTS_FILE: arrays(model)} | ({} if head is None else {MASKED_HEAD_FILE: head.stored()})
+    return {**{name: partial(save_arrays, found) for name, found in weights.items()}, CONFIG_FILE: model.config.write}
 
 
 def _move_sentence_config(folder: Path, partial: Path) -> None:

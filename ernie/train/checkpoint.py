@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -136,6 +137,42 @@ class Checkpoints:
                 # Renamed first: a half-deleted folder must not look like a checkpoint.
                 doomed = self.path(step).rename(self.path(step).with_name(f"step-{step:08d}{PARTIAL}"))
                 shutil.rmtree(doomed, ignore_errors=True)
+
+
+class Background:
+    """Does one thing at a time in a thread, while training goes on.
+
+    What the thing raises is raised by the next call of any of the methods.  A process that ends waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def start(self, act: Callable[[], object]) -> None:
+        """Wait for the thing before, and start this one."""
+        self.wait()
+        self._thread = threading.Thread(target=self._run, args=(act,), name="background")
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what the thing has raised, if it has ended."""
+        if self._thread is not None and not self._thread.is_alive():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the thing to end."""
+        if self._thread is not None:
+            self._thread.join()
+        self._thread, error, self._error = None, self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except BaseException as error:
+            self._error = error
 
 
 def write_state(folder: Path, trainer: TrainerState, progress: Mapping[str, Any]) -> None:

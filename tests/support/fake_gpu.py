@@ -228,6 +228,7 @@ def fake_gpu(**settings: Any) -> Iterator[FakeGpu]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "place", property(lambda tensor: _Place()))
         patch.setattr(paddle, "get_device", lambda: "gpu:0")
+        patch.setattr(paddle.device.cuda, "max_memory_allocated", lambda: 0)
         patch.setattr(core, "gpu_memory_available", lambda: math.inf, raising=False)  # asked before a conversion
         patch.setattr(paddle.amp, "is_bfloat16_supported", lambda: made.capability >= (8, 0))
         patch.setattr(gpu.attention, "get_device_capability", lambda: made.capability)
