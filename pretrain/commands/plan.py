@@ -56,7 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
     from pretrain.config import load
     from pretrain.ledger import markdown
     from pretrain.planner.cost import work_planned
-    from pretrain.planner.machine import HERE, here
+    from pretrain.planner.machine import HERE, basis, here
     from pretrain.planner.plan import assumptions, block, make_plan
 
     if not 1 <= arguments.devices <= _MOST_DEVICES:
@@ -84,7 +84,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.kind.lower() == HERE:
         _warn_of_others(machine, work.shape, config)
     plan = make_plan(work, arguments.devices, machine, regroup=arguments.regroup)
-    for line in assumptions(work, machine):
+    for line in filter(None, [*assumptions(work, machine), basis(arguments.kind.lower())]):
         print(f"assumed: {line}", file=sys.stderr)
     if remark := plan.remark_on_data():
         print(f"note: {remark}", file=sys.stderr)

@@ -221,6 +221,13 @@ def test_a_remark_says_when_making_batches_may_be_the_bottleneck() -> None:
     assert remark(8, data_shards=8) is None  # each process makes an eighth
 
 
+def test_the_configuration_of_the_papers_base_model_feeds_eight_gpus() -> None:
+    config = load("ernie2-en", ["corpus=none"])
+    plan = make_plan(work_planned(config), 8, named("h100"))
+    assert plan.best.layout.replicas == 8
+    assert plan.remark_on_data() is None
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [("80GiB", 80 * 2**30), ("300GB/s", 3e11), ("312TFLOP/s", 3.12e14), ("5e-6s", 5e-6), ("16", 16.0), ("1.5kB", 1500)],
@@ -261,6 +268,7 @@ def test_the_command_prints_layouts_reasons_and_the_yaml_block(
     assert main([*args, "--bandwidth", "1GB/s", "--top", "3"]) == 0
     printed = capsys.readouterr()
     assert "assumed: a100 in bf16 at O1: 140 TFLOP/s in layers, 80 GB, 1 GB/s within a node of 8" in printed.err
+    assert "assumed: 45% of the FLOP/s in the maker's data sheet" in printed.err
     rows = [line for line in printed.out.splitlines() if line.startswith("| ")]
     assert len(rows) == 4
     assert re.search(r"\d+\.\d% slower: [\d.]+ [mµ]?s more for ", rows[-1])
