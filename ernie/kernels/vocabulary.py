@@ -8,10 +8,10 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.errors import UserError
-from ernie.kernels import cpu
+from ernie.kernels import cpu, gpu
 from ernie.kernels.argument_checks import row_indices, sizes
 from ernie.kernels.choose import choose
-from ernie.kernels.precision import in_float32
+from ernie.kernels.precision import in_float32, is_low
 from ernie.kernels.upload import on_device
 
 
@@ -36,7 +36,8 @@ def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, lab
     if labels_P.shape != (size["P"],):
         raise UserError(f"labels of the shape {labels_P.shape}: expected {size['P']}, one for each position")
     labels_P = row_indices(labels_P, size["V"], "label")
-    impl = choose((x_PD, table_VD, bias_V), reference, cpu.vocabulary.vocabulary_cross_entropy)
+    on_cpu, on_gpu = cpu.vocabulary.vocabulary_cross_entropy, gpu.vocabulary.vocabulary_cross_entropy
+    impl = choose((x_PD, table_VD, bias_V), reference, on_cpu, on_gpu, is_low)
     return impl(x_PD, table_VD, bias_V, labels_P)
 
 

@@ -11,6 +11,7 @@ from paddle import Tensor
 from support.kernels.judging import Results
 
 from ernie.data.batch import Layout
+from ernie.kernels import gpu
 from ernie.kernels.adamw import adamw, reference_sum_of_squares, sum_of_squares
 from ernie.kernels.adamw import reference as adamw_reference
 from ernie.kernels.attention import attention
@@ -24,6 +25,8 @@ from ernie.kernels.norm import add_norm
 from ernie.kernels.norm import reference as norm_reference
 from ernie.kernels.precision import Precision, cast, precision
 from ernie.kernels.types import AdamStep, LayerSettings, LayerWeights
+from ernie.kernels.vocabulary import reference as vocabulary_reference
+from ernie.kernels.vocabulary import vocabulary_cross_entropy
 
 pytestmark = pytest.mark.usefixtures("gpu_device")
 LAYOUT = Layout.of_lengths([1, 17, 130, 5, 64])
@@ -163,6 +166,21 @@ def test_a_layer_in_half_precision_is_near_the_reference(kind: Precision, rows: 
     for actual, expected in zip(found, wanted, strict=True):
         error = np.linalg.norm(actual - expected)  # type: ignore[operator]
         assert error <= 2 * TOLERANCE[kind] * (1 + np.linalg.norm(expected))  # type: ignore[arg-type]; the keys' bias has none
+
+
+@low
+@pytest.mark.parametrize("frozen", [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+@pytest.mark.parametrize("rows", [300, 64], ids=["whole", "parts"])
+def test_the_loss_of_a_vocabulary_in_half_precision_is_near_the_reference(
+    kind: Precision, frozen: tuple[int, ...], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu.vocabulary, "_ROWS", rows)
+    x, table, bias = normal((300, 32), (90, 32), (90,))
+    values, labels = [x, table / np.float32(6), bias], np.arange(300) % 90
+    with precision(kind):
+        found = results(lambda *x: vocabulary_cross_entropy(*x, labels), values, frozen)
+    wanted = results(lambda *x: vocabulary_reference(*x, labels), values)
+    assert_near(found, wanted, TOLERANCE[kind], frozen)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])

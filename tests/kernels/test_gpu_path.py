@@ -12,8 +12,10 @@ from paddle import Tensor
 from support.fake_gpu import HALF, FakeGpu, fake_gpu, noting_types
 from support.kernels.definitions import attention_definition, visible
 from support.kernels.judging import Results, assert_close, assert_only_frozen_lack_gradients, normal
+from support.operators import counted_operators
 
 from ernie.data.batch import Layout
+from ernie.kernels import gpu
 from ernie.kernels.attention import attention
 from ernie.kernels.attention import reference as attention_reference
 from ernie.kernels.layer_norm import layer_norm
@@ -175,3 +177,14 @@ def test_norms_softmax_and_the_loss_of_a_vocabulary_are_float32_at_level_o2(devi
         attention(x, x, x, LAYOUT, 2, mask=Mask.until(LAYOUT.positions))
         assert vocabulary_cross_entropy(x, table, bias, np.arange(9) % 7).dtype == paddle.float32
     assert seen == [paddle.float32] * 3
+
+
+def test_the_loss_of_a_vocabulary_keeps_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu.vocabulary, "_ROWS", 4)
+    with counted_operators() as (_, operators), precision("bf16"):
+        x, table, bias = map(paddle.to_tensor, normal((90, 8), (70, 8), (70,)))
+        table.stop_gradient = False
+        operators.largest = 0
+        loss = vocabulary_cross_entropy(x, table, bias, np.arange(90) % 70)
+        loss.backward()
+        assert operators.largest == max(90 * 8, 70 * 8)

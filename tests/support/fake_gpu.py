@@ -156,12 +156,14 @@ class FakeGpu:
         return layer_norm(residual + F.dropout(x, dropout_rate), ln_scale, ln_bias, ln_epsilon)
 
     def fused_linear_param_grad_add(
-        self, x: Tensor, dout: Tensor, dweight: None, dbias: None, multi_precision: bool, has_bias: bool
+        self, x: Tensor, dout: Tensor, dweight: Tensor | None, dbias: None, multi_precision: bool, has_bias: bool
     ) -> tuple[Tensor, Tensor | None]:
-        assert x.dtype == dout.dtype == HALF and multi_precision and dweight is dbias is None
+        assert x.dtype == dout.dtype == HALF and multi_precision and dbias is None
+        assert dweight is None or (dweight.dtype == paddle.float32 and dweight.shape == [x.shape[1], dout.shape[1]])
         assert x.is_contiguous() and dout.is_contiguous() and len(x.shape) == len(dout.shape) == 2
         bias = dout.sum(0).astype("float32") if has_bias else None
-        return (x.T @ dout).astype("float32"), bias
+        weight = (x.T @ dout).astype("float32")
+        return weight if dweight is None else dweight + weight, bias
 
     def _check_attention(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         assert self.capability >= (8, 0), "FlashAttention-2 has no code for GPUs before Ampere"

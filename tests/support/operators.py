@@ -27,6 +27,7 @@ class Operators:
 
     calls: Counter[str] = field(default_factory=Counter)
     memory: int = 0
+    largest: int = 0  # elements of a result
 
     def add_backward(self, loss: Tensor) -> None:
         """Count the operators of a backward pass that is still to come, but for those that its Python code calls."""
@@ -67,6 +68,7 @@ def _counted(found: Operators, devices: list[FakeGpu], name: str, operator: Call
             is_view = not name.endswith("_") and any(tensor.data_ptr() in addresses for tensor in written)
             if written and not is_view:
                 found.calls[name] += 1
+                found.largest = max(found.largest, *(tensor.size for tensor in written))
                 found.memory += sum(tensor.size * tensor.element_size() for tensor in (*read, *written))
         return result
 

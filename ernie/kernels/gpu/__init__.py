@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ernie.kernels.gpu import adamw, attention, linear, norm
+from ernie.kernels.gpu import adamw, attention, linear, norm, vocabulary
 
-__all__ = ["adamw", "attention", "linear", "norm"]
+__all__ = ["adamw", "attention", "linear", "norm", "vocabulary"]

@@ -57,7 +57,7 @@ class _Linear(PyLayer):
     def forward(ctx, x, *parameters):  # type: ignore[no-untyped-def]
         layers = len(parameters) // 2
         weights, biases = parameters[:layers], parameters[layers:]
-        low_TD, weight, bias = cast(x), _joined(weights), _joined(biases)
+        low_TD, weight, bias = cast(x), in_precision(weights), in_precision(biases)
         ctx.save_for_backward(low_TD, weight)
         ctx.type, ctx.layers = x.dtype, layers
         ctx.learns = not x.stop_gradient, [not w.stop_gradient for w in weights], [not b.stop_gradient for b in biases]
@@ -90,7 +90,7 @@ def _parts(grad: Tensor | None, layers: int) -> Sequence[Tensor | None]:
     return [grad] * layers if grad is None or layers == 1 else paddle.split(grad, layers, axis=-1)
 
 
-def _joined(parameters: Sequence[Tensor]) -> Tensor:
+def in_precision(parameters: Sequence[Tensor]) -> Tensor:
     """Return the parameters of several layers side by side, in the active precision."""
     kept = _kept.get() if all(isinstance(each, EagerParamBase) for each in parameters) else None
     key = tuple(id(parameter) for parameter in parameters)
