@@ -17,7 +17,7 @@ from ernie.kernels.choose import choose
 from ernie.kernels.layer import only_rows, transformer_layer
 from ernie.kernels.linear import linear
 from ernie.kernels.norm import add_norm
-from ernie.kernels.types import Adapted, LayerSettings, LayerWeights, LowRank
+from ernie.kernels.types import Adapted, LayerSettings, LayerUpdates, LayerWeights, LowRank
 
 
 class TransformerStack:
@@ -63,17 +63,25 @@ def _check_adapted(adapted: Sequence[Adapted], layers: Sequence[LayerWeights], t
                 f"adapted: expected ascending tokens of {tokens}, found {part.start} to {part.stop} after {done}"
             )
         done = part.stop
-        if len(part.layers) != len(layers):
-            raise UserError(f"adapted: expected updates of {len(layers)} layers, found {len(part.layers)}")
-        for weights, updates in zip(layers, part.layers, strict=True):
-            for name, update in updates.items():
-                if any(factor.dtype != np.float32 or not factor.flags.c_contiguous for factor in update):
-                    raise UserError(f"adapted: expected contiguous float32 factors of {name}")
-                D, E = getattr(weights, name).shape
-                if (update.a.shape[0], *update.b.shape) != (D, update.a.shape[1], E):
-                    raise UserError(
-                        f"adapted: expected factors of {name}, ({D}, {E}), found {update.a.shape} and {update.b.shape}"
-                    )
+        sizes = (len(layers), *layers[0].inner.shape)
+        if part.layers.checked_for != sizes:
+            _check_updates(part.layers, layers)
+            part.layers.checked_for = sizes
+
+
+def _check_updates(each: LayerUpdates, layers: Sequence[LayerWeights]) -> None:
+    """Raise UserError unless updates fit the layers' matrices."""
+    if len(each) != len(layers):
+        raise UserError(f"adapted: expected updates of {len(layers)} layers, found {len(each)}")
+    for weights, updates in zip(layers, each, strict=True):
+        for name, update in updates.items():
+            if any(factor.dtype != np.float32 or not factor.flags.c_contiguous for factor in update):
+                raise UserError(f"adapted: expected contiguous float32 factors of {name}")
+            D, E = getattr(weights, name).shape
+            if (update.a.shape[0], *update.b.shape) != (D, update.a.shape[1], E):
+                raise UserError(
+                    f"adapted: expected factors of {name}, ({D}, {E}), found {update.a.shape} and {update.b.shape}"
+                )
 
 
 def reference(

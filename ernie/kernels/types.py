@@ -5,9 +5,9 @@ Legend: D width, F inner width, C channels, H features of a conditioner, K skip 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from paddle import Tensor
@@ -46,15 +46,26 @@ class LowRank(NamedTuple):
     b: np.ndarray
 
 
-class Adapted(NamedTuple):
-    """The tokens from `start` to `stop`, for which matrices of the layers have updates.
+class LayerUpdates(tuple[Mapping[str, LowRank], ...]):
+    """Low-rank updates of the matrices of each layer, by their names in LayerWeights.
 
-    `layers` holds those of each layer, by the names of matrices in LayerWeights.
+    They are checked once for layers of the sizes `checked_for`, and put into the form `native` of C++ once: reuse the
+    object.
     """
+
+    checked_for: tuple[int, ...] | None = None
+    native: Any = None
+
+    def __reduce__(self) -> tuple[type[LayerUpdates], tuple[tuple[Mapping[str, LowRank], ...]]]:
+        return LayerUpdates, (tuple(self),)  # addresses are those of this object's arrays
+
+
+class Adapted(NamedTuple):
+    """The tokens from `start` to `stop`, for which matrices of the layers have updates."""
 
     start: int
     stop: int
-    layers: Sequence[Mapping[str, LowRank]]
+    layers: LayerUpdates
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import paddle
@@ -19,7 +21,7 @@ from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.json_file import read_json
 from ernie.kernels.mask import Mask
-from ernie.kernels.types import Adapted, LayerWeights, LowRank
+from ernie.kernels.types import Adapted, LayerUpdates, LayerWeights, LowRank
 from ernie.model.base_encoder import BaseEncoder
 from ernie.model.cache import KeyValueCache
 from ernie.model.encoder import Encoder
@@ -34,21 +36,38 @@ PEFT_PREFIX = "base_model.model."  # of names of weights in its files
 POOLER = "pooler."
 # The sublayers of an encoder layer that can be adapted, and the names of their weights in LayerWeights.
 _MATRICES = {"q": "q", "k": "k", "v": "v", "attention_out": "out", "inner": "inner", "outer": "outer"}
+_COMPARED = 64  # numbers of each weight that show whether it has changed
+_FINGERPRINTS: WeakKeyDictionary[BaseEncoder, tuple[tuple[Any, ...], str]] = WeakKeyDictionary()
 _NOT_CACHED = "an encoder that shares the weights of its base does not compute token by token or in chunks"
 _KEYS = {"r": (int,), "lora_alpha": (int, float), "base_fingerprint": (str,), "base_model_name_or_path": (str,)}
 
 
 def base_fingerprint(ernie: BaseEncoder) -> str:
-    """Return a fingerprint of what an adapter takes from an encoder: its tokenizer, all weights but the pooler's."""
-    shared = {name: values for name, values in arrays(ernie).items() if not name.startswith(POOLER)}
-    return fingerprint(ernie.tokenizer.fingerprint if ernie.tokenizer else "", shared)
+    """Return a fingerprint of what an adapter takes from an encoder: its tokenizer, all weights but the pooler's.
+
+    It is computed again only if weights have changed since, so that many adapters of a base load quickly.
+    """
+    tokenizer = ernie.tokenizer.fingerprint if ernie.tokenizer else ""
+    state = [(name, value) for name, value in ernie.state_dict().items() if not name.startswith(POOLER)]
+    # Paddle's own optimizers do not change a weight's version: its first numbers tell of them.
+    key = tokenizer, *((name, value.inplace_version, _begin(value)) for name, value in state)
+    known = _FINGERPRINTS.get(ernie)
+    if known is None or known[0] != key:
+        shared = {name: values for name, values in arrays(ernie).items() if not name.startswith(POOLER)}
+        known = _FINGERPRINTS[ernie] = (key, fingerprint(tokenizer, shared))
+    return known[1]
+
+
+def _begin(value: Tensor) -> bytes:
+    first = value[0] if value.ndim > 1 else value
+    return bytes(first[:_COMPARED].astype("float32").numpy().tobytes())
 
 
 @dataclass(frozen=True)
 class SavedAdapter:
     """What was learned of an encoder: updates of its layers' matrices, by their names in LayerWeights, and a pooler."""
 
-    layers: Sequence[Mapping[str, LowRank]]
+    layers: LayerUpdates
     pooler: Mapping[str, np.ndarray]
     base: str
     fingerprint: str
@@ -83,7 +102,7 @@ class SavedAdapter:
                 pooler[ours.removeprefix(POOLER)] = values.T if HUGGING_FACE.is_transposed(ours) else values
         if weights:
             raise UserError(f"{file}: has weights of no layer of this encoder, such as {next(iter(weights))}")
-        return cls(found, pooler, settings["base_model_name_or_path"], settings["base_fingerprint"])
+        return cls(LayerUpdates(found), pooler, settings["base_model_name_or_path"], settings["base_fingerprint"])
 
     def check_base(self, ernie: ErnieModel, place: Path) -> None:
         """Raise UserError if another encoder was adapted; `place` is where the adapter was read from."""
@@ -127,7 +146,7 @@ class AdaptedModel(ErnieModel):
 class _AdaptedLayers(Encoder):
     """The layers of an encoder, with updates for all tokens unless some are given."""
 
-    def __init__(self, shared: Encoder, updates: Sequence[Mapping[str, LowRank]]):
+    def __init__(self, shared: Encoder, updates: LayerUpdates):
         nn.Layer.__init__(self)
         self.shared, self.updates, self.layers = shared, updates, shared.layers
 

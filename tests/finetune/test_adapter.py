@@ -19,6 +19,7 @@ from ernie.cli import main
 from ernie.data.batch import pack
 from ernie.data.labeled.read import Split
 from ernie.errors import UserError
+from ernie.model.adapted import base_fingerprint
 from ernie.model.weights import arrays
 from ernie.parallel.layout import ParallelConfig
 from ernie.train.adam_config import AdamConfig
@@ -102,6 +103,21 @@ def test_an_untrained_adapter_changes_nothing() -> None:
     model.adapter.merge()
     for name, values in arrays(model.ernie).items():
         np.testing.assert_array_equal(values, before[name])
+
+
+def test_the_fingerprint_of_a_base_is_that_of_its_weights_as_they_are_now() -> None:
+    ernie = tiny_encoder()
+    before = base_fingerprint(ernie)
+    assert before == base_fingerprint(ernie) == base_fingerprint(tiny_encoder())
+    weight = ernie.encoder.layers[0].weights().q
+    optimizer = paddle.optimizer.AdamW(parameters=[weight])
+    found = [before]
+    for _ in range(2):
+        weight.sum().backward()
+        optimizer.step()
+        found.append(base_fingerprint(ernie))
+    weight.set_value(weight + 1.0)
+    assert len({*found, base_fingerprint(ernie)}) == 4
 
 
 def test_averages_are_of_the_factors_and_the_kept_weights_follow_from_them() -> None:

@@ -23,7 +23,7 @@ from ernie.kernels.cpu.library import library
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import batch_invariant, precision
 from ernie.kernels.stack import reference
-from ernie.kernels.types import Adapted, LayerSettings, LowRank
+from ernie.kernels.types import Adapted, LayerSettings, LayerUpdates, LowRank
 from ernie.model.cache import KeyValueCache
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
@@ -315,7 +315,7 @@ def test_without_needed_tokens_gradients_are_zero() -> None:
         assert float(part.weight.grad.abs().max()) == 0
 
 
-def low_rank(encoder: Encoder, rank: int, seed: int, names: Sequence[str]) -> list[dict[str, LowRank]]:
+def low_rank(encoder: Encoder, rank: int, seed: int, names: Sequence[str]) -> LayerUpdates:
     rng = np.random.default_rng(seed)
     updates = []
     for layer in encoder.layers:
@@ -326,10 +326,10 @@ def low_rank(encoder: Encoder, rank: int, seed: int, names: Sequence[str]) -> li
                 for name, (D, E) in sizes.items()
             }
         )
-    return updates
+    return LayerUpdates(updates)
 
 
-def merged(encoder: Encoder, updates: list[dict[str, LowRank]]) -> Encoder:
+def merged(encoder: Encoder, updates: LayerUpdates) -> Encoder:
     found = deepcopy(encoder)
     for layer, by_name in zip(found.layers, updates, strict=True):
         for name, update in by_name.items():
@@ -399,8 +399,9 @@ def test_updates_that_do_not_fit_are_refused() -> None:
         with pytest.raises(UserError, match="expected ascending tokens of 8, found 0 to 5 after 5"):
             encoder(x, layout, adapted=[Adapted(0, 5, updates), Adapted(0, 5, updates)])
         with pytest.raises(UserError, match="expected updates of 2 layers, found 1"):
-            encoder(x, layout, adapted=[Adapted(0, 5, updates[:1])])
+            encoder(x, layout, adapted=[Adapted(0, 5, LayerUpdates(updates[:1]))])
         with pytest.raises(UserError, match=r"expected factors of k, \(48, 48\), found \(48, 4\) and \(4, 100\)"):
-            encoder(x, layout, adapted=[Adapted(0, 5, [{"k": low_rank(encoder, 4, 1, ["inner"])[0]["inner"]}] * 2)])
+            wrong = LayerUpdates([{"k": low_rank(encoder, 4, 1, ["inner"])[0]["inner"]}] * 2)
+            encoder(x, layout, adapted=[Adapted(0, 5, wrong)])
     with pytest.raises(UserError, match="only plain encoder layers take updates"):
         encoder(x, layout, adapted=[Adapted(0, 5, updates)])

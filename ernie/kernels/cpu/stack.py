@@ -89,12 +89,15 @@ class PackedStack:
 
 def _adapted_tokens(adapted: Adapted) -> AdaptedTokens:
     """Return tokens and their updates as the kernels take them; the arrays are only referred to."""
-    found = [updates.get(name) for updates in adapted.layers for name in MATRICES]
-    structures = [
-        LowRankUpdate(update.a.ctypes.data, update.b.ctypes.data, update.a.shape[1]) if update else LowRankUpdate()
-        for update in found
-    ]
-    return AdaptedTokens(adapted.start, adapted.stop, (LowRankUpdate * len(structures))(*structures))
+    layers = adapted.layers
+    if layers.native is None:
+        found = [updates.get(name) for updates in layers for name in MATRICES]
+        structures = [
+            LowRankUpdate(update.a.ctypes.data, update.b.ctypes.data, update.a.shape[1]) if update else LowRankUpdate()
+            for update in found
+        ]
+        layers.native = (LowRankUpdate * len(structures))(*structures)
+    return AdaptedTokens(adapted.start, adapted.stop, layers.native)
 
 
 class _Packed:
