@@ -124,10 +124,12 @@ def _shown(ids: np.ndarray, tokenizer: Tokenizer) -> str:
 def _describe_labels(sample: Sample) -> list[str]:
     parts = []
     for name, label in sample.labels.items():
-        if not np.size(label) or (np.ndim(label) == 0 and label == IGNORE):  # that of several samples is with the first
+        is_rows = isinstance(label, np.ndarray) and label.ndim > 1
+        kept = ~np.isnan(label).all(1) if is_rows else np.atleast_1d(label) != IGNORE
+        if not kept.any() and np.ndim(label) != 1:  # that of several samples is with the first
             continue
-        if isinstance(label, np.ndarray) and label.ndim == 1:
-            parts.append(f"{int((label != IGNORE).sum())} tokens with a {name}")
+        if isinstance(label, np.ndarray) and (label.ndim == 1 or len(label) > 1):
+            parts.append(f"{int(kept.sum())} tokens with a {name}")
         else:
             shown = label.round(4).astype(np.float64).round(4).tolist() if isinstance(label, np.ndarray) else label
             parts.append(f"{name} {shown}")
@@ -214,8 +216,11 @@ def _check_target(task: FinetuneTask, row: Row) -> None:
 
 def _check_example(task: FinetuneTask, example: Example, again: Example) -> None:
     method = named(task, "sample_target" if isinstance(task, TextTask) else "training_example")
-    for label in (label for sample in example.samples for label in sample.labels.values()):
+    labels = [(number, label) for number, sample in enumerate(example.samples) for label in sample.labels.values()]
+    for number, label in labels:
         numbers = np.asarray(label)
+        if numbers.ndim > 1 and (number or len(numbers) > 1):  # NaN marks tokens, and further samples, without a label
+            numbers = numbers[~np.isnan(numbers).all(1)]
         if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
             raise UserError(f"{method} gives the label {shortened(numbers.tolist())}; expected finite numbers")
     if _contents(example) != _contents(again):

@@ -26,13 +26,11 @@ from tasks.downstream.base import (
     Example,
     FinetuneTask,
     LogitsTask,
-    TextTask,
     answer_columns,
     is_labeled,
     truncation_note,
 )
 from tasks.downstream.calling import calling
-from tasks.downstream.classify import Classify
 from tasks.downstream.hooks import (
     ComparesRows,
     DerivesFromExamples,
@@ -42,8 +40,7 @@ from tasks.downstream.hooks import (
     check_hooks,
 )
 from tasks.downstream.labels import UnknownLabel
-from tasks.downstream.loss_settings import WeightedRows
-from tasks.downstream.multilabel import MultiLabel
+from tasks.downstream.loss_settings import SoftLabels, WeightedClasses, WeightedRows
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -312,8 +309,8 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
             f"{split.name}: {rows_cut} cut to {truncation_note(task)}, the first at {split.rows[cut[0]].place}; "
             f"{least}{plural(sum(examples[i].cut for i in cut), 'token')} not seen"
         )
-    counts = [len(example.samples) for example in examples if len(example.samples) > 1]
-    if counts and isinstance(task, TextTask):
+    counts = [int(np.diff([*example.firsts, len(example.samples)]).max()) for example in examples if example.samples]
+    if counts := [count for count in counts if count > 1]:
         remarks.append(
             f"{split.name}: {len(counts):,} of {plural(len(examples), 'row')} longer than max_len {task.max_len} and "
             f"read in windows, {sum(counts) / len(counts):.1f} on average and up to {max(counts):,}"
@@ -443,7 +440,8 @@ def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list
     if not hasattr(task, "labels"):
         return []
     known = set(_label_places(task, train))
-    if isinstance(task, Classify | MultiLabel) and task.soft_labels:  # labels that are never the most probable, too
+    if isinstance(task, WeightedClasses) and isinstance(task, SoftLabels) and task.soft_labels:
+        # Labels that are never the most probable, too.
         counts = sum(task.occurrences(row).sum(0) for row in train.rows)
         known |= {name for name, count in zip(task.class_names, counts, strict=True) if count}
     remarks = []

@@ -426,7 +426,10 @@ def _warn_of_parts(reading: LoadedCheckpoint[ErnieModel], model: TaskModel, fold
 
 def without_labels(example: Example) -> Example:
     """Return an example as it is answered."""
-    samples = tuple(Sample(sample.ids, sample.segments, sound=sample.sound) for sample in example.samples)
+    samples = tuple(
+        Sample(sample.ids, sample.segments, sound=sample.sound, continues=sample.continues)
+        for sample in example.samples
+    )
     return replace(example, samples=samples)
 
 

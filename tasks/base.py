@@ -208,7 +208,8 @@ pretrain_task = pretrain_tasks.register  # class decorator: registers a task und
 def single(tokenizer: Tokenizer, tokens: Tokens | np.ndarray, **labels: int | Sequence[int] | np.ndarray) -> Sample:
     """Return [CLS] tokens [SEP] as one sample.
 
-    Per-token labels (n,) get IGNORE at the special tokens; an array (1, C) for the whole sample is kept as it is.
+    Per-token labels (n,) get IGNORE at the special tokens.  An array (1, C) for the whole sample, or one (n + 2, C) for
+    the special tokens, too, is kept as it is.
     """
     return Sample(*frame(tokenizer, _ids(tokens)), {key: _pad_labels(label) for key, label in labels.items()})
 

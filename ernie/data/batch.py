@@ -227,14 +227,21 @@ def _decoder_tokens(sequences: Sequence[np.ndarray]) -> DecoderTokens | None:
 
 
 def _labels(values: list[int | float | np.ndarray]) -> Labels:
+    if np.ndim(values[0]) > 1:
+        return _label_rows([np.asarray(each) for each in values])
     if np.ndim(values[0]):
-        joined = np.concatenate(values)
-        if joined.ndim > 1:
-            return Labels(joined, None)
-        labels = joined.astype(np.int64)
+        labels = np.concatenate(values).astype(np.int64)
     else:
         labels = np.asarray(values)
         if labels.dtype.kind == "f" or not (labels == IGNORE).any():
             return Labels(labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64), None)
     positions = np.flatnonzero(labels != IGNORE)
     return Labels(labels[positions], positions)
+
+
+def _label_rows(values: list[np.ndarray]) -> Labels:
+    """Join targets of several numbers, the shorter ones filled with 0; those that are NaN are left out."""
+    width = max(each.shape[1] for each in values)
+    kept = np.concatenate([~np.isnan(each).all(1) for each in values])
+    joined = np.concatenate([np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in values])
+    return Labels(joined, None) if kept.all() else Labels(joined[kept], np.flatnonzero(kept))

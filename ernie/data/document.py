@@ -101,7 +101,8 @@ class Sample:
     """One unpadded training example.
 
     `ids` (n,) and `segments` (n,) are the model's input.  A label is a number for the sequence, an array (1, C) with
-    several, or an array (n,) with one per token; IGNORE excludes a token or a sequence.  `decoder_ids` (m,) is the
+    several, or an array with one (n,) or several (n, C) per token.  IGNORE excludes a token or a sequence, as does NaN
+    in place of several numbers.  `decoder_ids` (m,) is the
     target sequence of a decoder, including the start token.  For speech, `sound` reads the waveform (s,) on every call,
     since hours of audio would not fit into memory.  `ids` are then n zeros, one per input vector of the encoder.
     `weight` is the factor of the sample's loss.  One that `continues` the row of the sample before it has no labels of

@@ -12,7 +12,7 @@ from ernie.data.batch import Packed, pack, plan, plan_by_length
 from ernie.errors import UserError
 from ernie.formatting import plural
 from finetune.config import TrainConfig
-from tasks.downstream.base import Example, FinetuneTask, TextTask
+from tasks.downstream.base import Example, FinetuneTask, WindowedTask
 from tasks.downstream.hooks import ComparesRows
 
 _MOST_VISITS = 4_000_000_000  # rows times epochs: their numbers are planned before training
@@ -65,7 +65,7 @@ def split_steps(task: FinetuneTask, examples: Sequence[Example], steps: Sequence
     """
     budget = config.micro_batch_tokens
     sizes = np.array([example.tokens for example in examples])
-    if isinstance(task, TextTask) and task.windows is not None and (longest := int(sizes.max(initial=0))) > budget:
+    if isinstance(task, WindowedTask) and task.windows is not None and (longest := int(sizes.max(initial=0))) > budget:
         return (
             f"train.micro_batch_tokens: the windows of a row have up to {longest:,} tokens, which are computed at once "
             f"though it is {budget:,}; task.windows.most bounds them, and so memory"

@@ -35,7 +35,7 @@ from finetune.config import FinetuneConfig, TeacherConfig
 from finetune.logits_file import read_logits, write_logits
 from finetune.prepare import Prepared, check_segments
 from inference.task_model import TaskModel
-from tasks.downstream.base import Example, FinetuneTask, LogitsTask, TextTask, check_max_len
+from tasks.downstream.base import Example, FinetuneTask, LogitsTask, WindowedTask, check_max_len
 from tasks.downstream.scoring import score_answers
 
 _LEAST = -1e9  # a logit; less, as of an answer that is excluded, could not be saved
@@ -75,7 +75,7 @@ class Teacher:
         self._same_tokens = tokenizer_of(self.ernie).fingerprint == tokenizer_of(student).fingerprint
         if self._same_tokens:
             check_max_len(self._task, self.ernie.config.max_positions, model)
-            if self.model is not None and isinstance(self._task, TextTask):  # long texts are cut as the student's
+            if self.model is not None and isinstance(self._task, WindowedTask):  # long texts are cut as the student's
                 own: dict[str, Any] = {"max_len": self._task.max_len, "windows": self._task.windows}
                 self.model.task = replace(self.model.task, **own)
         elif self._task.per_token:

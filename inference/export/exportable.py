@@ -28,7 +28,7 @@ from inference.rows import file_rows, input_rows
 from inference.task_model import Ensemble, TaskModel
 from tasks.downstream.base import (
     LogitsTask,
-    TextTask,
+    WindowedTask,
     float_logits,
 )
 from tasks.downstream.embed import Embed
@@ -91,7 +91,7 @@ class ExportableTask(Exportable):
         if isinstance(task, ExportNotes):
             self.texts = task.text_names or task.texts
             self.reading, self.reading_code = task.reading, task.reading_code
-        if isinstance(task, TextTask) and task.windows is not None:
+        if isinstance(task, WindowedTask) and task.windows is not None:
             self.reading = f"{self.reading} {task.windows.reading(task.max_len)}".strip()
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:

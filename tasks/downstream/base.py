@@ -39,7 +39,7 @@ LOSS_SETTINGS = {
     "class_weights": "kinds with classes that are the same in all rows",
     "label_smoothing": "kinds that choose among classes",
     "focal_gamma": "kinds that choose among classes",
-    "soft_labels": "kinds that classify or rank texts",
+    "soft_labels": "kinds that choose among classes",
     "row_weight": "kinds that read texts and answer in labels, numbers or spans",
 }
 
@@ -67,6 +67,11 @@ class Example:
     def tokens(self) -> int:
         """The number of tokens in all samples."""
         return sum(sample.size for sample in self.samples)
+
+    @property
+    def firsts(self) -> list[int]:
+        """The number of the first sample of each text: all others are further windows of one."""
+        return [number for number, sample in enumerate(self.samples) if not sample.continues]
 
 
 class Kind:
@@ -302,7 +307,7 @@ class LogitsTask(FinetuneTask):
 
     def _in_rows(self, logits: Iterator[np.ndarray], examples: Sequence[Example]) -> list[list[np.ndarray]]:
         """Return the logits of rows, given those of their samples in order."""
-        return [self._of_row([next(logits) for _ in example.samples]) for example in examples]
+        return [self._of_row(example, [next(logits) for _ in example.samples]) for example in examples]
 
     def answers_from(
         self, examples: Sequence[Example], logits: Sequence[list[np.ndarray]]
@@ -333,40 +338,79 @@ class LogitsTask(FinetuneTask):
         with calling(self, "answer"):
             return self.answer(example, logits)
 
-    def _of_row(self, logits: list[np.ndarray]) -> list[np.ndarray]:
+    def _of_row(self, example: Example, logits: list[np.ndarray]) -> list[np.ndarray]:
         """Return what `answer` gets of the logits of a row's samples."""
         return logits
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTask(LogitsTask):
-    """A task on a text or on a pair of texts, with one output for each sequence.
-
-    `text` and, for pairs, `text_pair` name the columns that are read, `label` the column of targets.
+class WindowedTask(LogitsTask):
+    """A kind with one output for each text or pair of texts, which may be longer than a sample.
 
     A text that is too long is cut to `max_len` tokens or, with `windows`, read in windows whose logits are pooled: see
     WindowConfig.  Of a pair the longer text is divided into windows, and the shorter one stands in each of them, cut to
     half of a sample.  The loss and the answer are those of the pooled logits, so that a row counts once.
     """
 
-    text: str = "text"
-    text_pair: str = ""
-    label: str = "label"
     windows: WindowConfig | None = None
 
-    column_fields: ClassVar[tuple[str, ...]] = ("text", "text_pair", "label")
     decoding_fields: ClassVar[tuple[str, ...]] = ("windows",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.windows is not None and self.windows.stride >= (
-            room := _least_room(self.max_len, bool(self.text_pair))
-        ):
-            whose = "the longer text of a pair" if self.text_pair else "a text"
+        if self.windows is not None and self.windows.stride >= (room := _least_room(self.max_len, self.reads_pairs)):
+            whose = "the longer text of a pair" if self.reads_pairs else "a text"
             raise UserError(
                 f"windows.stride: a window of max_len {self.max_len} may hold as few as {room} tokens of {whose}; "
                 f"expected an overlap of fewer, found {self.windows.stride}"
             )
+
+    @property
+    @abstractmethod
+    def reads_pairs(self) -> bool:
+        """Whether a sample is of two texts."""
+
+    def samples_of(self, tokenizer: Tokenizer, texts: Sequence[str], labels: dict[str, Any]) -> Example:
+        """Return the samples of a text or a pair of texts; the first one has the labels."""
+        if self.windows is None:
+            ids = [encode_start(tokenizer, text, self.max_len) for text in texts]
+            return text_example(tokenizer, ids[0], ids[1] if len(ids) > 1 else None, self.max_len, labels)
+        ids = [tokenizer.ids(text) for text in texts]
+        return _windows_example(tokenizer, ids, self.max_len, self.windows, labels)
+
+    def _of_rows(self, logits: Tensor, batch: Packed, firsts_R: np.ndarray) -> tuple[Tensor, Packed]:
+        from ernie.model.losses import pooled_logits
+
+        assert self.windows is not None
+        weights_R = None if batch.weights is None else batch.weights[firsts_R]
+        pooled = pooled_logits(self.comparable(logits), firsts_R, self.windows.pooling)
+        return pooled, replace(batch, weights=weights_R)
+
+    def _of_row(self, example: Example, logits: list[np.ndarray]) -> list[np.ndarray]:
+        firsts = example.firsts
+        if self.windows is None or len(firsts) == len(logits):
+            return logits
+        logits_NC = self.comparable(np.stack(logits))
+        pool = np.mean if self.windows.pooling == "mean" else np.max
+        return [pool(part_NC, 0) for part_NC in np.split(logits_NC, firsts[1:])]
+
+    def comparable(self, logits_NC: Any) -> Any:
+        """Return the logits of windows, arrays or tensors, in a form in which their largest value has a meaning."""
+        return logits_NC
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTask(WindowedTask):
+    """A task on a text or on a pair of texts, with one output for each sequence.
+
+    `text` and, for pairs, `text_pair` name the columns that are read, `label` the column of targets.
+    """
+
+    text: str = "text"
+    text_pair: str = ""
+    label: str = "label"
+
+    column_fields: ClassVar[tuple[str, ...]] = ("text", "text_pair", "label")
 
     @abstractmethod
     def sample_target(self, row: Row) -> int | float | np.ndarray:
@@ -375,6 +419,10 @@ class TextTask(LogitsTask):
     @abstractmethod
     def outputs(self) -> int:
         """Return the number of outputs of the head."""
+
+    @property
+    def reads_pairs(self) -> bool:
+        return bool(self.text_pair)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -395,30 +443,7 @@ class TextTask(LogitsTask):
         return self._example(row, tokenizer, {"label": self.no_target})
 
     def _example(self, row: Row, tokenizer: Tokenizer, labels: dict[str, Any]) -> Example:
-        texts = [row.text(column) for column in self.texts]
-        if self.windows is None:
-            ids = [encode_start(tokenizer, text, self.max_len) for text in texts]
-            return text_example(tokenizer, ids[0], ids[1] if len(ids) > 1 else None, self.max_len, labels)
-        ids = [tokenizer.ids(text) for text in texts]
-        return _windows_example(tokenizer, ids, self.max_len, self.windows, labels)
-
-    def _of_rows(self, logits: Tensor, batch: Packed, firsts_R: np.ndarray) -> tuple[Tensor, Packed]:
-        from ernie.model.losses import pooled_logits
-
-        assert self.windows is not None
-        weights_R = None if batch.weights is None else batch.weights[firsts_R]
-        pooled = pooled_logits(self.comparable(logits), firsts_R, self.windows.pooling)
-        return pooled, replace(batch, weights=weights_R)
-
-    def _of_row(self, logits: list[np.ndarray]) -> list[np.ndarray]:
-        if self.windows is None or len(logits) == 1:
-            return logits
-        logits_NC = self.comparable(np.stack(logits))
-        return [logits_NC.mean(0) if self.windows.pooling == "mean" else logits_NC.max(0)]
-
-    def comparable(self, logits_NC: Any) -> Any:
-        """Return the logits of windows, arrays or tensors, in a form in which their largest value has a meaning."""
-        return logits_NC
+        return self.samples_of(tokenizer, [row.text(column) for column in self.texts], labels)
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead
@@ -463,9 +488,9 @@ def check_max_len(task: FinetuneTask, positions: int, encoder: str) -> None:
 
 def truncation_note(task: FinetuneTask) -> str:
     """Return the setting, with its value, to which texts that are too long are cut."""
-    if not isinstance(task, TextTask) or task.windows is None:
+    if not isinstance(task, WindowedTask) or task.windows is None:
         return f"{task.truncating_field} {getattr(task, task.truncating_field)}"
-    limits = [f"half of max_len {task.max_len} for the shorter text of a pair"] if task.text_pair else []
+    limits = [f"half of max_len {task.max_len} for the shorter text of a pair"] if task.reads_pairs else []
     return " or ".join(limits + ([f"windows.most {task.windows.most}"] if task.windows.most else []))
 
 

@@ -26,9 +26,9 @@ from tasks.downstream.base import (
 from tasks.downstream.calibration import Calibrated, check_thresholds, thresholds_of
 from tasks.downstream.hooks import ExportNotes, ScoresByLabel, SplitRemarks
 from tasks.downstream.labels import check_label_columns, check_labels, collected, found_in, index_of, label_in
-from tasks.downstream.loss_settings import WeightedClasses
+from tasks.downstream.loss_settings import SoftLabels, WeightedClasses
 from tasks.downstream.metrics import accuracy, f1, label_scores, macro_f1, matthews
-from tasks.downstream.soft_labels import any_in, as_distribution, probabilities_in
+from tasks.downstream.soft_labels import as_distribution, probabilities_in
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -38,13 +38,12 @@ if TYPE_CHECKING:
 
 @finetune_task("classify")
 @dataclass(frozen=True, kw_only=True)
-class Classify(WeightedClasses, Calibrated, TextTask, SplitRemarks, ScoresByLabel, ExportNotes):
+class Classify(WeightedClasses, SoftLabels, Calibrated, TextTask, SplitRemarks, ScoresByLabel, ExportNotes):
     """One of `labels` for each row; by default those of the training rows.
 
     The cell of a row is a label, or the probability of each, {label: probability}.  With several columns as `label`,
-    each has the probability of one label, by default that of its name.  With `soft_labels` training learns these
-    distributions, with `soft_labels: false` the most probable label of each row; unless given, the training rows tell.
-    Metrics take the most probable label: of several, the first in `labels`.
+    each has the probability of one label, by default that of its name.  Metrics take the most probable label: of
+    several, the first in `labels`.
 
     The metric f1 is that of the second of two labels, macro_f1 the mean over the labels among the targets or answers.
     With `all_labels`, answers give the probability of every label, and with `raw_scores` its logit.
@@ -56,7 +55,6 @@ class Classify(WeightedClasses, Calibrated, TextTask, SplitRemarks, ScoresByLabe
 
     label: str | tuple[str, ...] = "label"  # type: ignore[assignment]  # other kinds have one column
     labels: tuple[str, ...] = ()
-    soft_labels: bool | None = None
     threshold: float | dict[str, float] | None = field(default=None, hash=False)
     all_labels: bool = False
     raw_scores: bool = False
@@ -97,9 +95,10 @@ class Classify(WeightedClasses, Calibrated, TextTask, SplitRemarks, ScoresByLabe
         if not task.labels:
             named = self.label if isinstance(self.label, tuple) else collected(found_in(rows, self._named_in))
             task = replace(task, labels=named)
-        if task.soft_labels is None and any_in(rows, answer_columns(self), task.labels):
-            task = replace(task, soft_labels=True)
-        return task
+        return task.softened_by(rows)
+
+    def has_soft_label(self, row: Row) -> bool:
+        return probabilities_in(row, answer_columns(self), self.labels) is not None
 
     def _named_in(self, row: Row) -> Iterable[str]:
         """Return the labels that a row names."""
@@ -120,7 +119,7 @@ class Classify(WeightedClasses, Calibrated, TextTask, SplitRemarks, ScoresByLabe
 
     @property
     def no_target(self) -> int | np.ndarray:
-        return np.eye(self.outputs(), dtype=np.float32)[:1] if self.soft_labels else 0
+        return self.any_target(self.outputs())
 
     def prediction(self, answer: Answer) -> int:
         return self.labels.index(answer["label"])

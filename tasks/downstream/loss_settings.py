@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
 
 Rows = TypeVar("Rows", bound="WeightedRows")
+Soft = TypeVar("Soft", bound="SoftLabels")
 Classes = TypeVar("Classes", bound="WeightedClasses")
 _SHOWN = 20  # weights of classes
 
@@ -169,6 +170,36 @@ class ClassLoss(WeightedRows):
         if self.focal_gamma:
             yield f"focal loss: gamma {self.focal_gamma:g}"
         yield from super().loss_notes(rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftLabels(ClassLoss):
+    """A kind whose training rows may have a probability for each class in place of one class.
+
+    With `soft_labels` training learns these, with `soft_labels: false` what metrics take: the most probable class, or
+    those of at least 0.5.  Unless given, the training rows tell.
+    """
+
+    soft_labels: bool | None = None
+
+    def softened_by(self: Soft, rows: Sequence[Row]) -> Soft:
+        """Return the task with `soft_labels`, if they are not given and any of the rows has some."""
+        if self.soft_labels is None and any(self._is_soft(row) for row in rows):
+            return replace(self, soft_labels=True)
+        return self
+
+    def _is_soft(self, row: Row) -> bool:
+        with suppress(UserError):  # rows that cannot be read are reported later
+            return self.has_soft_label(row)
+        return False
+
+    @abstractmethod
+    def has_soft_label(self, row: Row) -> bool:
+        """Return whether a row has probabilities.  Raises UserError for a row that cannot be read."""
+
+    def any_target(self, classes: int) -> int | np.ndarray:
+        """Return a target of a row that has none: a class or, with `soft_labels`, a probability for each (1, C)."""
+        return np.eye(classes, dtype=np.float32)[:1] if self.soft_labels else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ from tasks.downstream.base import (
 from tasks.downstream.calibration import Calibrated, check_thresholds, thresholds_of
 from tasks.downstream.hooks import ExportNotes, ScoresByLabel
 from tasks.downstream.labels import check_label_columns, check_labels, collected, found_in, index_of
-from tasks.downstream.loss_settings import WeightedClasses
+from tasks.downstream.loss_settings import SoftLabels, WeightedClasses
 from tasks.downstream.metrics import exact_sets, label_scores, set_macro_f1, set_micro_f1
 from tasks.downstream.multi_hot import (
     are_multi_hot,
@@ -40,7 +40,7 @@ from tasks.downstream.multi_hot import (
     check_separator,
     hot_values,
 )
-from tasks.downstream.soft_labels import PROBABLE, any_in, as_array, probabilities_in
+from tasks.downstream.soft_labels import PROBABLE, as_array, probabilities_in
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -52,7 +52,7 @@ _QUOTED_ITEM = re.compile(r"""[\[({]\s*[uUbB]?['"]""")
 
 @finetune_task("multilabel")
 @dataclass(frozen=True, kw_only=True)
-class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNotes):
+class MultiLabel(WeightedClasses, SoftLabels, Calibrated, TextTask, ScoresByLabel, ExportNotes):
     """Any number of `labels` for each row: those whose probability is at least `threshold`.
 
     The cell of a row is a list of labels, or text with `separator` between them; empty for none.  With `multi_hot` it
@@ -61,10 +61,8 @@ class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNot
     default that of its name.  With `all_labels`, answers give the probability of every label, and with `raw_scores` its
     logit.
 
-    The cell may also be the probability of each label, {label: probability}, where 0 is left out.  With `soft_labels`
-    training learns these probabilities, with `soft_labels: false` the labels of at least 0.5; unless given, the
-    training rows tell.  Metrics take the labels of at least 0.5.  With `soft_labels: true` several columns have
-    probabilities, too.
+    The cell may also be the probability of each label, {label: probability}, where 0 is left out.  Metrics take the
+    labels of at least 0.5.  With `soft_labels: true` several columns have probabilities, too.
 
     `threshold` is one for all labels, or {label: its own}, where the others have 0.5.
 
@@ -74,7 +72,6 @@ class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNot
 
     label: str | tuple[str, ...] = "label"  # type: ignore[assignment]  # other kinds have one column
     multi_hot: bool | None = None
-    soft_labels: bool | None = None
     labels: tuple[str, ...] = ()
     separator: str = ","
     threshold: float | dict[str, float] = field(default=0.5, hash=False)
@@ -123,9 +120,7 @@ class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNot
         if len(answer_columns(self)) > 1:
             return replace(self, labels=self.labels or answer_columns(self), multi_hot=True)
         lists = self._lists(rows)
-        task = self
-        if self.soft_labels is None and any_in(rows, answer_columns(self), self.labels):
-            task = replace(task, soft_labels=True)
+        task = self.softened_by(rows)
         if self.multi_hot is None and are_multi_hot(lists, self.labels):
             task = replace(task, multi_hot=True)
         if task.labels:
@@ -138,6 +133,9 @@ class MultiLabel(WeightedClasses, Calibrated, TextTask, ScoresByLabel, ExportNot
             check_not_two_names(named)
             check_separator(named)
         return replace(task, labels=collected(found_in(rows, task._named_in)))
+
+    def has_soft_label(self, row: Row) -> bool:
+        return probabilities_in(row, answer_columns(self), self.labels) is not None
 
     def _named_in(self, row: Row) -> Iterable[str]:
         """Return the labels that a row names."""

@@ -15,7 +15,7 @@ from tasks.downstream.base import Answer, Example, TextTask, finetune_task, soft
 from tasks.downstream.calibration import Calibrated, check_thresholds
 from tasks.downstream.hooks import ExportNotes, GroupedRows, SplitRemarks
 from tasks.downstream.labels import label_in
-from tasks.downstream.loss_settings import WeightedClasses
+from tasks.downstream.loss_settings import SoftLabels, WeightedClasses
 from tasks.downstream.metrics import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
 from tasks.downstream.multi_hot import hot_values
 from tasks.downstream.soft_labels import PROBABLE, probability
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @finetune_task("rank")
 @dataclass(frozen=True, kw_only=True)
-class Rank(WeightedClasses, Calibrated, TextTask, GroupedRows, SplitRemarks, ExportNotes):
+class Rank(WeightedClasses, SoftLabels, Calibrated, TextTask, GroupedRows, SplitRemarks, ExportNotes):
     """The relevance of each row's text to its query, from 0 to 1; pointwise.
 
     `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0 for
@@ -103,9 +103,12 @@ class Rank(WeightedClasses, Calibrated, TextTask, GroupedRows, SplitRemarks, Exp
         relevance = self._relevance(row)
         return np.array([[1 - relevance, relevance]])
 
+    def has_soft_label(self, row: Row) -> bool:
+        return False  # only the key tells probabilities from labels
+
     @property
     def no_target(self) -> int | np.ndarray:
-        return np.eye(self.outputs(), dtype=np.float32)[:1] if self.soft_labels else 0
+        return self.any_target(self.outputs())
 
     def prediction(self, answer: Answer) -> float:
         """Return the score of an answer, or one in the same order that is at least 0.5 where a threshold decides so."""

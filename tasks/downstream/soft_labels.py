@@ -40,21 +40,12 @@ def probabilities_in(row: Row, columns: Sequence[str], labels: Sequence[str]) ->
     return {spelled(label).strip(): probability(cell, f"label '{spelled(label):.60}'") for label, cell in cells.items()}
 
 
-def any_in(rows: Sequence[Row], columns: Sequence[str], labels: Sequence[str]) -> bool:
-    """Return whether any row gives probabilities; rows that cannot be read are reported later."""
-    for row in rows:
-        with suppress(UserError):
-            if probabilities_in(row, columns, labels) is not None:
-                return True
-    return False
-
-
 def probability(cell: Any, what: str) -> float:
     """Return a cell as a probability; an empty one is 0, as in a table of labels that few rows have.
 
-    Raises UserError for any other cell; `what` has it.
+    Raises UserError for any other cell, also for NaN, which a teacher that broke writes; `what` has it.
     """
-    if is_empty(cell):
+    if is_empty(cell) and not isinstance(cell, float):
         return 0.0
     number = math.nan
     if not isinstance(cell, bool):
@@ -75,7 +66,14 @@ def as_array(given: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
 
 def as_distribution(given: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
     """As `as_array`, for probabilities that exclude one another.  Raises UserError unless their sum is about 1."""
-    probabilities = as_array(given, labels)
+    return distribution(as_array(given, labels))
+
+
+def distribution(probabilities: np.ndarray) -> np.ndarray:
+    """Return probabilities (C,) that exclude one another, divided by their sum.
+
+    Raises UserError unless that is about 1.
+    """
     total = probabilities.sum()
     if abs(total - 1) > _ROUNDING + 1e-9:
         raise UserError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,8 +13,9 @@ import numpy as np
 from ernie.config import check_least
 from ernie.data.batch import Layout, Packed
 from ernie.data.document import IGNORE, Sample
-from ernie.data.labeled.row import Row, as_list
+from ernie.data.labeled.row import Row, as_list, as_value, spelled
 from ernie.errors import UserError, about
+from ernie.formatting import plural
 from ernie.text.scripts import HAN_CHARACTER, NO_SPACES
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
@@ -30,7 +31,7 @@ from tasks.downstream.base import (
 from tasks.downstream.calibration import Calibrated
 from tasks.downstream.hooks import EvaluationExamples, ExportNotes, ScoresByLabel
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, is_number
-from tasks.downstream.loss_settings import WeightedClasses
+from tasks.downstream.loss_settings import SoftLabels, WeightedClasses
 from tasks.downstream.metrics import (
     entity_f1,
     entity_precision,
@@ -39,6 +40,7 @@ from tasks.downstream.metrics import (
     tag_accuracy,
     tag_scores,
 )
+from tasks.downstream.soft_labels import as_distribution, probability
 from tasks.downstream.windows import with_most_context
 from tasks.downstream.word_splitting import Span, Splitting, split_words, splitting_of
 
@@ -86,7 +88,7 @@ class Words:
 
 @finetune_task("tag")
 @dataclass(frozen=True, kw_only=True)
-class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, ExportNotes):
+class Tag(WeightedClasses, SoftLabels, Calibrated, EvaluationExamples, ScoresByLabel, ExportNotes):
     """A tag for each word of a row, predicted at the word's first token.
 
     `tokens` names a column with a list of words (or characters), or with text.  Text is split as the training rows
@@ -98,7 +100,7 @@ class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, Export
     parts of speech.
 
     `labels` are the tags to learn, in any of these schemes.  The default is those of the rows, in BIO, as the tags of
-    answers are.
+    answers are.  In place of a tag there may be a probability for each of these, {tag: probability}.
 
     A sentence longer than `max_len` is read in windows, so that every word gets its tag.  They have whole words and
     overlap by up to `stride` tokens.  A word is learned and answered once, in the window that has most of the sentence
@@ -149,7 +151,7 @@ class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, Export
         return super().scored_by if self.entities or self.metrics else ("accuracy",)
 
     def adapted_to(self, rows: Sequence[Row]) -> Tag:
-        return self._split_as(rows)._labeled_as(rows).weighed_by(rows)
+        return self._split_as(rows)._labeled_as(rows).softened_by(rows).weighed_by(rows)
 
     def _split_as(self, rows: Sequence[Row]) -> Tag:
         """Return the task with the splitting of the rows, unless it is given or one of them is raw text."""
@@ -162,14 +164,47 @@ class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, Export
     def _labeled_as(self, rows: Sequence[Row]) -> Tag:
         if self.labels:
             return self
-        found = found_in(rows, self.target)
+        found = found_in(rows, self._named_in)
         if self.entities:  # add the other tag of a type that occurs only with B, or only with I
             types = {tag[2:] for tag in found if tag != OUTSIDE}
             found = {OUTSIDE} | {f"{mark}-{kind}" for kind in types for mark in "BI"}
         return replace(self, labels=collected(found))
 
+    def _soft(self, row: Row) -> list[dict[str, float] | None] | None:
+        """Return for each word of a row the probabilities of its tags, if it has some; None if no word has."""
+        items = [as_value(item) for item in as_list(row.cell(self.tags)) or ()]
+        if not any(isinstance(item, Mapping) for item in items):
+            return None
+        found: list[dict[str, float] | None] = []
+        for number, item in enumerate(items, 1):
+            if isinstance(item, Mapping) and not item:
+                raise UserError(f"column '{self.tags}': tag {number} has no probabilities")
+            each = ((spelled(tag).strip(), value) for tag, value in item.items()) if isinstance(item, Mapping) else ()
+            of_word = {
+                tag: probability(value, f"column '{self.tags}': tag {number}: '{tag:.60}'") for tag, value in each
+            }
+            found.append(of_word or None)
+        return found
+
+    def has_soft_label(self, row: Row) -> bool:
+        return self._soft(row) is not None
+
+    def _named_in(self, row: Row) -> Iterable[str]:
+        """Return the tags that a row names."""
+        named = [tag for of_word in self._soft(row) or () for tag in of_word or ()]
+        return [*self.target(row), *(as_bio([tag])[0] if self.entities else tag for tag in named)]
+
+    def _given_tags(self, row: Row) -> list[str]:
+        """Return the tag of each word of a row, or its most probable one: of equal ones, the first that is named."""
+        soft = self._soft(row)
+        if soft is None:
+            return row.texts(self.tags, "tags")
+        items = as_list(row.cell(self.tags)) or []
+        words = [max(own, key=own.__getitem__) if own else item for own, item in zip(soft, items, strict=True)]
+        return Row({self.tags: words}, row.place).texts(self.tags, "tags")
+
     def target(self, row: Row) -> list[str]:
-        given = row.texts(self.tags, "tags")
+        given = self._given_tags(row)
         tags = as_bio(given) if self.entities else given
         if self.labels:
             for tag in self._as_learned(tags):
@@ -186,7 +221,12 @@ class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, Export
 
     def occurrences(self, row: Row) -> np.ndarray:
         tags = self._as_learned(self.target(row))
-        return np.eye(len(self.labels))[[index_of(tag, self.labels) for tag in tags]]
+        found = np.eye(len(self.labels))[[index_of(tag, self.labels) for tag in tags]]
+        for number, of_word in enumerate(self._soft(row) or ()) if self.soft_labels else ():
+            if of_word is not None:
+                with about(f"tag {number + 1}"):
+                    found[number] = as_distribution(of_word, self.labels)
+        return found
 
     def may_lack(self, name: str, absent: Container[str]) -> bool:
         """With `entities`, a tag such as I-X may be absent if others of the type X are not."""
@@ -206,12 +246,15 @@ class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, Export
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         words, tags = self._tagged(row, tokenizer)
-        example = self._example(words, [self.labels.index(tag) for tag in self._as_learned(tags)], tokenizer)
-        return self._with_remark(example, tags)
+        if self.soft_labels:
+            return self._with_remark(self._example(words, self.occurrences(row), tokenizer), tags)
+        learned = [self.labels.index(tag) for tag in self._as_learned(tags)]
+        return self._with_remark(self._example(words, np.array(learned, np.int64), tokenizer), tags)
 
     def unlabeled_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         words = self._words(row, tokenizer)
-        return self._example(words, [0] * len(words.words), tokenizer)
+        targets = np.eye(len(self.labels))[:1] if self.soft_labels else np.zeros(1, np.int64)
+        return self._example(words, targets.repeat(len(words.words), 0), tokenizer)
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         words, tags = self._tagged(row, tokenizer)
@@ -251,7 +294,7 @@ class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, Export
         spans = split_words(text, self.splitting, self.attached, tokenizer)
         return Words([text[start:end] for start, end in spans], text, spans)
 
-    def _example(self, given: Words, tags: list[int] | None, tokenizer: Tokenizer) -> Example:
+    def _example(self, given: Words, tags: np.ndarray | None, tokenizer: Tokenizer) -> Example:
         words = given.words
         limit = self.max_len - 2
         subwords = [encode_start(tokenizer, word, limit) for word in words]
@@ -268,9 +311,7 @@ class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, Export
             own = answered_in[start:stop] == number
             positions = (begins[start:stop] - begins[start])[own]
             ids = np.concatenate([np.empty(0, np.int64), *subwords[start:stop]])
-            samples.append(
-                _sample(tokenizer, ids, positions, None if tags is None else np.array(tags[start:stop])[own])
-            )
+            samples.append(_sample(tokenizer, ids, positions, None if tags is None else tags[start:stop][own]))
             firsts.append(positions + 1)
         return Example(tuple(samples), replace(given, firsts=firsts, windows=windows), cut, empty=not words)
 
@@ -304,6 +345,13 @@ class Tag(WeightedClasses, Calibrated, EvaluationExamples, ScoresByLabel, Export
         tags = [index_of(tag, self.labels) for tag in self._as_learned(self.target(row))]
         parts = [scores[positions] for scores, positions in zip(logits, given.firsts, strict=True)]
         return np.concatenate(parts), np.array(tags, np.int64)
+
+    def loss_notes(self, rows: Sequence[Row]) -> Iterator[str]:
+        if self.soft_labels:
+            each = [self.occurrences(row) for row in rows]
+            divided = sum(int((own.max(1) < 1).sum()) for own in each)
+            yield f"soft labels: {divided:,} of {plural(sum(map(len, each)), 'word')} are divided among several tags"
+        yield from super().loss_notes(rows)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         given: Words = example.notes
@@ -341,9 +389,13 @@ def _windows(lengths: Sequence[int], limit: int, stride: int) -> list[Span]:
 
 
 def _sample(tokenizer: Tokenizer, ids: np.ndarray, positions: np.ndarray, tags: np.ndarray | None) -> Sample:
-    """Make a sample of tokens with the tags of words, if known, at the positions where these begin."""
+    """Make a sample of tokens with the tags of words, or probabilities of tags, at the positions where these begin."""
     if tags is None:
         return single(tokenizer, ids)
+    if tags.ndim > 1:
+        probabilities = np.full((len(ids) + 2, tags.shape[1]), np.nan)
+        probabilities[positions + 1] = tags
+        return single(tokenizer, ids, tag=probabilities)
     labels = np.full(len(ids), IGNORE, np.int64)
     labels[positions] = tags
     return single(tokenizer, ids, tag=labels)

@@ -38,13 +38,16 @@ from ernie.registry import import_plugins
 from ernie.train.adapter_config import AdapterConfig
 from ernie.train.adversarial_config import AdversarialConfig
 from ernie.train.lr_schedule import LRScheduleConfig
+from finetune.calibrate import Logits, judged_decisions
 from finetune.config import FinetuneConfig, TeacherConfig, TrainConfig
 from finetune.folds import assign_folds, held_out
 from finetune.prepare import Prepared, prepare
+from finetune.report.judging import reliability_chapters
 from finetune.train.early_stopping import best_of
 from finetune.train.loop import finetune
 from finetune.train.model import TrainingModel
 from finetune.train.training import Training, holding
+from finetune.train.trial import Result, Trial
 from inference.task_model import Ensemble, TaskModel, check_members
 from tasks.downstream.base import (
     LOSS_SETTINGS,
@@ -492,6 +495,22 @@ def test_a_temperature_makes_probabilities_less_sure_and_changes_no_decision(toy
     for one, other in zip(own, changed, strict=True):
         assert not isinstance(one, UserError) and not isinstance(other, UserError)
         assert np.array_equal(task.prediction(one), task.prediction(other))
+
+
+def test_probabilities_of_decisions_are_drawn_beside_what_came_true(toy: Toy, trained: Trained) -> None:
+    task, rows = trained.model.task, toy.rows(60, seed=4)
+    if not isinstance(task, Calibrated):
+        pytest.skip("a kind that decides among no classes")
+    examples = [task.example(row, TOKENIZER) for row in rows]
+    own = Logits(rows, examples, trained.model.logits(examples))
+    probabilities_P, hits_P = judged_decisions(task, own)
+    assert len(probabilities_P) == len(hits_P) >= len(rows)
+    assert task.judges_positive or hits_P.mean() > 0.8
+    assert probabilities_P[hits_P].mean() >= probabilities_P[~hits_P].mean() if not hits_P.all() else True
+    twice = Logits(rows * 2, examples * 2, [*own.logits, *own.logits])
+    trial = Trial("", 0, {"dev": {}}, 1, 1, 1.0, 1, [])
+    (chapter,) = reliability_chapters(Result(task, [trial], "", trial), twice)
+    assert f"probability {task.judged_in_words}: how often it came true on dev" in chapter.note
 
 
 def test_training_continues_from_a_saved_head(toy: Toy, trained: Trained, tmp_path: Path) -> None:

@@ -156,6 +156,13 @@ def test_the_report_tells_how_sure_scores_and_answers_are(work: Path, capsys: py
     low, high = found["intervals"]["accuracy"]
     assert low < found["accuracy"] < high
     assert f"{low:.4f}" in page and f"{high:.4f}" in page
+    card = (work / "run" / "README.md").read_text(encoding="utf-8")
+    shown = json.loads((work / "run" / "scores.json").read_text())["intervals"]
+    assert shown["dev"]["accuracy"] == pytest.approx({"score": found["accuracy"], "low": low, "high": high})
+    assert main(["evaluate", "run", "--split", "test", "--intervals", "--quiet"]) == 0
+    low, high = json.loads(capsys.readouterr().out)["intervals"]["accuracy"]
+    assert (shown["test"]["accuracy"]["low"], shown["test"]["accuracy"]["high"]) == (low, high)
+    assert f"| {low:.4f} | {high:.4f} |" in card and "95 % intervals by 1,000 draws" in card
 
 
 @pytest.mark.parametrize(

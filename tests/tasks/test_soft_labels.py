@@ -18,9 +18,11 @@ from ernie.data.raw import Place
 from ernie.errors import UserError
 from finetune.config import FinetuneConfig
 from finetune.prepare import prepare
+from tasks.downstream.choose import Choose
 from tasks.downstream.classify import Classify
 from tasks.downstream.multilabel import MultiLabel
 from tasks.downstream.rank import Rank
+from tasks.downstream.tag import Tag
 
 SOFT = [{"a": 0.7, "b": 0.2, "c": 0.1}, {"b": 1}, "c", {"a": 0.25, "c": 0.75}]
 
@@ -213,6 +215,103 @@ class TestRank:
 
 
 def test_other_kinds_say_which_have_soft_labels() -> None:
-    message = r"task: soft_labels: regress has no such key: it is for kinds .* \(classify, multilabel, rank\)"
+    message = (
+        r"task: soft_labels: regress has no such key: it is for kinds .* \(choose, classify, multilabel, rank, tag\)"
+    )
     with pytest.raises(UserError, match=message):
         build(FinetuneConfig, from_dict({"task": {"kind": "regress", "soft_labels": True}}))
+
+
+def test_a_number_that_is_none_is_an_error_with_its_line_and_not_an_empty_cell() -> None:
+    for cell in (float("nan"), float("inf"), float("-inf")):
+        with pytest.raises(UserError, match=r"^train\.jsonl:1: label 'a': expected a probability from 0 to 1, found"):
+            prepare(Classify(labels=("a", "b"), soft_labels=True), Split("train", rows({"a": cell, "b": 1})), TOKENIZER)
+    columns = [Row({"text": "x", "a": 0.5, "b": float("nan")}, Place("train.jsonl", 3))]
+    for task in (Classify(label=("a", "b")), MultiLabel(label=("a", "b"), soft_labels=True)):
+        with pytest.raises(
+            UserError, match=r"^train\.jsonl:3: label 'b': expected a probability from 0 to 1, found nan"
+        ):
+            prepare(task.adapted_to(columns), Split("train", columns), TOKENIZER)
+
+
+class TestChoose:
+    @staticmethod
+    def rows(*labels: object) -> list[Row]:
+        cells = {"text": "a film", "choices": ["it", "the very", "was"]}
+        return [Row({**cells, "label": label}, Place("train.jsonl", n)) for n, label in enumerate(labels, 1)]
+
+    def test_each_choice_has_its_probability_by_name_number_letter_or_place(self) -> None:
+        given = self.rows({"it": 0.25, "was": 0.75}, {"1": 0.9, "C": 0.1}, [0.2, 0.3, 0.5], "[1, 0, 0]", "it", 1)
+        task = Choose().adapted_to(given)
+        assert task.soft_labels
+        assert [task.target(row) for row in given] == [2, 1, 2, 0, 0, 1]
+        given[1]["choices"] = ["it", "the very", "was", "film"]
+        labels = batch_of(task, given).labels["choice"]
+        expected = [[0.25, 0, 0.75, 0], [0, 0.9, 0.1, 0], [0.2, 0.3, 0.5, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]
+        np.testing.assert_allclose(labels.values, expected, atol=1e-7)
+        assert labels.positions is not None and labels.positions.tolist() == [0, 3, 7, 10, 13, 16]
+        assert "soft labels: 3 of 6 rows are divided among several choices" in [*task.loss_notes(given)]
+
+    def test_the_loss_is_the_cross_entropy_with_them(self) -> None:
+        given = self.rows({"it": 0.25, "was": 0.75}, 1)
+        scores = np.array([1.0, -2.0, 0.5, 0.3, 0.1, 2.0], np.float32)
+        task = Choose().adapted_to(given)
+        found = task.loss(paddle.to_tensor(scores[:, None]), batch_of(task, given))
+        one, other = (part - np.log(np.exp(part).sum()) for part in np.split(scores, 2))
+        assert found.count == 2
+        assert float(found.total) == pytest.approx(-(0.25 * one[0] + 0.75 * one[2]) - other[1], rel=1e-5)
+
+    @pytest.mark.parametrize(
+        ("label", "message"),
+        [
+            ([0.5, 0.5], "column 'label': expected a probability for each of 3 choices, found 2"),
+            ({"it": 0.5, "dog": 0.5}, "label 'dog' is none of the 3 choices"),
+            ({"it": 0.5}, "the probabilities of the labels sum to 0.5, expected 1"),
+            ([0.5, float("nan"), 0.5], "choice 1: expected a probability from 0 to 1, found nan"),
+        ],
+    )
+    def test_a_mistake_is_an_error_with_its_line(self, label: object, message: str) -> None:
+        with pytest.raises(UserError) as error:
+            prepare(Choose(), Split("train", self.rows(label)), TOKENIZER)
+        assert str(error.value).startswith(f"train.jsonl:1: {message}")
+
+
+class TestTag:
+    @staticmethod
+    def rows(*tags: list[object]) -> list[Row]:
+        return [
+            Row({"token": ["anna", "was", "great"], "tag": each}, Place("train.jsonl", n))
+            for n, each in enumerate(tags, 1)
+        ]
+
+    def test_each_word_may_have_a_probability_for_each_tag(self) -> None:
+        given = self.rows([{"B-PER": 0.6, "B-LOC": 0.4}, "O", {"O": 1}], ["B-PER", "O", "O"])
+        task = Tag().adapted_to(given)
+        assert (task.labels, task.soft_labels) == (("B-LOC", "B-PER", "I-LOC", "I-PER", "O"), True)
+        assert [task.target(row) for row in given] == [["B-PER", "O", "O"]] * 2
+        labels = batch_of(task, given).labels["tag"]
+        assert labels.positions is not None and labels.positions.tolist() == [1, 2, 3, 6, 7, 8]
+        outside = [0, 0, 0, 0, 1]
+        expected = [[0.4, 0.6, 0, 0, 0], outside, outside, [0, 1, 0, 0, 0], outside, outside]
+        np.testing.assert_allclose(labels.values, expected, atol=1e-7)
+        logits = np.random.default_rng(0).normal(size=(10, 5)).astype(np.float32)
+        found = task.loss(paddle.to_tensor(logits), batch_of(task, given))
+        log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        assert found.count == 6
+        assert float(found.total) == pytest.approx(-(labels.values * log_p[labels.positions]).sum(), rel=1e-5)
+        assert "soft labels: 1 of 6 words are divided among several tags" in [*task.loss_notes(given)]
+
+    @pytest.mark.parametrize(
+        ("tag", "message"),
+        [
+            ({"B-PER": 0.5}, "tag 1: the probabilities of the labels sum to 0.5, expected 1"),
+            ({"B-PER": float("nan"), "O": 1}, "column 'tag': tag 1: 'B-PER': expected a probability from 0 to 1"),
+            ({}, "column 'tag': tag 1 has no probabilities"),
+            ({"S-PER": 0.5, "O": 0.5}, "tag 1: label 'S-PER' is not one of"),
+        ],
+    )
+    def test_a_mistake_is_an_error_with_its_line(self, tag: dict[str, float], message: str) -> None:
+        given = self.rows([tag, "O", "O"], ["B-PER", "O", {"O": 1}])
+        with pytest.raises(UserError) as error:
+            prepare(Tag().adapted_to(given), Split("train", given), TOKENIZER)
+        assert str(error.value).startswith(f"train.jsonl:1: {message}")

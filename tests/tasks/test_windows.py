@@ -18,7 +18,7 @@ from support.toys import TOKENIZER, TOYS, Toy, tiny_encoder
 import tasks.downstream.base
 from ernie.cli import main
 from ernie.data.batch import Packed, pack
-from ernie.data.document import IGNORE
+from ernie.data.document import IGNORE, Sample
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
@@ -28,13 +28,13 @@ from finetune.config import TrainConfig
 from finetune.prepare import prepare
 from finetune.train.loop import finetune
 from finetune.train.model import TrainingModel
-from tasks.downstream.base import TextTask, float_logits, truncation_note
+from tasks.downstream.base import Example, WindowedTask, float_logits, truncation_note
 from tasks.downstream.classify import Classify
 from tasks.downstream.rank import Rank
 from tasks.downstream.tag import Tag
 from tasks.downstream.windows import WindowConfig
 
-KINDS = sorted(kind for kind, toy in TOYS.items() if isinstance(toy.task, TextTask))
+KINDS = sorted(kind for kind, toy in TOYS.items() if isinstance(toy.task, WindowedTask))
 WORDS = "a film it the very was blue red great poor".split()
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=40)
 
@@ -131,7 +131,8 @@ class TestPooling:
     def test_the_score_of_a_text_is_that_of_its_most_relevant_window(self) -> None:
         task = Rank(max_len=16, windows=WindowConfig("max"), raw_scores=True)
         logits = [np.array([3.0, 4.0]), np.array([-2.0, 0.5]), np.array([5.0, 1.0])]
-        assert task.answer(None, task._of_row(logits))["raw_score"] == 2.5  # type: ignore[arg-type]
+        example = Example(tuple(Sample(np.zeros(3), np.zeros(3), continues=n > 0) for n in range(3)))
+        assert task.answer(example, task._of_row(example, logits))["raw_score"] == 2.5
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
@@ -142,7 +143,7 @@ def test_loss_and_answers_are_those_of_the_pooled_logits(kind: str, pooling: Any
     toy = toy.with_loss_settings() if with_settings else toy
     task: Any = toy.task
     examples = prepare(task, Split("train", toy.rows(9)), TOKENIZER).examples
-    counts = [len(example.samples) for example in examples]
+    counts = [count for example in examples for count in np.diff([*example.firsts, len(example.samples)]).tolist()]
     assert min(counts) < 3 <= max(counts)
     model = TrainingModel(tiny_encoder(), task)
     model.eval()
@@ -153,13 +154,13 @@ def test_loss_and_answers_are_those_of_the_pooled_logits(kind: str, pooling: Any
         one = pack(example.samples)
         hidden = model.ernie.encode_packed(one, model.task_id)
         logits = task.comparable(float_logits(task, model.head, hidden, one.layout).numpy())
-        pooled.append(getattr(logits, pooling)(0) if len(logits) > 1 else logits[0])
-    rows = pack([example.samples[0] for example in examples])
+        pooled.append([getattr(part, pooling)(0) for part in np.split(logits, example.firsts[1:])])
+    rows = pack([example.samples[first] for example in examples for first in example.firsts])
     assert loss.count == len(examples) == batch.targets
-    expected = float(task.loss(paddle.to_tensor(np.stack(pooled)), rows).total)
+    expected = float(task.loss(paddle.to_tensor(np.stack([part for parts in pooled for part in parts])), rows).total)
     assert float(loss.total) == pytest.approx(expected, rel=1e-4)
     for answer, example, logits in zip(model.answers(examples), examples, pooled, strict=True):
-        for value, wanted in zip(answer.values(), task.answer(example, [logits]).values(), strict=True):
+        for value, wanted in zip(answer.values(), task.answer(example, logits).values(), strict=True):
             assert value == (pytest.approx(wanted, abs=1e-4) if isinstance(wanted, float | list) else wanted)
     model.r_drop = 1.0  # two passes without dropout do not differ
     twice = model.loss(pack([sample for example in examples for sample in example.samples] * 2))
