@@ -17,7 +17,7 @@ from ernie.kernels.adamw import sum_of_squares
 from ernie.kernels.gpu.linear import constant_weights
 from ernie.kernels.upload import Uploads
 from ernie.parallel.collectives import all_reduce, sum_over
-from ernie.parallel.grad_reduce import all_reduce_gradients
+from ernie.parallel.grad_reduce import EarlySums, all_reduce_gradients
 from ernie.parallel.layout import REPLICAS
 from ernie.parallel.mesh import Mesh
 from ernie.parallel.micro_batch import MicroBatch, backward
@@ -33,14 +33,19 @@ class DistributedModel:
     """This process's part of a model, and the passes of a training step over all processes.
 
     Every process creates the model identically; here it is reduced to this process's part, in place.  In a single
-    process it stays as it is.  A model that is split has the methods of `ernie.parallel.pipeline.Staged`.
+    process it stays as it is.  A model that is split has the methods of `ernie.parallel.pipeline.Staged`.  `overlaps`
+    is False if the caller changes gradients between the backward passes and their sum.
     """
 
-    def __init__(self, model: nn.Layer, mesh: Mesh) -> None:
+    def __init__(self, model: nn.Layer, mesh: Mesh, overlaps: bool = True) -> None:
         self.mesh = mesh
         self._pipeline = _split(cast("Staged", model), mesh)
         self.state = ShardedState(model, mesh)
         self._uploads = Uploads()
+        self._early: EarlySums | None = None
+        if "data" in mesh.groups and mesh.layout.can_overlap and overlaps and _wants_overlap(mesh.layout.overlap):
+            self._early = EarlySums(list(self.state.parameters.values()), mesh.groups["data"])
+        self._task: str | None = None  # of the step, if all processes always have a micro-batch of it
 
     def backward(
         self,
@@ -75,6 +80,8 @@ class DistributedModel:
     ) -> list[tuple[str, Tensor]]:
         """As `backward`, where each process has all layers; `own` holds its micro-batches by turn."""
         layout, sharding = self.mesh.layout, self.state.sharding
+        is_uniform = len(set(tasks)) == 1 and len(tasks) % layout.replicas == 0
+        self._task = tasks[0] if is_uniform else None
         losses = []
         for turn in range(-(-len(tasks) // layout.replicas)):
             present = [task for task in tasks[turn * layout.replicas :][: layout.replicas] if task is not None]
@@ -84,6 +91,8 @@ class DistributedModel:
                 sharding.begin(len(present) == layout.replicas and len(set(present)) == 1)
             if turn in own:
                 self.mesh.watch.at(task=own[turn].task)
+                if self._early is not None and self._task is not None and turn == max(own):
+                    self._early.begin(self._task)
                 losses.append((own[turn].task, backward(own[turn], loss)))
             elif layout.shards_weights:  # the others need this process's slices
                 backward(next(iter(made.values()))._replace(factor=0.0), loss)
@@ -94,6 +103,10 @@ class DistributedModel:
     @paddle.no_grad()
     def reduce_gradients(self) -> None:
         """Sum each parameter's gradient over all replicas, also where only some of them have one."""
+        if self._early is not None:
+            with self.mesh.watch.waiting("all_reduce"):
+                if self._early.finish():
+                    return
         parameters = list(self.state.parameters.values())
         if self.mesh.layout.sequence:
             parts = [p for p in parameters if p.grad is not None and is_sequence_parallel_parameter(p)]
@@ -104,6 +117,9 @@ class DistributedModel:
         learning = [p for p, is_present in zip(parameters, present, strict=True) if is_present]
         if self.state.sharding is not None:
             self.state.sharding.reduce_gradients(learning)
+            return
+        if self._early is not None and self._task is not None:
+            self._early.learn(self._task, learning)
             return
         for parameter in learning:
             if parameter.grad is None:
@@ -145,6 +161,10 @@ class DistributedModel:
             for parameter in parameters
             if is_split(parameter) is are_split and (gradient := self.state.values(parameter).grad) is not None
         ]
+
+
+def _wants_overlap(choice: bool | None) -> bool:
+    return paddle.get_device() != "cpu" if choice is None else choice
 
 
 def _sum(losses: Sequence[Tensor]) -> Tensor:

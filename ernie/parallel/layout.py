@@ -47,7 +47,9 @@ class ParallelConfig:
     `sequence` also the tokens between its matrix products (Korthikanti et al., 2022, arXiv 2205.05198).  `pipeline`
     splits the layers, with `stages` layers for each process (by default as even as possible), or interleaved with
     `virtual_stages` pieces per process (Narayanan et al., 2021, arXiv 2104.04473).  `recompute` recomputes layers in
-    the backward pass instead of storing their activations.  All processes stop when one has been silent for `timeout`
+    the backward pass instead of storing their activations.  `overlap` sums the gradients of `data` while the backward
+    pass goes on (Li et al., 2020, arXiv 2006.15704); if left out, on a GPU where it can be done: without `pipeline`,
+    `sharding` and `sequence`.  All processes stop when one has been silent for `timeout`
     seconds, or has kept the others waiting that long.  On CPUs they stop after 30 seconds at the latest, Gloo's own
     limit in a collective.  `ports` are the first and the last port on which processes listen, by default any.
     """
@@ -61,6 +63,7 @@ class ParallelConfig:
     virtual_stages: int = 1
     sequence: bool = False
     recompute: bool = False
+    overlap: bool | None = None
     timeout: float = 60.0
     ports: tuple[int, ...] = ()
 
@@ -88,6 +91,8 @@ class ParallelConfig:
             )
         if self.sequence and self.tensor == 1:
             raise UserError("sequence: splits tokens over the processes of `tensor`, which is 1")
+        if self.overlap and not self.can_overlap:
+            raise UserError("overlap: goes with `data` and `tensor` only, without `sequence`")
         if self.sharding_stage > 1 and self.sharding > 1 and self.tensor * self.pipeline > 1:
             raise UserError(
                 f"sharding_stage: {self.sharding_stage} goes with `data` only; with `tensor` {self.tensor} and "
@@ -111,6 +116,11 @@ class ParallelConfig:
     def shards_weights(self) -> bool:
         """Whether each process holds only a slice of the layers' weights (sharding, stage 3)."""
         return self.sharding > 1 and self.sharding_stage == 3
+
+    @property
+    def can_overlap(self) -> bool:
+        """Whether gradients can be summed while the backward pass goes on."""
+        return self.pipeline == self.sharding == 1 and not self.sequence
 
     @property
     def replicas(self) -> int:

@@ -82,7 +82,7 @@ class Trainer:
     ):
         self.layer = layer
         self._mesh = mesh or Mesh()
-        self.distributed = DistributedModel(layer, self._mesh)
+        self.distributed = DistributedModel(layer, self._mesh, adapter is None and adversarial is None)
         self.optimizer = Optimizer(self.distributed.state, adam, lr_factors, average)
         self.bad_steps = 0  # consecutive
         self.loss_scale = loss_scale

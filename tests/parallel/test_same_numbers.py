@@ -17,7 +17,7 @@ from ernie.parallel.layout import ParallelConfig
 
 PROGRAM = ROOT / "tests" / "support" / "parallel" / "training.py"
 LAYOUTS = [
-    {"data": 2},
+    {"data": 2, "overlap": True},
     {"tensor": 2, "sequence": True},
     {"sharding": 2, "sharding_stage": 2},
     {"sharding": 2, "sharding_stage": 3},
@@ -26,9 +26,12 @@ LAYOUTS = [
     *(
         pytest.param(layout, marks=pytest.mark.slow)
         for layout in (
+            {"data": 2},
             {"tensor": 2},
             {"sharding": 2},
             {"pipeline": 2},
+            {"data": 2, "tensor": 2, "overlap": True},
+            {"data": 4, "overlap": True},
             {"data": 2, "tensor": 2},
             {"data": 2, "sharding": 2},
             {"data": 4},
@@ -67,6 +70,7 @@ def test_losses_norms_and_weights_equal_those_of_one_process(layout: dict[str, A
     [
         {"sharding": 2, "sharding_stage": 3},
         pytest.param({"data": 2}, marks=pytest.mark.slow),
+        pytest.param({"data": 2, "overlap": True}, marks=pytest.mark.slow),
         pytest.param({"sharding": 4, "sharding_stage": 3}, marks=pytest.mark.slow),
         pytest.param({"data": 2, "pipeline": 2}, marks=pytest.mark.slow),
         pytest.param({"sharding": 2, "sharding_stage": 2, "tensor": 1, "data": 2}, marks=pytest.mark.slow),
