@@ -186,10 +186,11 @@ def fit_threshold(task: Calibrated, probabilities_PC: np.ndarray, targets: Seque
                 for n, label in enumerate(task.labels)
             }
 
-    def score(threshold: float) -> float:
-        return sign * metric(targets, list((probabilities >= threshold).astype(np.int64)))
+    def scores(thresholds_R: np.ndarray) -> np.ndarray:
+        answers = ((probabilities >= threshold).astype(np.int64) for threshold in thresholds_R)
+        return np.array([sign * metric(targets, list(each)) for each in answers])
 
-    return _best(probabilities, score)
+    return _best(probabilities, scores)
 
 
 def _fit_classes(probabilities_NC: np.ndarray, targets_N: np.ndarray, score: ClassScore) -> np.ndarray:
@@ -197,44 +198,68 @@ def _fit_classes(probabilities_NC: np.ndarray, targets_N: np.ndarray, score: Cla
 
     Each is fitted in turn, given the others, until none changes.  That does not find the best score of all.
     """
-    classes = probabilities_NC.shape[1]
-    thresholds_C, one_hot = np.full(classes, _USUAL), np.eye(classes)
-    targets_C = one_hot[targets_N].sum(0)
-
-    def score_of(answers_N: np.ndarray) -> float:
-        given_C = np.bincount(answers_N, minlength=classes)
-        right_C = np.bincount(answers_N[answers_N == targets_N], minlength=classes)
-        return float(score(np.concatenate([right_C, given_C, targets_C])[None])[0])
-
+    thresholds_C = np.full(probabilities_NC.shape[1], _USUAL)
     for _ in range(_ROUNDS):
         before_C = thresholds_C.copy()
-        for chosen in range(classes):
+        for chosen in range(len(thresholds_C)):
             scaled_NC = probabilities_NC / thresholds_C
             scaled_NC[:, chosen] = -1
-            others_N, most_N = scaled_NC.argmax(1), np.maximum(scaled_NC.max(1), 1e-12)
-            limits_N = probabilities_NC[:, chosen] / most_N  # the threshold below which a row gets this label
-
-            def score_at(
-                threshold: float, limits_N: np.ndarray = limits_N, others_N: np.ndarray = others_N, chosen: int = chosen
-            ) -> float:
-                return score_of(np.where(limits_N > threshold, chosen, others_N))
-
-            thresholds_C[chosen] = _best(limits_N, score_at, float(thresholds_C[chosen]))
+            # Below its limit a threshold gives a row this class; otherwise the row has the best of the others.
+            limits_N = probabilities_NC[:, chosen] / np.maximum(scaled_NC.max(1), 1e-12)
+            rows = _Rows(limits_N, scaled_NC.argmax(1), targets_N, chosen, len(thresholds_C), score)
+            thresholds_C[chosen] = _best(limits_N, rows.scores, before_C[chosen])
         if (thresholds_C == before_C).all():
             break
     return thresholds_C
 
 
-def _f1_of(probabilities_N: np.ndarray, targets_N: np.ndarray) -> Callable[[float], float]:
+@dataclass(frozen=True)
+class _Rows:
+    """The score of rows as it depends on the threshold of one class, `chosen` of so many `classes`.
+
+    A row is answered by it where the threshold is below its limit, and otherwise by its other class.
+    """
+
+    limits_N: np.ndarray
+    others_N: np.ndarray
+    targets_N: np.ndarray
+    chosen: int
+    classes: int
+    score: ClassScore
+
+    def scores(self, thresholds_R: np.ndarray) -> np.ndarray:
+        """Return the score at each threshold (R,)."""
+        order_R = np.argsort(thresholds_R, kind="stable")
+        below_N = np.searchsorted(thresholds_R[order_R], self.limits_N)  # how many thresholds are below a row's limit
+        shape = len(thresholds_R) + 1, self.classes
+
+        def kept_of(mask_N: np.ndarray) -> np.ndarray:
+            """Return how many rows of a kind each class keeps at each threshold, in order."""
+            counts = np.zeros(shape)
+            np.add.at(counts, (below_N[mask_N], self.others_N[mask_N]), 1)
+            return counts.cumsum(0)[:-1]
+
+        everywhere_N = np.ones(len(self.limits_N), bool)
+        given_RC, right_RC = kept_of(everywhere_N), kept_of(self.others_N == self.targets_N)
+        given_RC[:, self.chosen] = len(self.limits_N) - given_RC.sum(1)
+        hits_N = self.targets_N == self.chosen
+        right_RC[:, self.chosen] = hits_N.sum() - kept_of(hits_N).sum(1)
+        targets_RC = np.broadcast_to(np.bincount(self.targets_N, minlength=self.classes), given_RC.shape)
+        found = np.empty(len(thresholds_R))
+        found[order_R] = self.score(np.concatenate([right_RC, given_RC, targets_RC], 1))
+        return found
+
+
+def _f1_of(probabilities_N: np.ndarray, targets_N: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     def f1(threshold: float) -> float:
         chosen = probabilities_N >= threshold
         total = int(chosen.sum() + targets_N.sum())
         return 2 * float((chosen & (targets_N == 1)).sum()) / total if total else 0.0
 
-    return f1
+    return np.vectorize(f1, otypes=[float])
 
 
-def _best(probabilities: np.ndarray, score: Callable[[float], float], *more: float) -> float:
+def _best(probabilities: np.ndarray, scores: Callable[[np.ndarray], np.ndarray], *more: float) -> float:
     """Return the best of some thresholds: 0.5, those halfway between neighbouring probabilities, at most 200, and
     `more`."""
     found = np.unique(probabilities)
@@ -242,7 +267,8 @@ def _best(probabilities: np.ndarray, score: Callable[[float], float], *more: flo
     if len(between) > _CANDIDATES:
         between = between[np.linspace(0, len(between) - 1, _CANDIDATES).astype(int)]
     candidates = [_USUAL, *more, *(each for each in between.round(6).tolist() if 0 < each < 1)]
-    return max(candidates, key=lambda each: (score(each), -abs(each - _USUAL)))
+    of_each = zip(scores(np.array(candidates)).tolist(), candidates, strict=True)
+    return max(of_each, key=lambda each: (each[0], -abs(each[1] - _USUAL)))[1]
 
 
 def with_decoding_of(task: FinetuneTask, other: FinetuneTask) -> FinetuneTask:

@@ -161,11 +161,9 @@ def run(
             if config.keep == "ensemble":
                 on_rank0(mesh, "saving", partial(_drop_models, folder, trials, best_point(trials, task.scored_by[0])))
         result = runner.with_signatures(runner.with_models(Result.of(task, trials), say))
-        result = on_rank0(
-            mesh, "scoring", lambda: runner.with_intervals(runner.with_kept_scores(runner.with_out_of_fold(result)))
-        )
+        result = on_rank0(mesh, "scoring", lambda: runner.with_kept_scores(runner.with_out_of_fold(result)))
         if watch is None:
-            on_rank0(mesh, "reporting", lambda: runner.write_results(result, search))
+            on_rank0(mesh, "reporting", lambda: runner.write_results(runner.with_intervals(result), search))
             on_rank0(mesh, "tidying up", lambda: runner.teacher_answers.unlink(missing_ok=True))
     return result
 

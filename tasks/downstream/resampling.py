@@ -6,6 +6,7 @@ of a query.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,6 +131,10 @@ class Judged:
             return np.array(counts), _ratio
         if self.metric is metrics.set_micro_f1:
             return np.array([[float((t & p).sum()), float(t.sum() + p.sum()) / 2] for t, p in pairs]), _ratio
+        if self.metric is metrics.tag_accuracy:
+            return np.array([[float(sum(map(operator.eq, t, p))), float(len(t))] for t, p in pairs]), _ratio
+        if self.metric is metrics.pearson:
+            return _products(np.array(pairs, np.float64)), _pearson
         if self.metric in (metrics.entity_f1, metrics.entity_precision, metrics.entity_recall):
             return _entity_sums(self.metric, pairs), _ratio
         if self.metric in _BY_CLASS and self.classes:
@@ -268,6 +273,20 @@ def _hot(classes_N: Sequence[Any], count: int) -> np.ndarray:
 def _ratio(sums_RK: np.ndarray) -> np.ndarray:
     above_R, below_R = sums_RK.T
     return np.divide(above_R, below_R, out=np.zeros(len(above_R)), where=below_R > 0)
+
+
+def _products(pairs_N2: np.ndarray) -> np.ndarray:
+    """Return 1, target and prediction, their squares and their product, of numbers less the targets' mean: (N, 6)."""
+    x_N, y_N = (pairs_N2 - pairs_N2[:, 0].mean()).T  # the same for all models, whose answers may be swapped
+    return np.stack([np.ones(len(x_N)), x_N, y_N, x_N**2, y_N**2, x_N * y_N], 1)
+
+
+def _pearson(sums_RK: np.ndarray) -> np.ndarray:
+    count_R, x_R, y_R, xx_R, yy_R, xy_R = sums_RK.T
+    spread_R = (xx_R - x_R**2 / count_R) * (yy_R - y_R**2 / count_R)
+    is_defined_R = spread_R > 1e-12 * xx_R * yy_R  # with rounding: otherwise one side is constant
+    below_R = np.sqrt(np.maximum(spread_R, 0))
+    return np.divide(xy_R - x_R * y_R / count_R, below_R, out=np.zeros(len(count_R)), where=is_defined_R)
 
 
 def _entity_sums(metric: Metric, pairs: Sequence[tuple[Any, Any]]) -> np.ndarray:

@@ -17,6 +17,7 @@ from tasks.downstream.rank import Rank
 from tasks.downstream.resampling import Judged, interval, mcnemar
 
 CLASSIFY = Classify(labels=("a", "b", "c"))
+WITHOUT_SUMS = ("spearman",)
 KINDS = sorted(kind for kind, toy in TOYS.items() if isinstance(toy.task, LogitsTask))
 
 
@@ -42,8 +43,8 @@ def test_every_metric_of_every_kind_is_drawn_as_it_is_computed(kind: str) -> Non
     for name in task.known_metrics:
         judged = Judged.of(task, name, targets)
         found = judged.sums(predictions)
+        assert (found is None) == (name in WITHOUT_SUMS)
         if found is None:
-            assert kind != "rank"  # whose metrics all have sums
             continue
         units_UK, score = found
         assert score(units_UK.sum(0, keepdims=True))[0] == pytest.approx(judged.score(predictions))
@@ -67,7 +68,7 @@ def test_the_interval_of_an_accuracy_is_that_of_its_standard_error() -> None:
 def test_the_same_rows_give_the_same_draws_also_of_metrics_without_sums() -> None:
     task = TOYS["regress"].task
     targets, one = answered(task, "regress", 40, seed=0)
-    judged = Judged.of(task, "pearson", targets)
+    judged = Judged.of(task, "spearman", targets)
     assert judged.sums(one) is None
     first, second = judged.drawn([one, one])
     assert (first == second).all() and len(np.unique(first)) > 10
@@ -85,6 +86,16 @@ def test_swapped_answers_tell_what_an_exact_test_tells() -> None:
     assert slow.swapped([one], [other]) == pytest.approx(expected, abs=0.05)
     assert judged.swapped([one], [one]) == 1
     assert judged.swapped([one, one], [other, other]) == pytest.approx(expected, abs=0.015)
+
+
+def test_swapped_numbers_are_correlated_as_they_are() -> None:
+    task = TOYS["regress"].task
+    targets, one = answered(task, "regress", 40, seed=0)
+    other = [number + 5 for number in answered(task, "regress", 40, seed=1)[1]]
+    judged = Judged.of(task, "pearson", targets)
+    swap_RU = np.random.default_rng(0).integers(0, 2, (5, 40))
+    quick = judged._swapped(one, other, (judged.sums(one), judged.sums(other)), swap_RU)
+    assert quick == pytest.approx(judged._swapped(one, other, (None, None), swap_RU))
 
 
 def test_chance_finds_a_difference_in_about_one_of_twenty_pairs() -> None:
