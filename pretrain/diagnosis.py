@@ -83,7 +83,9 @@ def compare(
             break
         seen.add(place)
         how = f"by {difference.relative:.3g} of its values"
-        if values is not None:
+        if difference.one.shape != difference.other.shape:
+            how = f"{list(difference.one.shape)} values, {list(difference.other.shape)} in the other run"
+        elif values is not None:
             how = elements(replay.observe([place]).kept[place], values(place)) + " in the other run"
         beyond = f" by more than {limit:g}" if limit else ""
         found.add(f"first tensor that differs{beyond}: {place}: {how}", holds=False)
@@ -155,12 +157,11 @@ def _add_saved(found: Diagnosis, replay: Replay, observed: Observed) -> None:
     if (odd := _odd_gradient(replay, observed, optimizer)) is not None:
         found.add(f"the run had another gradient: {odd}", holds=False)
         return
-    names = [name for name in _differing(observed.weights, weights) if _apart(observed.weights[name], weights[name])]
-    if not names:
-        found.add(f"the checkpoint of step {after:,} agrees with the replay up to rounding")
-        return
-    how = elements(observed.weights[names[0]], weights[names[0]])
-    found.add(f"the checkpoint of step {after:,} has other values of {names[0]}: {how} in it", holds=False)
+    for name, values in weights.items():
+        if how := _odd_weight(replay, observed, optimizer, name, values):
+            found.add(f"the checkpoint of step {after:,} has other values of {name}: {how} in it", holds=False)
+            return
+    found.add(f"the checkpoint of step {after:,} agrees with the replay up to rounding")
 
 
 def _differing(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> Iterator[str]:
@@ -170,12 +171,31 @@ def _differing(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -
             yield name
 
 
-def _apart(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays differ by more than rounding."""
+def _odd_weight(
+    replay: Replay, observed: Observed, saved: Mapping[str, np.ndarray], name: str, values: np.ndarray
+) -> str:
+    """Say which values of a saved weight do not follow from the saved moments by AdamW's update; "" if all do.
+
+    The replayed weights may differ from the saved ones even so: AdamW makes whole steps of gradients that are only
+    rounding, also in the steps before.
+    """
+    config, lr, before = replay.config.train.adam, replay.training.lr(replay.step), replay.weights[name]
+    taken = {key.removesuffix("/steps"): int(steps[0]) for key, steps in saved.items() if key.endswith("/steps")}
+    prefixes = [prefix for prefix in taken if prefix.partition("/")[0] == name]
+    prefix = next((each for each in prefixes if taken[each] != replay.moments.get(f"{each}/steps", [0])[0]), None)
+    expected = before.astype(np.float64)
+    if prefix is not None:
+        mean, square = (saved[f"{prefix}/moment{number}"].astype(np.float64) for number in (1, 2))
+        mean, square = mean / (1 - config.beta1 ** taken[prefix]), square / (1 - config.beta2 ** taken[prefix])
+        decay = config.weight_decay if before.ndim > 1 else 0.0
+        with np.errstate(all="ignore"):
+            expected = expected * (1 - lr * decay) - lr * mean / (np.sqrt(square) + config.epsilon)
+    drifted = 0 if all(agreement.exact for agreement in replay.agreements) else replay.step - replay.since
+    limit = (1e-3 + 2 * drifted) * lr + 4 * _EPSILON * np.abs(expected)
     with np.errstate(all="ignore"):
-        gap = np.abs(one.astype(np.float64) - other)
-    typical = float(np.sqrt(np.square(one, dtype=np.float64).mean())) if one.size else 0.0
-    return bool((~(gap <= 1e-3 * typical)).any())
+        odd = ~(np.abs(values - expected) <= limit) & ~(np.isnan(values) & np.isnan(expected))
+        reference = np.where(np.abs(observed.weights[name] - expected) <= limit, observed.weights[name], expected)
+    return elements(np.where(odd, reference, values).astype(np.float32), values)
 
 
 class _Odd(NamedTuple):
@@ -219,7 +239,8 @@ def _odd_values(replay: Replay, observed: Observed, saved: Mapping[str, np.ndarr
             recorded, replayed = (after - decayed) / gain, (observed.optimizer[key] - decayed) / own_gain
             noise = _EPSILON * (np.abs(decayed) + np.abs(after)) / gain
             noise += _EPSILON * (np.abs(decayed) + np.abs(observed.optimizer[key])) / own_gain
-            noise += replay.tolerance * gradients[name].rms + 1e-30
+            # Sums of many terms round by a part of these, even where they cancel, as in the bias of keys.
+            noise += replay.tolerance * gradients[name].rms / replay.loss_scale + _EPSILON * own_norm
             certainty = np.nan_to_num(np.abs(recorded - replayed) / noise, nan=np.inf)
         at = np.unravel_index(int(certainty.argmax()), certainty.shape)
         index = tuple(map(int, at))
@@ -231,22 +252,28 @@ def _clip_scale(clip: float, norm: float) -> float:
 
 
 def _flip(replay: Replay, odd: _Odd) -> str:
-    """Say which flipped bit of a micro-batch's gradient would explain a value, if only one micro-batch's would."""
+    """Say which flipped bit of which micro-batch's gradient would explain a value, with all that would; "" if none.
+
+    The same bit of two numbers of one size makes the same difference.
+    """
     places = [Place("gradient", odd.name, number) for number in range(replay.config.train.micro_batches)]
-    kept = replay.observe(places).kept
-    found: dict[int, list[int]] = {}
+    kept, gap = replay.observe(places).kept, (odd.recorded - odd.replayed) * replay.loss_scale
+    found: list[tuple[int, int]] = []
     for number, place in enumerate(places):
         own = np.array(kept[place][odd.at] if place in kept else 0, np.float32)
         flipped = (own.view(np.uint32) ^ (np.uint32(1) << np.arange(32, dtype=np.uint32))).view(np.float32)
-        explained = np.isclose(flipped.astype(np.float64) - own, odd.recorded - odd.replayed, rtol=1e-3, atol=0)
-        if explained.any():
-            found[number] = np.flatnonzero(explained).tolist()
-    if len(found) != 1:
+        explains = np.isclose(flipped.astype(np.float64) - own, gap, rtol=1e-3, atol=0)
+        found += [(number, bit) for bit in np.flatnonzero(explains).tolist()]
+    if not found:
         return ""
-    [(number, bits)] = found.items()
-    rank = replay.rank_of(number)
-    where = "" if rank is None else f", which rank {rank} computed"
-    return f": bit {' or '.join(map(str, bits))} of it is flipped in micro-batch {number + 1}{where}"
+    numbers, bits = (sorted(set(each)) for each in zip(*found, strict=True))
+    ranks = [rank for rank in dict.fromkeys(map(replay.rank_of, numbers)) if rank is not None]
+    where = f", which rank {_either(ranks)} computed" if ranks else ""
+    return f": bit {_either(bits)} of it is flipped in micro-batch {_either([1 + n for n in numbers])}{where}"
+
+
+def _either(numbers: Sequence[int]) -> str:
+    return " or ".join(map(str, numbers))
 
 
 class Parting(NamedTuple):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from ernie.replay.observer import Observer
 from ernie.replay.reading import Place, Reading
 from ernie.train.checkpoint import OPTIMIZER, Checkpoints, TrainerState, check
 from ernie.train.origin import origin
-from ernie.train.run_folder import CHECKPOINTS, MODEL
+from ernie.train.run_folder import CHECKPOINTS, MODEL, ORIGIN
 from ernie.train.trainer import StepReport
 from pretrain import folder as run_folder
 from pretrain.config import PretrainConfig
@@ -31,6 +33,7 @@ from pretrain.run import sample_hash
 from pretrain.training import HEADS, Training
 
 _VERSIONS = ("ernie-continual", "paddlepaddle", "paddlepaddle-gpu")  # whose code computes a step
+_DEGREE = re.compile(rf"({'|'.join(AXES)}) (\d{{1,6}})")  # in a run's origin, as ParallelConfig.described gives it
 _ROUNDING = {"fp32": 1e-5, "bf16": 1e-3, "fp16": 1e-3}  # how far a layout or a machine may move losses and norms
 
 
@@ -193,17 +196,18 @@ class Replay:
         """Return the loss and the gradient of each sample of a batch by itself, with the weights ahead of the step."""
         self._restore()
         model, source = self.training.model, self.training.streams[task].source
-        found = []
+        found, samples_of = [], cache(source.samples_of)
         model.eval()  # without dropout, which would be another one
         for name in map(tuple, batch.samples.tolist()):
-            alone = pack([source.sample(*name)], np.array([name]))
+            epoch, index, number = name
+            alone = pack([samples_of(epoch, index)[number]], np.array([name]))
             with self._precision():
                 loss = model.loss(task, alone)
                 (loss.total / max(1, loss.count)).backward()
             _, [norm] = self.training.trainer.distributed.totals([], [list(model.parameters())])
             self.training.trainer.optimizer.clear()
             mean = float(loss.total) / max(1, loss.count)
-            found.append(SampleLoss(task, name, source.place(name[1]), mean, norm))
+            found.append(SampleLoss(task, name, source.place(index), mean, norm))
         return found
 
     @property
@@ -215,6 +219,12 @@ class Replay:
     def moments(self) -> dict[str, np.ndarray]:
         """The optimizer's arrays ahead of the step."""
         return _whole(self._state.trainer)
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor of the loss in fp16, by which gradients are larger until the update; else 1."""
+        scale = self._state.trainer.loss_scale
+        return 1.0 if scale is None else scale.value
 
     def rank_of(self, micro: int) -> int | None:
         """Return the replica that computed a micro-batch (from 0) in the run, None for a run without replicas."""
@@ -260,11 +270,13 @@ class Replay:
         starts = [start for start in self.origin.get("resumed", []) if start.get("step", 0) <= self.step]
         layout = [self.origin, *starts][-1].get("layout", "one process")
         degrees: dict[str, Any] = {"sequence": self.config.parallel.sequence and "tensor" in layout}
-        for part in layout.split(" x "):
-            axis, _, degree = part.partition(" ")
-            if axis in AXES:
-                degrees[axis] = int(degree)
-        return ParallelConfig(**degrees)
+        for part in layout.split(" x ") if layout != ParallelConfig().described() else ():
+            if not (match := _DEGREE.fullmatch(part)):
+                raise UserError(f"{self.folder / ORIGIN}: layout: expected such as 'data 2', found {part!r:.40}")
+            degrees[match[1]] = int(match[2])
+        found = ParallelConfig(**degrees)
+        found.check(self.config.sizes(self.training.model.ernie.config))
+        return found
 
     def _precision(self) -> Any:
         return precision(self.config.train.precision, self.config.train.amp_level)

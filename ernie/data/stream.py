@@ -92,12 +92,11 @@ class Source:
             for number, sample in enumerate(samples):
                 yield (epoch, index, number), sample
 
-    def sample(self, epoch: int, index: int, number: int) -> Sample:
-        """Return the sample that `named_samples` yields under this name."""
+    def samples_of(self, epoch: int, index: int) -> list[Sample]:
+        """Return the samples of an item in an epoch, in the order of their numbers."""
         order = seeded_rng.key(self.seed, self.name, epoch)
         position = int(seeded_rng.positions_of(np.array([index]), len(self.items), order)[0])
-        samples = dict(self.named_samples(epoch, position, position + 1))
-        return samples[epoch, index, number]
+        return [sample for _, sample in self.named_samples(epoch, position, position + 1)]
 
     def _make_samples(self, items: Sequence[Any], rng: np.random.Generator) -> list[Sample]:
         """Return the task's samples from a window of items, checked.  Raises UserError for an invalid one."""

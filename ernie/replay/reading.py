@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +18,12 @@ from ernie.formatting import plural
 
 # In the order in which a step computes them.
 Kind = Literal["weight", "moment", "operator", "output", "loss", "output gradient", "gradient", "sum", "update"]
-_CHUNKS = 64  # of a sketch
+# Of a reading as plain data, see `ernie.json_file.read_json`.
+KEYS = {
+    **{"kind": str, "name": str, "micro": (int, NoneType), "shape": [int], "norm": float, "largest": float},
+    **{"not_finite": int, "first": [int], "digest": str, "sums": [float], "sizes": [float]},
+}
+_CHUNKS = 64  # of the values, at most
 _PHRASES: dict[Kind, str] = {
     "weight": "the weight {}",
     "moment": "the optimizer's {}",
@@ -78,17 +84,15 @@ class Reading:
             not_finite=bad,
             first=tuple(map(int, np.argwhere(~finite)[0])) if bad else (),
             digest=hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=8).hexdigest(),
-            sums=tuple((np.add.reduceat(wide, edges) if wide.size else sizes).tolist()),
-            sizes=tuple(sizes.tolist()),
+            sums=_short(np.add.reduceat(wide, edges) if wide.size else sizes),
+            sizes=_short(sizes),
         )
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Reading:
         """Return the reading that `as_dict` has described."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
-        }
-        return cls(**{**fields, "place": Place(*fields["place"])})
+        place = Place(record["kind"], record["name"], record["micro"])
+        return cls(place, **{name: _frozen(record[name]) for name in KEYS if name not in Place._fields})
 
     @property
     def size(self) -> int:
@@ -102,7 +106,8 @@ class Reading:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {**asdict(self), "place": list(self.place)}
+        record = {**self.place._asdict(), **{name: getattr(self, name) for name in KEYS if name not in Place._fields}}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in record.items()}
 
     def difference(self, other: Reading) -> float:
         """Return how much two tensors of a place differ, relative to their values: 0 if they are equal.
@@ -122,6 +127,15 @@ class Reading:
         """Say which values are not finite."""
         at = f" at {list(self.first)}" if self.first else ""
         return f"{self.not_finite:,} of {plural(self.size, 'value')} not finite, the first{at}"
+
+
+def _short(values: np.ndarray) -> tuple[float, ...]:
+    """Return numbers with the digits of float32, as which they take half the place in a file."""
+    return tuple(float(f"{value:.9g}") for value in values.tolist())
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def first_wrong(readings: Sequence[Reading]) -> Reading | None:

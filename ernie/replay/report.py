@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from ernie.atomic import disk_guard, make_folder, put_text
 from ernie.errors import UserError
-from ernie.json_file import parsing, read_json
+from ernie.json_file import read_json
 from ernie.replay.layers import Layer, layers, rows
-from ernie.replay.reading import Reading
+from ernie.replay.reading import KEYS, Reading
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
 from ernie.report.html_table import facts, table
@@ -23,8 +23,8 @@ from ernie.report.panels import BLUE, VERMILION, Label, count_axis, margin_label
 
 _HEIGHT = 1.25  # inches of a panel
 _MOST_ROWS = 3000  # of the table of all tensors
-_KEYS = {"step": int, "readings": list}
-_REMEDY = "It is written by ernie replay, beside its page"
+_KEYS = {"step": int, "readings": [KEYS]}
+_REMEDY = "Such files are written by `ernie replay`, beside its pages."
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ def read_readings(file: Path, step: int) -> list[Reading]:
     record = read_json(file, _KEYS, _REMEDY)
     if record["step"] != step:
         raise UserError(f"{file}: is a replay of step {record['step']:,}, not of step {step:,}")
-    with parsing(file, _REMEDY):
-        return [Reading.from_dict(reading) for reading in record["readings"]]
+    return [Reading.from_dict(reading) for reading in record["readings"]]
 
 
 def _page(story: Story, sections: Sequence[str]) -> str:

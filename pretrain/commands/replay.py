@@ -73,27 +73,30 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError("give the step to replay, --step N, or the run to compare all steps with, --bisect RUN")
     if arguments.output is not None and arguments.output.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--output: a report is a web page; give a name that ends in .html, not {arguments.output}")
+    if not arguments.tolerance >= 0:
+        raise UserError(f"--tolerance: expected a number from 0, found {arguments.tolerance:g}")
+    if (arguments.run / "trials").is_dir():
+        raise UserError(f"{arguments.run}: is a fine-tuning run; ernie replay rebuilds steps of pretraining runs")
     require_paddle()
 
     from pretrain.diagnosis import bisect
     from pretrain.replay import Replay
 
-    def open_replay(folder: Path, step: int, from_start: bool = arguments.from_start) -> Replay:
+    def open_replay(folder: Path, step: int) -> Replay:
         return Replay(
             folder,
             step,
             corpus_folder=arguments.corpus,
             precision=arguments.precision,
-            from_start=from_start,
+            from_start=arguments.from_start,
             other_version=arguments.other_version,
             quiet=arguments.quiet,
         )
 
     if arguments.bisect is None:
         return _replay(open_replay, arguments, arguments.run, arguments.step - 1, arguments.against, [])
-    parting = bisect(
-        arguments.run, arguments.bisect, lambda run, step: open_replay(run, step, True), arguments.tolerance
-    )
+    arguments.from_start = True
+    parting = bisect(arguments.run, arguments.bisect, open_replay, arguments.tolerance)
     if parting.step is None:
         print("\n".join(parting.lines))
         return 0
@@ -101,7 +104,6 @@ def main(arguments: argparse.Namespace) -> int:
     run, against = arguments.run, arguments.bisect if parting.replays else None
     if parting.odd == 1:
         run = arguments.bisect
-    arguments.from_start = True
     return _replay(open_replay, arguments, run, parting.step, against, lines)
 
 

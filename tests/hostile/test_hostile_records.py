@@ -16,6 +16,7 @@ from support.hostile.case import Case, Trier
 from support.hostile.forge import CONTENTS, VALUES, filled, forged, places
 
 PRETRAIN = "pretrain run.yaml --output run --quiet"
+REPLAY = "replay run --step 4 --from-start --quiet"
 FINETUNE = "finetune task.yaml --output done --quiet"
 PREDICT = "predict done --input test.tsv"
 
@@ -44,10 +45,10 @@ class Record:
 
 
 RECORDS = [
-    Record("trained", "run/origin.json", ("report run", "verify run", PRETRAIN)),
-    Record("trained", "run/metrics.jsonl", ("report run", "verify run", "scaling run", PRETRAIN), line=1),
+    Record("trained", "run/origin.json", ("report run", "verify run", REPLAY, PRETRAIN)),
+    Record("trained", "run/metrics.jsonl", ("report run", "verify run", "scaling run", REPLAY, PRETRAIN), line=1),
     Record("trained", "run/metrics.jsonl", ("report run", "scaling run"), line=-1),
-    Record("trained", "run/checkpoints/step-00000004/state.json", ("verify run", PRETRAIN)),
+    Record("trained", "run/checkpoints/step-00000004/state.json", ("verify run", REPLAY, PRETRAIN)),
     Record("trained", "run/checkpoints/step-00000004/manifest.json", ("verify run", PRETRAIN)),
     Record("trained", "run/model/config.json", ("report run", "scaling run", "convert run/model out --to hf")),
     Record("trained", "run/report/downstream.json", ("report run",)),

@@ -25,7 +25,9 @@ from ernie.kernels import build
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.log import read_records
 from ernie.train.run_folder import run_lock
+from pretrain.diagnosis import diagnose
 from pretrain.planner.machine import Machine
+from pretrain.replay import Replay
 from pretrain.training import read_state
 
 PARTS = {
@@ -140,6 +142,27 @@ def test_results_equal_those_of_one_process(
     assert (output / "model" / "model.safetensors").is_file()
     assert main(["verify", str(output), "--quiet"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]  # no stray files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["{}", "{tensor: 2, sequence: true}", "{pipeline: 2}", "{sharding: 2}"])
+def test_one_process_replays_a_step_of_any_layout_with_its_dropout(
+    parallel: str, parallel_config: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    words = ["--set", "model.dropout=0.1", "--set", "model.attention_dropout=0.1", "--set", f"parallel={parallel}"]
+    done = pretrain(parallel_config, output, "--processes", "2", *words)
+    assert done.returncode == 0, done.stderr
+    replay = Replay(output, 23)
+    found = diagnose(replay, replay.observe())
+    replay.close()
+    assert len(replay.agreements) == 3 and found.holds, found.lines
+    alone = json.loads((output / "origin.json").read_text(encoding="utf-8"))
+    (output / "origin.json").write_text(json.dumps({**alone, "layout": "one process"}), encoding="utf-8")
+    otherwise = Replay(output, 23)
+    differs = bool(otherwise.agreements[0].differences)
+    otherwise.close()
+    assert differs == ("tensor" in parallel or "pipeline" in parallel)
 
 
 @pytest.mark.slow  # takes a minute or two
