@@ -489,6 +489,13 @@ def serving_heartbeat(records: Records) -> Outcome:
     return outcome(f"{max(gaps):.1f} ms", max(gaps) <= 10)
 
 
+def replaying(records: Records) -> Outcome:
+    """All planted faults are named."""
+    found = [each for kind in ("weight", "document", "gradient", "kernel") for each in records.of(kind)]
+    named = sum(each["named"] for each in found)
+    return outcome(f"{named} of {len(found)}", named == len(found) == 20)
+
+
 OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "hour-beside-transformers": ("quality/minutes-60", hour_beside_transformers),
     "hour-beside-masked-words": ("quality/minutes-60", hour_beside_masked_words),
@@ -579,6 +586,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "serving-translation": ("serving", serving_translation),
     "serving-voices": ("serving", serving_voices),
     "serving-interpreter": ("serving", serving_interpreter),
+    "replaying": ("replaying", replaying),
     "serving-cancels": ("serving", serving_cancels),
     "serving-reloads": ("serving", serving_reloads),
     "serving-heartbeat": ("serving", serving_heartbeat),

@@ -873,6 +873,22 @@ def serving_faults(records: Records) -> Rows:
     return rows
 
 
+def replaying(records: Records) -> Rows:
+    """The faults that were planted, and how many of them `ernie replay` named."""
+    labels = {
+        "weight": "a value of a weight in a checkpoint is not finite",
+        "document": "a document makes the loss infinite",
+        "gradient": "a bit is flipped in the gradient of one of two ranks",
+        "kernel": "an operator or a layer rounds otherwise",
+    }
+    rows = [["planted", "named", "seconds", "the first of them", "what is said"]]
+    for _, label, found in records.arms(labels):
+        named, seconds = sum(each["named"] for each in found), [each["seconds"] for each in found]
+        said = str(found[0]["said"]).replace("|", " ")
+        rows.append([label, f"{named} of {len(found)}", f"{max(seconds):.0f}", found[0]["planted"], said])
+    return rows
+
+
 def failures(part: Mapping[str, Any]) -> tuple[int, int]:
     """How many requests there were, and how many of them were not answered with 200."""
     statuses = part["statuses"]
@@ -929,4 +945,5 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "serving-voices": ("serving", serving_voices),
     "serving-interpreter": ("serving", serving_interpreter),
     "serving-faults": ("serving", serving_faults),
+    "replaying": ("replaying", replaying),
 }
