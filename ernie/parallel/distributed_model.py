@@ -182,5 +182,6 @@ def _split(model: Staged, mesh: Mesh) -> Pipeline | None:
     if "pipeline" in mesh.groups:
         from ernie.parallel.pipeline import Pipeline
 
-        return Pipeline(model, mesh.topology, fleet.fleet._user_defined_strategy, mesh.layout)
+        strategy = fleet.fleet._user_defined_strategy
+        return Pipeline(model, mesh.topology, strategy, mesh.layout, mesh.watch.waiting)
     return None

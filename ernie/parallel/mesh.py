@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -50,6 +51,7 @@ class Mesh:
 
         Raises UserError if their number is not that of the layout, PortTaken if they cannot find one another.
         """
+        _limit_nccl(layout.timeout)
         layout = layout.over(get_world_size())
         if layout.processes == 1:
             return cls(layout)
@@ -92,6 +94,11 @@ class Mesh:
         """Return this process's items, which are dealt to the replicas round-robin."""
         replica = self.coordinates["data"] * self.layout.sharding + self.coordinates["sharding"]
         return list(items[replica :: self.layout.replicas])
+
+
+def _limit_nccl(timeout: float) -> None:
+    """Have NCCL give up on others, by default after half an hour, if the watch did not end this process long before."""
+    os.environ.setdefault("PADDLE_PG_TIMEOUT", str(int(2000 * timeout)))  # milliseconds
 
 
 def _groups(layout: ParallelConfig, topology: Any) -> dict[str, Any]:

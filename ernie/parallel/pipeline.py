@@ -9,7 +9,8 @@ Legend: T packed tokens, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import paddle
@@ -44,9 +45,16 @@ class Staged(Protocol):
 
 
 class Pipeline:
-    """This process's stage of a pipelined model."""
+    """This process's stage of a pipelined model.  It exchanges messages with other stages inside `waiting(name)`."""
 
-    def __init__(self, model: Staged, topology: Any, strategy: Any, layout: ParallelConfig):
+    def __init__(
+        self,
+        model: Staged,
+        topology: Any,
+        strategy: Any,
+        layout: ParallelConfig,
+        waiting: Callable[[str], AbstractContextManager[None]],
+    ):
         self._model, self._layout = model, layout
         self._step = StepInputs()
         self._losses: list[tuple[str, Tensor]] = []
@@ -72,6 +80,7 @@ class Pipeline:
         self._fleet_pipeline = (PipelineParallelWithInterleave if self._interleaved else PipelineParallel)(
             stages, topology, strategy
         )
+        mark_messages(self._fleet_pipeline._p2p_helper, waiting)
 
     def backward(self, step: Sequence[MicroBatch]) -> list[tuple[str, Tensor]]:
         """Run forward and backward of all micro-batches; on the last stage, return each one's task and summed loss."""
@@ -118,6 +127,21 @@ class Pipeline:
         loss = self._model.head_loss(micro.task, hidden_TD, micro.batch)
         self._losses.append((micro.task, loss.total.detach()))
         return loss.total * (micro.factor * len(self._step))  # fleet divides by the number of micro-batches
+
+
+def mark_messages(helper: Any, waiting: Callable[[str], AbstractContextManager[None]]) -> None:
+    """Make all messages of fleet's `helper` pass inside `waiting(name)`: on a GPU, too, it waits for their shapes."""
+
+    def marked(name: str, exchange: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with waiting(name):
+                return exchange(*args, **kwargs)
+
+        return call
+
+    for name in dir(helper):
+        if name.startswith(("send_", "recv_")):
+            setattr(helper, name, marked(name, getattr(helper, name)))
 
 
 class _Input(NamedTuple):

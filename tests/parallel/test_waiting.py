@@ -10,12 +10,16 @@ import numpy as np
 import paddle
 import pytest
 from paddle import Tensor, nn
+from paddle.distributed import ParallelEnv
+from paddle.distributed.fleet.meta_parallel.pp_utils.p2p_communication import P2pHelper
 
 from ernie.data.batch import Packed, pack
 from ernie.data.document import Sample
 from ernie.model.losses import Loss, cross_entropy
 from ernie.parallel import collectives
+from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.mesh import Mesh
+from ernie.parallel.pipeline import mark_messages
 from ernie.parallel.watch import Unwatched
 from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
@@ -71,3 +75,23 @@ def test_losses_are_read_while_the_watch_knows_that_the_process_waits() -> None:
     batch = pack([Sample(np.arange(3), np.zeros(3, np.int64), {"label": 1})])
     trainer.step(0, [("task", batch)] * 2, loss, 0.1)
     assert watch.waited == ["the losses"]
+
+
+def test_fleets_messages_between_stages_are_marked() -> None:
+    watch = Recorder()
+    helper = P2pHelper(use_cache=False)
+    mark_messages(helper, watch.waiting)
+    assert helper.recv_forward(True) is None  # the first stage and the last one have nobody to talk to
+    helper.send_forward(paddle.ones([2]), True)
+    helper.send_backward(paddle.ones([2]), True)
+    helper.recv_backward(True)
+    assert watch.waited == ["recv_forward", "send_forward", "send_backward", "recv_backward"]
+
+
+def test_nccl_gives_up_soon_after_the_watch_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PADDLE_PG_TIMEOUT", raising=False)
+    Mesh.connect(ParallelConfig(timeout=40.0))
+    assert ParallelEnv().pg_timeout == 80_000
+    monkeypatch.setenv("PADDLE_PG_TIMEOUT", "7")  # of the user
+    Mesh.connect(ParallelConfig(timeout=40.0))
+    assert ParallelEnv().pg_timeout == 7
