@@ -16,6 +16,7 @@ from ernie.config import to_dict
 from ernie.data.shards import Corpus
 from ernie.errors import UserError, check_exists, nearest
 from ernie.json_file import read_json
+from ernie.parallel.launch import LOGS_FOLDER
 from ernie.registry import plugin_sources
 from ernie.renames import key_path, renamed
 from ernie.train.checkpoint import Checkpoints
@@ -74,7 +75,7 @@ def open_run(
 
 def _is_foreign(path: Path) -> bool:
     """Whether this cannot have been left behind by a run that was killed during its start."""
-    return path.name != LOCK and path.suffix != PARTIAL
+    return path.name not in (LOCK, LOGS_FOLDER) and path.suffix != PARTIAL
 
 
 def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str], layout: str) -> None:

@@ -154,7 +154,7 @@ def follow_blocks(page: Path, folder: Path, smaller: dict[str, str]) -> None:
     "page",
     [
         # Measuring the machine for a plan takes a minute or two.
-        pytest.param(page, marks=pytest.mark.slow) if page.name == "parallel.md" else page
+        pytest.param(page, marks=pytest.mark.slow) if page.name in ("parallel.md", "machines.md") else page
         for page in PAGES
         if page not in (*TUTORIALS, *FINETUNING)
     ],
@@ -235,7 +235,7 @@ def anchor(heading: str) -> str:
 @pytest.mark.parametrize(
     "page",
     [
-        *(HOWTO / f"{name}.md" for name in ("pretraining-tasks", "pretraining", "parallel")),
+        *(HOWTO / f"{name}.md" for name in ("pretraining-tasks", "pretraining", "parallel", "machines")),
         *FINETUNING[:4],
     ],
     ids=page_name,

@@ -6,6 +6,7 @@ the command: its standard error while it runs, its standard output at the end.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,10 +16,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from ernie.errors import PortTaken, UserError
+from ernie.formatting import plural
+from ernie.parallel.machines import TEAM, Roster, Team, Wish
 from ernie.parallel.secret import VARIABLE as SECRET
 from ernie.parallel.secret import new_secret
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal, threads
@@ -40,6 +44,11 @@ def ranks() -> int:
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
+def is_launched() -> bool:
+    """Return whether this process is one of those that a command has started with `launch`."""
+    return _LOGS in os.environ
+
+
 def count(asked: int) -> int:
     """Return the number of processes of a command with `--processes asked`.  Raises UserError if it is below 1."""
     if asked < 1:
@@ -51,7 +60,7 @@ def check_restarts(restarts: int, processes: int) -> None:
     """Raise UserError if `--max-restarts` is negative, or given for a single process."""
     if restarts < 0:
         raise UserError(f"--max-restarts: expected at least 0, found {restarts}")
-    if restarts and processes == 1:
+    if restarts and processes == 1 and not is_launched():
         raise UserError(
             "--max-restarts: is for several processes; a run on one process resumes from its last checkpoint when the "
             "command is run again"
@@ -66,10 +75,46 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
     are killed.  They also end whenever this process does.  `module` is the module to run.  Raises UserError if there
     are GPUs, but fewer than processes.
     """
+    with _logs(folder / LOGS_FOLDER, processes) as files:
+        return _until_done([module, *words], files, restarts)
+
+
+def launch_together(words: Sequence[str], processes: int, folder: Path, restarts: int, roster: Roster) -> int:
+    """As `launch`, for this machine's part of a run on several; return the exit status.
+
+    The machines train until the run ends.  When one is lost or wants to leave, the others go on from the last
+    checkpoint without it, and when one comes, with it.  A failure that may be a machine's counts as a restart.
+    """
+    failures = 0
+    with roster, _logs(folder / LOGS_FOLDER / roster.host, processes) as files:
+        while (team := roster.meet()).status is None:
+            _say(f"training on {plural(len(team.names), 'machine')}: {', '.join(team.addresses)}")
+            status, asked = _run(["ernie.cli", *words], files, _Part(team, roster))
+            if len(asked) > 1:
+                return _KILLED
+            if asked:
+                return 128 + asked[0] if status in _STOPPED else 1
+            if status in _ENDED and status not in _STOPPED:
+                roster.end(team, status)
+                return status
+            if status not in _STOPPED:  # otherwise a machine has come, or wants to leave
+                failures += 1
+                if failures > restarts:
+                    return 1
+                _say(f"starting again from the last checkpoint (restart {failures} of {restarts})")
+    _say("the run has ended on the other machines")
+    return team.status
+
+
+@contextmanager
+def _logs(logs: Path, processes: int) -> Iterator[list[Path]]:
+    """Make the empty logs of as many processes; at the end, print what the first one has sent to standard output.
+
+    Raises UserError if there are GPUs, but fewer than processes.
+    """
     gpus = _gpus()
     if 0 < gpus < processes:
         raise UserError(f"--processes {processes}: there are {gpus} GPUs to use, and each process needs one of its own")
-    logs = folder / LOGS_FOLDER
     logs.mkdir(parents=True, exist_ok=True)
     files = [logs / f"rank-{rank}.log" for rank in range(processes)]
     for file in files:
@@ -77,13 +122,24 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
     results = logs / _RESULTS
     results.write_bytes(b"")
     try:
-        status = _until_done([module, *words], files, restarts)
-        if status < 128:
-            print(results.read_text(encoding="utf-8"), end="")
+        yield files
+        print(results.read_text(encoding="utf-8"), end="")
     finally:
         results.unlink()
         shutil.rmtree(logs / _LAUNCHER, ignore_errors=True)
-    return status
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A machine's part of a run on several: the team, and the roster that says whether it still holds together."""
+
+    team: Team
+    roster: Roster
+
+    def variable(self) -> dict[str, str]:
+        """Return the environment variable from which the processes learn of their place in the team."""
+        index = self.team.names.index(self.roster.name)
+        return {TEAM: json.dumps({"addresses": self.team.addresses, "port": self.team.port, "index": index})}
 
 
 def _until_done(words: Sequence[str], files: Sequence[Path], restarts: int) -> int:
@@ -114,7 +170,7 @@ def _run_on_free_port(words: Sequence[str], files: Sequence[Path]) -> tuple[int,
     return status, asked
 
 
-def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
+def _run(words: Sequence[str], files: Sequence[Path], part: _Part | None = None) -> tuple[int, list[int]]:
     """Run one attempt, one process per log file; return its exit status and the signals that asked it to end."""
     before = [file.stat().st_size for file in files]
     logs = files[0].parent.resolve()
@@ -123,7 +179,7 @@ def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
     (logs / _LAUNCHER).mkdir(mode=0o700)
     launcher = subprocess.Popen(
         [*command, "--log_dir", str(logs / _LAUNCHER), "--log_level", "ERROR", str(_WORKER), *words],
-        env={**_environment(len(files)), _LOGS: str(logs), SECRET: new_secret()},
+        env={**_environment(len(files)), _LOGS: str(logs), **(part.variable() if part else {SECRET: new_secret()})},
         stdin=subprocess.PIPE,  # inherited by the processes: closing it asks them to end
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -133,6 +189,8 @@ def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
         first.seek(before[0])
         while launcher.poll() is None:
             _show(first.read())
+            if part is not None and (wish := part.roster.look(part.team)) is not Wish.GO_ON:
+                _let_go(launcher, wish)
             time.sleep(0.1)
         _show(first.read())
         assert launcher.stderr is not None
@@ -142,6 +200,15 @@ def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
         _explain([_read_from(file, offset) for file, offset in zip(files, before, strict=True)], messages)
         _say(f"what each process said is in {files[0].parent}")
     return status, asked
+
+
+def _let_go(launcher: subprocess.Popen[bytes], wish: Wish) -> None:
+    """Ask the processes to save and end, because a machine has come, or kill them, because one is lost."""
+    if launcher.stdin is not None and not launcher.stdin.closed:
+        _say("a machine has come: saving" if wish is Wish.END else "a machine is lost")
+        launcher.stdin.close()
+    if wish is Wish.KILL:
+        launcher.kill()
 
 
 @contextmanager

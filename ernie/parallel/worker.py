@@ -5,6 +5,7 @@ process then sends itself a SIGTERM.  Paddle's launcher would also send one, but
 if it is still saving.
 """
 
+import json
 import os
 import runpy
 import signal
@@ -13,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 
 def _watch_pipe(pipe: int, launcher: int) -> None:
@@ -25,6 +27,27 @@ def _watch_pipe(pipe: int, launcher: int) -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
+
+
+def _join(team: dict[str, Any]) -> None:
+    """Take a rank among the processes of all machines: Paddle's launcher has started those of this one alone."""
+    from ernie.parallel.machines import interfaces
+
+    each, local = int(os.environ["PADDLE_TRAINERS_NUM"]), int(os.environ["PADDLE_TRAINER_ID"])
+    addresses, port = team["addresses"], team["port"]
+    rank = team["index"] * each + local
+    endpoints = [f"{address}:{port + 1 + number}" for address in addresses for number in range(each)]
+    ranks = {"TRAINER_ID": rank, "GLOBAL_RANK": rank, "TRAINERS_NUM": len(endpoints), "GLOBAL_SIZE": len(endpoints)}
+    os.environ.update({f"PADDLE_{name}": str(value) for name, value in ranks.items()})
+    os.environ["PADDLE_NNODES"] = str(len(addresses))
+    os.environ["PADDLE_MASTER"] = f"{addresses[0]}:{port}"
+    os.environ["COLLECTIVE_MASTER_IP"] = addresses[0]
+    os.environ["PADDLE_TRAINER_ENDPOINTS"] = ",".join(endpoints)
+    os.environ["PADDLE_CURRENT_ENDPOINT"] = endpoints[rank]
+    own = [name for name, address in interfaces().items() if address == addresses[team["index"]]]
+    if own and len(addresses) > 1:  # by a machine's name they may find its loopback interface
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", own[0])
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", own[0])
 
 
 if __name__ == "__main__":
@@ -40,6 +63,8 @@ if __name__ == "__main__":
         os.dup2(nothing.fileno(), 0)
     import ernie  # noqa: F401 - sets Paddle up, so must come before any import of Paddle
 
+    if "ERNIE_TEAM" in os.environ:
+        _join(json.loads(os.environ["ERNIE_TEAM"]))
     status = 0
     try:
         runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)

@@ -53,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check", action="store_true", help="test the corpus, each task's samples and one step, then exit"
     )
     add_processes(parser)
+    parser.add_argument("--machines", metavar="N", help="train on N machines, or on as many as come: LEAST:MOST")
+    parser.add_argument("--address", metavar="A", help="where other machines reach this one (default: found)")
     add_quiet(parser)
 
 
@@ -61,7 +63,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.data.shards import Corpus
     from ernie.errors import UserError
     from ernie.kernels.precision import resolve
-    from ernie.parallel.launch import check_restarts, count, launch, ranks
+    from ernie.parallel.launch import check_restarts, count, is_launched, launch, ranks
     from ernie.runtime import require_paddle
     from pretrain import folder
     from pretrain.config import load
@@ -70,8 +72,9 @@ def main(arguments: argparse.Namespace) -> int:
     output = config.output
     if output is None and not arguments.check:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
-    layout = config.parallel.over(count(arguments.processes))
-    check_restarts(arguments.max_restarts, layout.processes)
+    together = arguments.machines is not None and not is_launched() and not arguments.check
+    layout = config.parallel if together else config.parallel.over(count(arguments.processes))
+    check_restarts(arguments.max_restarts, 2 if together else layout.processes)
     require_paddle()
     precision = resolve(config.train.precision)  # recorded: a run resumes in the precision it started with
     config = replace(config, train=replace(config.train, precision=precision))
@@ -86,12 +89,41 @@ def main(arguments: argparse.Namespace) -> int:
             print(line, flush=True)
         return 0
     assert output is not None
+    if together:
+        if ranks() > 1:
+            raise UserError("--machines: starts the processes of each machine itself; leave Paddle's launcher out")
+        return _train_together(config, corpus, output, arguments)
     if layout.processes == ranks():
         return _train(config, layout, corpus, output, arguments)
     layout.check(config.sizes(config.model.shape(corpus.tokenizer.vocab_size)))
     with folder.open_run(config, corpus, output, arguments.allow_change, layout.described()):
         pass  # reports mistakes before processes are started; rank 0 opens the run again
     return launch(arguments.words, layout.processes, output, arguments.max_restarts)
+
+
+def _train_together(config: PretrainConfig, corpus: Corpus, output: Path, arguments: argparse.Namespace) -> int:
+    """Train on this machine and others, with as many of them as there are and the layout allows."""
+    from ernie.errors import UserError
+    from ernie.parallel.launch import launch_together
+    from ernie.parallel.machines import Roster, members
+
+    sizes = config.sizes(config.model.shape(corpus.tokenizer.vocab_size))
+    least, most = members(arguments.machines)
+
+    def check(machines: int) -> None:
+        config.parallel.over(machines * arguments.processes).check(sizes)
+
+    def fits(machines: int) -> bool:
+        try:
+            check(machines)
+        except UserError:
+            return False
+        return True
+
+    if not any(map(fits, range(least, most + 1))):
+        check(most)  # says why not
+    roster = Roster(output, arguments.address or "", config.parallel.timeout, (least, most), fits)
+    return launch_together(arguments.words, arguments.processes, output, arguments.max_restarts, roster)
 
 
 def _train(
@@ -124,7 +156,8 @@ def _train(
             checkpoint = on_rank0(mesh, "finding the last checkpoint", Checkpoints(output / CHECKPOINTS).latest)
             if checkpoint is not None:
                 on_rank0(mesh, "checking the checkpoint", partial(check, checkpoint))
-                await_visible(checkpoint, mesh.rank)
+                with mesh.watch.doing("waiting to see the checkpoint"):
+                    await_visible(checkpoint, mesh.rank)
             step = read_manifest(checkpoint)["step"] if checkpoint else 0
             check_agreement(mesh, config, corpus, step)
             steps = len(Schedule(config.schedule))
