@@ -13,8 +13,7 @@ from paddle.distributed import all_reduce
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients_with_group
 
 from ernie.errors import UserError
-
-_MESSAGE = 1 << 25  # maximum bytes of a message, unless a single gradient has more
+from ernie.parallel.layout import MESSAGE
 
 
 def all_reduce_gradients(parameters: Sequence[Tensor], group: Any) -> None:
@@ -111,7 +110,7 @@ def _messages(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     size = 0
     for parameter in parameters:
         added = 4 * math.prod(parameter.shape)
-        if batch and size + added > _MESSAGE:
+        if batch and size + added > MESSAGE:
             yield batch
             batch, size = [], 0
         batch.append(parameter)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ernie.model.config import EncoderConfig
 
 AXES = ("data", "pipeline", "sharding", "tensor")  # as fleet numbers the ranks, the last axis varying fastest
+MESSAGE = 1 << 25  # maximum bytes of a message of gradients, unless a single gradient has more
 REPLICAS = ("data", "sharding")  # the axes along which processes split a step's micro-batches
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from ernie.data.shards import Corpus
 from ernie.model.config import EncoderConfig
-from ernie.parallel.layout import ParallelConfig, Sizes
+from ernie.parallel.layout import MESSAGE, ParallelConfig, Sizes
 from pretrain.config import PretrainConfig
 from pretrain.planner.chain import Piece, best_partition, partition
 from pretrain.planner.machine import Machine
@@ -324,7 +324,19 @@ class _Model:
         if layout.pipeline > 1:
             embedding = _WEIGHT * self.work.embedding_weights / layout.tensor
             tied = self.machine.link(inner * layout.pipeline).sum_seconds(embedding, 2)
-        return max(1.0, self.contention) * (shards + data + tied)
+        return max(1.0, self.contention) * (shards + data - self._hidden(data, size) + tied)
+
+    def _hidden(self, seconds: float, size: float) -> float:
+        """The part of the sums over `data` that goes on beside the last backward pass of a step.
+
+        The last of their messages waits for the end of the pass.  Processes that share processors sum after it.
+        """
+        layout = self.layout
+        if self.machine.at_once or not layout.can_overlap or layout.overlap is False:
+            return 0.0
+        passes = 4 if layout.recompute else 3
+        backward = (passes - 1) / passes * self.work.shape.layers * self.layer_products + 2 / 3 * self.head_products
+        return min(seconds * max(0.0, 1 - MESSAGE / size), backward)
 
     def _shard_sums(self, size: float, span: int) -> float:
         """Seconds to reduce gradients to their owners and to send weights back: each is half of a ring all-reduce.

@@ -146,13 +146,16 @@ def block(found: Cost, work: Work) -> str:
 
 def assumptions(work: Work, machine: Machine) -> Sequence[str]:
     """The assumptions behind the predictions."""
+    overlap = "communication does not overlap with computation"
+    if not machine.at_once:
+        overlap += ", but for sums of gradients over `data` alone"
     batches = "micro-batch" if work.micro_batches == 1 else "micro-batches"
     return [
         f"{machine.name}: {machine.products / 1e12:,.3g} TFLOP/s in layers, {in_bytes(machine.memory)}, "
         f"{in_bytes(machine.near.bandwidth)}/s within a node of {machine.per_node}, "
         f"{in_bytes(machine.far.bandwidth)}/s between nodes",
         f"a step of {work.micro_batches} {batches} of {work.tokens:,} tokens, in sequences of {work.length:,.0f}",
-        "communication does not overlap with computation; making batches and measuring take no time",
+        f"{overlap}; making batches and measuring take no time",
     ]
 
 

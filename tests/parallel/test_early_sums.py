@@ -40,7 +40,7 @@ def sent(monkeypatch: pytest.MonkeyPatch, layers: list[nn.Layer]) -> list[tuple[
         return Running(buffer)
 
     monkeypatch.setattr(grad_reduce, "all_reduce", all_reduce)
-    monkeypatch.setattr(grad_reduce, "_MESSAGE", 4 * (16 + 4))  # a layer's
+    monkeypatch.setattr(grad_reduce, "MESSAGE", 4 * (16 + 4))  # a layer's
     return messages
 
 

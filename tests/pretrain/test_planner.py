@@ -103,9 +103,20 @@ def test_communication_time_is_bytes_over_bandwidth() -> None:
     tensor = cost_of(ParallelConfig(1, tensor=2), machine=slow).spent["tensor sums"]
     vectors = WORK.tokens * SHAPE.hidden_size * 2  # bytes; a ring of two sends the same number
     assert tensor == pytest.approx(16 * SHAPE.layers * 4 * vectors / 1e9)
-    data = cost_of(ParallelConfig(2), machine=slow).spent["gradient sums"]
+    data = cost_of(ParallelConfig(2, overlap=False), machine=slow).spent["gradient sums"]
     weights = SHAPE.layers * WORK.layer_weights + WORK.embedding_weights + WORK.other_weights
     assert data == pytest.approx(4 * weights / 1e9)
+
+
+def test_sums_of_gradients_beside_the_last_backward_pass_take_what_is_longer_than_it() -> None:
+    weights = SHAPE.layers * WORK.layer_weights + WORK.embedding_weights + WORK.other_weights
+    step = cost_of(ParallelConfig(2))
+    backward = step.spent["products"] / (WORK.micro_batches / 2) * 2 / 3
+    for bandwidth, seconds in ((1e9, 2**25 / 1e9), (1e6, 4 * weights / 1e6 - backward)):
+        slow = replace(IDEAL, near=Link(bandwidth, 0.0))
+        assert cost_of(ParallelConfig(2), machine=slow).spent["gradient sums"] == pytest.approx(seconds)
+    sharing = replace(IDEAL, near=Link(1e9, 0.0), at_once=2)
+    assert cost_of(ParallelConfig(2), machine=sharing).spent["gradient sums"] == pytest.approx(4 * weights / 1e9)
 
 
 def test_groups_that_cross_nodes_use_the_network() -> None:
