@@ -68,6 +68,33 @@ def precision(choice: InferencePrecisionChoice, level: Level = "O1") -> Iterator
 
 
 @contextmanager
+def as_given() -> Iterator[None]:
+    """Inside, Paddle computes its own operators in the types that they are given, whatever the active precision.
+
+    At level O2 it would otherwise cast gradients and weights, too, of updates and sums that belong to no layer.
+    """
+    if not _mixes.get():
+        yield
+        return
+    import paddle
+
+    with paddle.amp.auto_cast(enable=False):
+        yield
+
+
+@contextmanager
+def as_chosen() -> Iterator[None]:
+    """Inside, which is within `as_given`, Paddle computes its own operators in the active precision again."""
+    if not _mixes.get():
+        yield
+        return
+    import paddle
+
+    with paddle.amp.auto_cast(dtype=_TYPES[_current.get()], level=_level.get()):
+        yield
+
+
+@contextmanager
 def batch_invariant() -> Iterator[None]:
     """Compute each row of a linear layer in the same way, whatever rows are computed with it.
 

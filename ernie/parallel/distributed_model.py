@@ -15,6 +15,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_p
 from ernie.data.batch import Packed
 from ernie.kernels.adamw import sum_of_squares
 from ernie.kernels.gpu.linear import constant_weights
+from ernie.kernels.precision import as_chosen
 from ernie.kernels.upload import Uploads
 from ernie.parallel.collectives import all_reduce, sum_over
 from ernie.parallel.grad_reduce import EarlySums, all_reduce_gradients
@@ -68,7 +69,8 @@ class DistributedModel:
         arrays = (array for micro in own.values() for array in micro.batch.arrays())
         with self._uploads.ahead(arrays), constant_weights(not self.mesh.layout.shards_weights):
             if self._pipeline is not None:
-                return self._pipeline.backward(list(own.values()))
+                with as_chosen():  # for both passes, which the schedule mixes
+                    return self._pipeline.backward(list(own.values()))
             return self._backward(tasks, with_targets or made, own, loss)
 
     def _backward(

@@ -10,6 +10,7 @@ from paddle import Tensor
 
 from ernie.data import seeded_rng
 from ernie.data.batch import Packed
+from ernie.kernels.precision import as_chosen
 
 if TYPE_CHECKING:
     from ernie.model.losses import Loss
@@ -31,6 +32,7 @@ class MicroBatch(NamedTuple):
 def backward(micro: MicroBatch, loss: Callable[[str, Packed], Loss]) -> Tensor:
     """Run the forward and backward pass of a micro-batch; return its summed loss, which a GPU may still compute."""
     micro.seed()
-    result = loss(micro.task, micro.batch)
+    with as_chosen():
+        result = loss(micro.task, micro.batch)
     (result.total * micro.factor).backward()
     return result.total.detach()

@@ -12,6 +12,7 @@ from paddle import Tensor, nn
 
 from ernie.data import seeded_rng
 from ernie.data.batch import Packed
+from ernie.kernels.precision import as_given
 from ernie.parallel.collectives import all_reduce
 from ernie.parallel.distributed_model import DistributedModel
 from ernie.parallel.layout import REPLICAS
@@ -98,6 +99,7 @@ class Trainer:
             config, table = adversarial
             self._adversary = Adversary(config, table, self.optimizer)
 
+    @as_given()
     def step(
         self,
         step: int,

@@ -5,7 +5,7 @@ that a CPU computes exactly enough to compare results.  A stand-in has the signa
 operator demands, and fails where the operator is known to fail.
 
 Of automatic mixed precision, level O1 casts products to the lower type, and softmax, norms and losses to float32.
-Level O2 casts all of these to the lower type.  Other operators are left as they are.
+Level O2 casts all of these and some others to the lower type.  Further operators are left as they are.
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ _IN_FLOAT32 = (
     *((F, name) for name in ("softmax", "log_softmax", "cross_entropy", "binary_cross_entropy_with_logits")),
     *((owner, "layer_norm") for owner in (F, paddle.nn.layer.norm)),
 )
+
+
+_AS_GIVEN = (
+    *((paddle, name) for name in ("concat", "split", "stack", "addmm")),
+    *((Tensor, f"__{name}__") for name in ("add", "sub", "mul", "truediv")),
+    (paddle._C_ops, "squared_l2_norm"),
+)  # some of the operators that level O2 casts alone
 
 
 @dataclass
@@ -178,29 +185,35 @@ class FakeGpu:
     # ---- automatic mixed precision -----------------------------------------------------------------------------------
 
     @contextmanager
-    def auto_cast(self, enable: bool = True, *, dtype: str = "float16", level: str = "O1") -> Iterator[None]:
-        assert dtype in ("float16", "float64") and level in ("O1", "O2")
-        self._levels.append(level if enable else "O0")
+    def auto_cast(
+        self, enable: bool = True, *, dtype: str = "float16", level: str = "O1", **restored: object
+    ) -> Iterator[None]:
+        """With `restored` lists of operators, as Paddle's recompute gives them, the level stays that of the pass."""
+        assert restored or (dtype in ("float16", "float64") and level in ("O1", "O2"))
+        self._levels.append(self._levels[-1] if restored else level if enable else "O0")
         try:
             yield
         finally:
             self._levels.pop()
 
     def casting(self, operator: Callable[..., Any], at_o1: Any) -> Callable[..., Any]:
-        """The operator, which casts its tensors: to this type at level O1, to the lower type at O2."""
+        """The operator, which casts its tensors: to this type, if any, at level O1, to the lower type at O2."""
 
         @wraps(operator)
         def call(*args: Any, **kwargs: Any) -> Any:
             level = self._levels[-1]
-            if level == "O0":
-                return operator(*args, **kwargs)
             to = at_o1 if level == "O1" else HALF
-            kinds = (paddle.float32, HALF)
-            args, values = (
-                [each.astype(to) if isinstance(each, Tensor) and each.dtype in kinds else each for each in group]
-                for group in (args, kwargs.values())
-            )
-            return operator(*args, **dict(zip(kwargs, values, strict=True)))
+            if level == "O0" or to is None:
+                return operator(*args, **kwargs)
+
+            def cast(value: Any) -> Any:
+                if isinstance(value, list | tuple):
+                    return [cast(each) for each in value]
+                return (
+                    value.astype(to) if isinstance(value, Tensor) and value.dtype in (paddle.float32, HALF) else value
+                )
+
+            return operator(*map(cast, args), **{name: cast(value) for name, value in kwargs.items()})
 
         return call
 
@@ -237,7 +250,7 @@ def fake_gpu(**settings: Any) -> Iterator[FakeGpu]:
         patch.setattr(paddle, "get_flags", lambda name: {name: made.flash_attention})
         patch.setattr(precision, "_TYPES", {"fp32": "float32", "bf16": "float64", "fp16": "float64"})
         patch.setattr(paddle.amp, "auto_cast", made.auto_cast)
-        for names, kind in ((_PRODUCTS, HALF), (_IN_FLOAT32, paddle.float32)):
+        for names, kind in ((_PRODUCTS, HALF), (_IN_FLOAT32, paddle.float32), (_AS_GIVEN, None)):
             for owner, name in names:
                 patch.setattr(owner, name, made.casting(getattr(owner, name), kind))
         for owner, name in (

@@ -19,7 +19,7 @@ from ernie.model.heads import MaskedTokenHead, SequenceHead
 from ernie.model.losses import Loss, cross_entropy
 from ernie.train.adam_config import AdamConfig
 from ernie.train.loss_scale import LossScale
-from ernie.train.trainer import Trainer
+from ernie.train.trainer import StepReport, Trainer
 
 LAYERS = 2
 SHAPE = EncoderConfig(
@@ -134,6 +134,30 @@ def test_a_run_that_goes_on_from_its_state_takes_the_same_steps() -> None:
         assert second.steps(range(2, 4)) == wanted[2:]
         for name, values in whole.weights().items():
             np.testing.assert_array_equal(second.weights()[name], values)
+
+
+def test_at_level_o2_gradients_and_their_sums_are_float32() -> None:
+    sums: list[object] = []
+    gradients: set[object] = set()
+    with fake_gpu(), pytest.MonkeyPatch.context() as patch, precision("bf16", "O2"):
+        run = Run(level="O2")
+
+        def note(_: StepReport) -> None:
+            gradients.update(parameter.grad.dtype for parameter in run.model.parameters() if parameter.grad is not None)
+
+        patch.setattr(paddle._C_ops, "squared_l2_norm", noting_types(sums, paddle._C_ops.squared_l2_norm))
+        run.trainer.step(0, [("task", micro_batch(0))], run.loss, 1e-2, reduced=note)
+    assert gradients == set(sums) == {paddle.float32}
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_recomputed_layers_take_the_same_steps(level: Level) -> None:
+    with fake_gpu():
+        stored, recomputed = Run(level=level), Run(level=level)
+        recomputed.model.gradient_checkpointing_enable()
+        assert recomputed.steps(range(3), 2) == stored.steps(range(3), 2)
+        for name, values in stored.weights().items():
+            np.testing.assert_array_equal(recomputed.weights()[name], values, err_msg=name)
 
 
 def test_weights_that_change_between_steps_are_taken_as_they_are_then() -> None:

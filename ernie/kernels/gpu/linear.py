@@ -13,7 +13,7 @@ from paddle.autograd import PyLayer
 from paddle.base.framework import EagerParamBase
 from paddle.incubate.nn.functional import fused_matmul_bias
 
-from ernie.kernels.precision import cast, is_low
+from ernie.kernels.precision import as_given, cast, is_low
 
 _kept: ContextVar[dict[tuple[int, ...], Tensor] | None] = ContextVar("kept", default=None)
 
@@ -68,8 +68,9 @@ class _Linear(PyLayer):
         low_TD, weight = ctx.saved_tensor()
         x_learns, weights_learn, biases_learn = ctx.learns
         x_grad = paddle.matmul(grad, weight, transpose_y=True).astype(ctx.type) if x_learns else None
-        weight_grad, bias_grad = _parameter_gradients(low_TD, grad, any(weights_learn), any(biases_learn))
-        weight_grads, bias_grads = _parts(weight_grad, ctx.layers), _parts(bias_grad, ctx.layers)
+        with as_given():
+            weight_grad, bias_grad = _parameter_gradients(low_TD, grad, any(weights_learn), any(biases_learn))
+            weight_grads, bias_grads = _parts(weight_grad, ctx.layers), _parts(bias_grad, ctx.layers)
         learns, grads = [*weights_learn, *biases_learn], [*weight_grads, *bias_grads]
         return x_grad, *(each if learn else None for each, learn in zip(grads, learns, strict=True))
 

@@ -9,7 +9,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.kernels.gpu.linear import in_precision
-from ernie.kernels.precision import in_float32
+from ernie.kernels.precision import as_given
 from ernie.kernels.upload import on_device
 
 _ROWS = 1024  # positions whose float32 logits are in memory at a time, at most
@@ -21,7 +21,8 @@ def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, lab
     Gradients are computed with the loss, for a part of the positions at a time, as long as their logits are there.
     """
     learns = [paddle.is_grad_enabled() and not tensor.stop_gradient for tensor in (x_PD, table_VD, bias_V)]
-    return _CrossEntropy.apply(x_PD, table_VD, bias_V, labels_P, learns)
+    with as_given():
+        return _CrossEntropy.apply(x_PD, table_VD, bias_V, labels_P, learns)
 
 
 class _CrossEntropy(PyLayer):
@@ -35,13 +36,11 @@ class _CrossEntropy(PyLayer):
         for first, last in [(P * part // parts, P * (part + 1) // parts) for part in range(parts)]:
             x_part, labels_part = (each if parts == 1 else each[first:last] for each in (low_PD, label_P1))
             logits = paddle.matmul(x_part, low_VD, transpose_y=True).astype("float32") + bias_V
-            losses.append(in_float32(F.cross_entropy)(logits, labels_part, reduction="sum"))
+            losses.append(F.cross_entropy(logits, labels_part, reduction="sum"))
             if not any(learns):
                 continue
             # The gradient of the logits: their softmax, less 1 at the label.
-            logit_grad = in_float32(F.softmax)(logits).put_along_axis_(
-                labels_part, paddle.full(labels_part.shape, -1.0), 1, "add"
-            )
+            logit_grad = F.softmax(logits).put_along_axis_(labels_part, paddle.full(labels_part.shape, -1.0), 1, "add")
             if learns[2]:
                 summed = logit_grad.sum(0)
                 bias_grad = summed if bias_grad is None else bias_grad + summed
@@ -57,7 +56,8 @@ class _CrossEntropy(PyLayer):
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         x_grad, *others = ctx.grads
-        return (
-            None if x_grad is None else (x_grad.astype("float32") * grad).astype(ctx.type),
-            *(None if each is None else each * grad for each in others),
-        )
+        with as_given():
+            return (
+                None if x_grad is None else (x_grad.astype("float32") * grad).astype(ctx.type),
+                *(None if each is None else each * grad for each in others),
+            )
