@@ -318,7 +318,7 @@ def compare(
         known = nearest(unknown[0], task.known_metrics)
         raise UserError(f"--metric: {task.variant_name} has no metric '{unknown[0]}'.{known}")
     left_out = max(len(each.each) for each in found) - count
-    shown = "the files" if files else split
+    shown = ", ".join(files) or split
     pairs = [Comparison(shown, rows, task, (alike[0], other), names, left_out) for other in alike[1:]]
     return pairs[0] if len(pairs) == 1 else Table(pairs)
 
@@ -413,7 +413,7 @@ def _answered(
         if not found:
             first, task, rows = folder, model.task, read.rows
         _check_alike(task, first, model.task, folder)
-        model.task = _reading(model.task, task, {column for row in rows[:1] for column in row})
+        model.task = _reading(model.task, task, {column for row in rows for column in row})
         prepared = prepare(model.task, replace(read, rows=rows), model.tokenizer, skip=options.faulty == "skip")
         if not prepared.labeled:
             raise UserError(f"{', '.join(sources)}: the rows have no labels to score against")

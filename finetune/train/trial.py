@@ -133,7 +133,8 @@ class Kept:
         """What it is, in a sentence."""
         what = "the models of all trials, which answer together" if self.members else "the best trial's model"
         changed = f", with what was fitted on {self.calibration.split}" if self.calibration else ""
-        return f"Lines with '{self.name}' are what the run keeps: {what}{changed}."
+        begin = f"Lines with '{self.name}' are what the run keeps:" if self.scores else "The run keeps"
+        return f"{begin} {what}{changed}."
 
     def as_dict(self) -> dict[str, Any]:
         """Return its part of scores.json."""

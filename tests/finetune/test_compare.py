@@ -108,7 +108,7 @@ def test_models_without_a_run_are_compared_on_files(there: Path, capsys: pytest.
     expected = json.loads((there / "done" / "scores.json").read_text())["best"]["scores"]["dev"]["accuracy"]
     columns = ["--set", "task.text=body", "--set", "task.label=tone"]
     found = as_json(capsys, "theirs", "done/model", "weak", "--input", "named.tsv", *columns)
-    assert (found["first"], found["rows"], found["split"]) == ("theirs", 50, "the files")
+    assert (found["first"], found["rows"], found["split"]) == ("theirs", 50, "named.tsv")
     same = found["compared"]["done/model"]["accuracy"]
     assert same["scores"] == pytest.approx([expected, expected]) and same["difference"] == 0 and same["p_holm"] == 1
     alone = as_json(capsys, "theirs", "done", "--input", "dev.tsv")
