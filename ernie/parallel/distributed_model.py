@@ -14,7 +14,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_p
 
 from ernie.data.batch import Packed
 from ernie.kernels.adamw import sum_of_squares
-from ernie.kernels.gpu.linear import constant_weights
+from ernie.kernels.gpu.linear import Passes, constant_weights
 from ernie.kernels.precision import as_chosen
 from ernie.kernels.upload import Uploads
 from ernie.parallel.collectives import all_reduce, sum_over
@@ -67,11 +67,13 @@ class DistributedModel:
         own = {turn: with_targets[number] for turn, number in numbers if number in with_targets}
         watch.at(task=", ".join(dict.fromkeys(micro.task for micro in own.values())), doing="forward and backward")
         arrays = (array for micro in own.values() for array in micro.batch.arrays())
-        with self._uploads.ahead(arrays), constant_weights(not self.mesh.layout.shards_weights):
+        with self._uploads.ahead(arrays), constant_weights(not self.mesh.layout.shards_weights) as passes:
             if self._pipeline is not None:
                 with as_chosen():  # for both passes, which the schedule mixes
                     return self._pipeline.backward(list(own.values()))
-            return self._backward(tasks, with_targets or made, own, loss)
+            losses = self._backward(tasks, with_targets or made, own, loss, passes)
+            passes.finish()
+            return losses
 
     def _backward(
         self,
@@ -79,6 +81,7 @@ class DistributedModel:
         made: Mapping[int, MicroBatch],
         own: Mapping[int, MicroBatch],
         loss: Callable[[str, Packed], Loss],
+        passes: Passes,
     ) -> list[tuple[str, Tensor]]:
         """As `backward`, where each process has all layers; `own` holds its micro-batches by turn."""
         layout, sharding = self.mesh.layout, self.state.sharding
@@ -93,6 +96,7 @@ class DistributedModel:
                 sharding.begin(len(present) == layout.replicas and len(set(present)) == 1)
             if turn in own:
                 self.mesh.watch.at(task=own[turn].task)
+                passes.is_last = sharding is not None or turn == max(own)
                 if self._early is not None and self._task is not None and turn == max(own):
                     self._early.begin(self._task)
                 losses.append((own[turn].task, backward(own[turn], loss)))

@@ -163,12 +163,21 @@ class FakeGpu:
         return layer_norm(residual + F.dropout(x, dropout_rate), ln_scale, ln_bias, ln_epsilon)
 
     def fused_linear_param_grad_add(
-        self, x: Tensor, dout: Tensor, dweight: Tensor | None, dbias: None, multi_precision: bool, has_bias: bool
+        self,
+        x: Tensor,
+        dout: Tensor,
+        dweight: Tensor | None,
+        dbias: Tensor | None,
+        multi_precision: bool,
+        has_bias: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        assert x.dtype == dout.dtype == HALF and multi_precision and dbias is None
+        assert x.dtype == dout.dtype == HALF and multi_precision and (has_bias or dbias is None)
         assert dweight is None or (dweight.dtype == paddle.float32 and dweight.shape == [x.shape[1], dout.shape[1]])
         assert x.is_contiguous() and dout.is_contiguous() and len(x.shape) == len(dout.shape) == 2
+        assert dbias is None or (dbias.dtype == paddle.float32 and dbias.shape == dout.shape[1:])
         bias = dout.sum(0).astype("float32") if has_bias else None
+        if bias is not None and dbias is not None:
+            bias = dbias + bias
         weight = (x.T @ dout).astype("float32")
         return weight if dweight is None else dweight + weight, bias
 

@@ -123,6 +123,43 @@ def test_a_step_asks_for_so_many_copies_and_fused_operators(micro_batches: int) 
     }
 
 
+class TwoTasks(Run):
+    """With a head for masked tokens as well, of which only some micro-batches make use."""
+
+    def __init__(self, kind: Precision) -> None:
+        super().__init__(kind=kind)
+        self.model.words = MaskedTokenHead(self.model)
+        self.trainer = Trainer(self.model, AdamConfig(), clip=1.0, max_bad_steps=3, seed=0)
+
+    def loss(self, name: str, batch: Packed) -> Loss:
+        if name == "task":
+            return super().loss(name, batch)
+        return self.model.words.loss(self.model.encode_packed(batch), np.arange(3), LABELS)
+
+    def mixed_steps(self, order: list[str]) -> list[dict[str, float]]:
+        with precision(self.precision[0]):
+            return [
+                self.trainer.step(
+                    step, [(name, micro_batch(n)) for n, name in enumerate(order)], self.loss, 1e-2
+                ).losses
+                for step in range(2)
+            ]
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16"])
+@pytest.mark.parametrize("order", [["task"] * 3, ["words", "words", "task"], ["task", "words", "task"]], ids="".join)
+def test_gradients_of_several_micro_batches_add_up_as_on_a_cpu(kind: Precision, order: list[str]) -> None:
+    on_cpu = TwoTasks("fp32")
+    wanted = on_cpu.mixed_steps(order)
+    with fake_gpu():
+        run = TwoTasks(kind)
+        for found, losses in zip(run.mixed_steps(order), wanted, strict=True):
+            assert found == pytest.approx(losses, rel=1e-4)
+        weights = run.weights()
+    for name, values in on_cpu.weights().items():
+        np.testing.assert_allclose(weights[name], values, atol=1e-3, err_msg=name)
+
+
 def test_a_run_that_goes_on_from_its_state_takes_the_same_steps() -> None:
     with fake_gpu():
         whole, first, second = Run(), Run(), Run()
