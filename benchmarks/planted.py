@@ -54,8 +54,8 @@ def flipping_backward(self: Any, tasks: Any, made: Any, loss: Any) -> Any:
     return found
 
 
-def named_build(self: Any, model: Any, mesh: Any) -> None:
-    plain_build(self, model, mesh)
+def named_build(self: Any, model: Any, *rest: Any) -> None:
+    plain_build(self, model, *rest)
     weights.update({id(parameter): name for name, parameter in model.named_parameters()})
 
 

@@ -70,25 +70,17 @@ def compare(
 
     `values` gives the values that a tensor has in the other one, if it can be done once more.
     """
-    found, seen = Diagnosis(), set[Place]()
-    for limit in dict.fromkeys((tolerance, max(tolerance, replay.tolerance))):
-        difference = first_difference(observed.readings, other, limit)
-        if difference is None:
-            what = "no tensor of the step differs" if not limit else f"no tensor differs by more than {limit:g}"
-            if not (seen and not limit):
-                found.add(f"{what} from that of the other run")
-            break
-        place = difference.one.place
-        if place in seen:
-            break
-        seen.add(place)
-        how = f"by {difference.relative:.3g} of its values"
-        if difference.one.shape != difference.other.shape:
-            how = f"{list(difference.one.shape)} values, {list(difference.other.shape)} in the other run"
-        elif values is not None:
-            how = elements(replay.observe([place]).kept[place], values(place)) + " in the other run"
-        beyond = f" by more than {limit:g}" if limit else ""
-        found.add(f"first tensor that differs{beyond}: {place}: {how}", holds=False)
+    found, beyond = Diagnosis(), f" by more than {tolerance:g}" if tolerance else ""
+    difference = first_difference(observed.readings, other, tolerance)
+    if difference is None:
+        found.add(f"no tensor of the step differs{beyond} from that of the other run")
+        return found
+    place, how = difference.one.place, f"by {difference.relative:.3g} of its values"
+    if difference.one.shape != difference.other.shape:
+        how = f"{list(difference.one.shape)} values, {list(difference.other.shape)} in the other run"
+    elif values is not None:
+        how = elements(replay.observe([place]).kept[place], values(place)) + " in the other run"
+    found.add(f"first tensor that differs{beyond}: {place}: {how}", holds=False)
     return found
 
 

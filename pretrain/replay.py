@@ -91,7 +91,6 @@ class _State(NamedTuple):
 
     weights: dict[str, np.ndarray]
     trainer: TrainerState
-    streams: dict[str, Any]
 
 
 class Replay:
@@ -138,6 +137,7 @@ class Replay:
         self.layout = self._layout()
         self._serial = SerialModel(self.training.model, self.layout, self.training.model.loss)
         self.agreements: list[Agreement] = []  # of the steps before
+        self._drawn: list[tuple[str, Packed | None]] | None = None
         try:
             for _ in tqdm(range(self.since, step), unit="step", disable=quiet or None):
                 self._advance()
@@ -176,8 +176,7 @@ class Replay:
         May be called again: every call starts from the same state.
         """
         self._restore()
-        training = self.training
-        batches = training.draw()
+        training, batches = self.training, self._draw()
         observer = Observer(training.trainer, batches, keep)
         with observer.watching(), self._precision():
             report = training.train(batches, observer.loss(self._serial.loss), self._serial.before, observer.reduced)
@@ -282,11 +281,18 @@ class Replay:
         return precision(self.config.train.precision, self.config.train.amp_level)
 
     def _advance(self) -> None:
+        batches, self._drawn = self._draw(), None
         with self._precision():
-            report = self.training.train(self.training.draw(), self._serial.loss, self._serial.before)
+            report = self.training.train(batches, self._serial.loss, self._serial.before)
         agreement = self._agreement(report)
         if agreement is not None:
             self.agreements.append(agreement)
+
+    def _draw(self) -> list[tuple[str, Packed | None]]:
+        """Return the batches of the step, which are drawn once."""
+        if self._drawn is None:
+            self._drawn = self.training.draw()
+        return self._drawn
 
     def _agreement(self, report: StepReport) -> Agreement | None:
         """Compare the step that was done last with the run's record of it."""
@@ -312,17 +318,13 @@ class Replay:
         return Agreement(step, exact and not told, tuple(told))
 
     def _snapshot(self) -> _State:
-        training = self.training
-        streams = {name: stream.state() for name, stream in training.streams.items()}
-        return _State(arrays(training.model), training.trainer.state(), streams)
+        return _State(arrays(self.training.model), self.training.trainer.state())
 
     def _restore(self) -> None:
         training, state = self.training, self._state
         set_weights(training.model, state.weights, "the step before")
         training.trainer.set_state(state.trainer)
         training.trainer.optimizer.clear()
-        for name, position in state.streams.items():
-            training.streams[name].seek(position)
         training.step = self.step
 
 

@@ -23,6 +23,8 @@ KEYS = {
     **{"kind": str, "name": str, "micro": (int, NoneType), "shape": [int], "norm": float, "largest": float},
     **{"not_finite": int, "first": [int], "digest": str, "sums": [float], "sizes": [float]},
 }
+_OF_GRADIENTS = ("moment", "gradient", "sum", "update")
+_NOISE = 1e-6  # of the root mean square of the largest gradient: what smaller ones are is rounding
 _CHUNKS = 64  # of the values, at most
 _PHRASES: dict[Kind, str] = {
     "weight": "the weight {}",
@@ -121,6 +123,7 @@ class Reading:
             return math.inf
         sums = np.abs(np.subtract(self.sums, other.sums))
         sizes = np.maximum(self.sizes, other.sizes)
+        sizes = np.maximum(sizes, sizes.mean())  # sums that cancel round by more than their own size
         return float(np.divide(sums, sizes, out=np.zeros_like(sums), where=sizes > 0).max(initial=0.0))
 
     def wrong(self) -> str:
@@ -156,17 +159,28 @@ def first_difference(
 ) -> FirstDifference | None:
     """Return the first tensor that differs by more than `tolerance`, by a single bit if that is 0.
 
-    Tensors that only one of the steps has are passed over: another layout or machine computes by other operators.
+    Tensors that only one of the steps has are passed over: another layout or machine computes by other operators.  With
+    a tolerance, so are gradients that are nothing but rounding errors, as those of the bias of keys, and their updates.
     """
     known = {reading.place: reading for reading in other}
+    noise = _only_rounding(one) if tolerance else set()
     for reading in one:
         match = known.get(reading.place)
         if match is None or reading.digest == match.digest:
+            continue
+        if reading.place.kind in _OF_GRADIENTS and reading.place.name.partition("/")[0] in noise:
             continue
         relative = reading.difference(match)
         if relative > tolerance or not tolerance:
             return FirstDifference(reading, match, relative)
     return None
+
+
+def _only_rounding(readings: Sequence[Reading]) -> set[str]:
+    """Return the parameters whose gradients are nothing but rounding errors."""
+    sums = [reading for reading in readings if reading.place.kind == "sum"]
+    most = max((reading.rms for reading in sums), default=0.0)
+    return {reading.place.name for reading in sums if reading.rms < _NOISE * most and not reading.not_finite}
 
 
 def elements(one: np.ndarray, other: np.ndarray) -> str:

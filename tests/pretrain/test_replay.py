@@ -16,10 +16,12 @@ from safetensors.numpy import load_file, save_file
 
 from ernie.cli import main
 from ernie.data.batch import Packed
+from ernie.errors import UserError
 from ernie.kernels.types import LayerSettings
 from ernie.model import encoder
 from ernie.model.losses import Loss
 from ernie.parallel.distributed_model import DistributedModel
+from ernie.replay.report import read_readings
 from ernie.sha256 import checksums_of
 from pretrain.diagnosis import bisect, compare, diagnose
 from pretrain.model import MultiTaskModel
@@ -42,7 +44,8 @@ def diagnosed(run: Path, step: int = STEP) -> list[str]:
         found = diagnose(rebuilt, rebuilt.observe())
     finally:
         rebuilt.close()
-    assert found.holds == (not any("not finite" in line or "another" in line for line in found.lines))
+    faults = ("not finite", "another", "departs", "other values")
+    assert found.holds == (not any(fault in line for fault in faults for line in found.lines))
     return found.lines
 
 
@@ -182,7 +185,7 @@ def test_a_flipped_bit_in_the_gradient_of_one_rank_is_named(
 
 
 def test_a_layer_that_rounds_otherwise_is_named_by_the_readings_of_another_machine(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = encoder.transformer_layer
 
@@ -191,12 +194,18 @@ def test_a_layer_that_rounds_otherwise_is_named_by_the_readings_of_another_machi
 
     assert replay(run, "--step", str(STEP), "--output", str(tmp_path / "here.html")) == 0
     assert not (run / "replay").exists()
+    readings = read_readings(tmp_path / "here.json", STEP)
     with monkeypatch.context() as patch:
         patch.setattr(encoder, "transformer_layer", rounded)
-        capsys.readouterr()
-        assert replay(run, "--step", str(STEP), "--against", str(tmp_path / "here.json")) == 1
-    told = "first tensor that differs: the output of ernie.encoder.layers.0 in micro-batch 1: by "
-    assert told in capsys.readouterr().out
+        there = Replay(run, STEP - 1)
+        told = compare(there, there.observe(), readings, None, 0.0)
+        near = compare(there, there.observe(), readings, None, 1e-3)
+        there.close()
+    first = "first tensor that differs: the output of ernie.encoder.layers.0 in micro-batch 1: by "
+    assert told.lines[0].startswith(first) and not told.holds
+    assert near.lines == ["no tensor of the step differs by more than 0.001 from that of the other run"]
+    with pytest.raises(UserError, match="is a replay of step 21, not of step 22"):
+        read_readings(tmp_path / "here.json", STEP + 1)
 
 
 def test_the_first_tensor_in_which_two_runs_differ_is_named(run: Path, tmp_path: Path) -> None:
@@ -221,16 +230,14 @@ def test_a_run_of_another_seed_differs_from_the_first_step(config: Path, tmp_pat
     assert "ahead of step 1: ernie.embedding.token.weight: " in found.lines[-1]
 
 
-def test_the_run_whose_checkpoint_is_not_what_its_steps_give_is_found(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_run_whose_checkpoint_is_not_what_its_steps_give_is_found(run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run, tmp_path / "other")
     change(other / "checkpoints" / "step-00000024", "encoder.layers.0.v.weight", flip(20, 33))
-    assert replay(run, "--bisect", str(other), "--output", str(tmp_path / "page.html")) == 1
-    printed = capsys.readouterr().out
-    assert "the first step at which they differ is step 24\n" in printed
-    assert f"the checkpoint of step 24 in {other} is not what its replay gives: ernie.encoder.layers.0.v.w" in printed
-    assert re.search(r"the checkpoint of step 24 has other values of .*v\.weight: .*: bit 20 is flipped in it", printed)
+    found = bisect(run, other, Replay)
+    assert (found.step, found.replays, found.odd) == (23, False, 1)
+    told = f"the checkpoint of step 24 in {other} is not what its replay gives: ernie.encoder.layers.0.v.weight: 1 of "
+    assert found.lines[-1].startswith(told)
+    assert any(re.search(r" of .*v\.weight: .*: bit 20 is flipped in it$", line) for line in diagnosed(other, 24))
 
 
 def test_what_a_user_can_mend_is_said_in_a_sentence(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

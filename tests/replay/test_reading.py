@@ -65,6 +65,16 @@ def test_rounding_is_told_from_a_difference() -> None:
     assert one.difference(Reading.of(PLACE, values[:3])) == math.inf
 
 
+def test_a_tensor_of_rounding_errors_differs_only_without_a_tolerance() -> None:
+    pairs = [
+        [Reading.of(Place("sum", f"w{n}"), scale * normal(9, seed=seed)) for n, scale in ((1, 1e-9), (2, 1))]
+        for seed in (0, 1)
+    ]
+    for tolerance, name in ((0.0, "w1"), (1e-5, "w2")):
+        found = first_difference(*pairs, tolerance)
+        assert found is not None and found.one.place.name == name
+
+
 def test_tensors_that_only_one_step_has_are_passed_over() -> None:
     one = [Reading.of(Place("operator", "q", 0), normal(3)), Reading.of(PLACE, normal(4))]
     assert first_difference(one, one[1:]) is None
