@@ -167,9 +167,11 @@ def test_a_host_that_does_not_share_the_folder_of_the_run_is_told_so(config: Pat
     assert any("rank 1 does not see it on its machine" in error for error in errors(tmp_path, 1))
 
 
-def together(host: int, on: Hosts, config: Path, output: Path, *more: str) -> subprocess.Popen[str]:
-    """Start a run on as many hosts as come, one or two; what it says goes to a file."""
-    words = ["pretrain", config, "--output", output, "--machines", "1:2", "--max-restarts", 3, *more]
+def together(
+    host: int, on: Hosts, config: Path, output: Path, *more: str, machines: str = "1:2"
+) -> subprocess.Popen[str]:
+    """Start a run on as many hosts as come; what it says goes to a file."""
+    words = ["pretrain", config, "--output", output, "--machines", machines, "--max-restarts", 3, *more]
     with (output.parent / f"host-{host}.txt").open("a", encoding="utf-8") as file:
         return start(host, on, [ERNIE, *words], stdout=file)
 
@@ -240,3 +242,40 @@ def test_a_host_that_comes_back_is_taken_in_and_one_that_leaves_is_let_go(
     second.send_signal(signal.SIGTERM)
     assert second.wait(60) == 128 + signal.SIGTERM, said(output, 2)
     assert main(["verify", str(output), "--quiet"]) == 0
+
+
+@pytest.mark.slow
+def test_the_first_host_may_be_lost_and_a_spare_one_takes_part(config: Path, tmp_path: Path) -> None:
+    """Three hosts do not divide the four micro-batches of a step, so that two train; the third one finishes the run."""
+    output = tmp_path / "run"
+    with hosts(3) as three:
+        more = ("--set", "schedule.steps_per_task=200", "--set", "save.every=20")
+        running = [together(host, three, config, output, *more, machines="2:4") for host in (1, 2, 3)]
+        wait_until(lambda: has_done(25, output), running)
+        assert "training on 2 machines: 10.77.0.1, 10.77.0.2" in said(output, 1)
+        assert "training on" not in said(output, 3)
+        three.kill(1)
+        for host in (2, 3):
+            assert running[host - 1].wait(200) == 0, said(output, host)
+    assert "rank 0 on 10.77.0.1 of 2 has said nothing for 6 s; rank 1 was at step" in said(output, 2)
+    for host in (2, 3):
+        assert said(output, host).count("training on 2 machines: 10.77.0.2, 10.77.0.3") == 1
+    assert (output / "model" / "model.safetensors").is_file()
+    assert main(["verify", str(output), "--quiet"]) == 0
+
+
+@pytest.mark.slow
+def test_all_listen_on_the_ports_that_are_open_in_a_firewall(config: Path, two: Hosts, tmp_path: Path) -> None:
+    """With the key and the setting of the system that the documentation names."""
+    output, ports = tmp_path / "run", range(21000, 22000)
+    for host in (1, 2):
+        two.run(host, f'echo "{ports[0]} {ports[-1]}" > /proc/sys/net/ipv4/ip_local_port_range')
+    more = ("--set", LONG, "--set", f"parallel.ports=[{ports[0]}, {ports[-1]}]")
+    running = [together(host, two, config, output, *more) for host in (1, 2)]
+    wait_until(lambda: has_done(3, output), running)
+    listening = [two.listening(host) for host in (1, 2)]
+    assert len(listening[0]) > len(listening[1]) > 0  # the first one has the store and the watchdog
+    assert [port for of_host in listening for port in of_host if port not in ports] == []
+    for process in running:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(60) for process in running] == [128 + signal.SIGTERM] * 2

@@ -63,6 +63,13 @@ class Hosts:
         """Run a command of the shell on a host."""
         subprocess.run([*self._within(self._holders[host - 1]), "sh", "-ec", command], check=True)
 
+    def listening(self, host: int) -> list[int]:
+        """The TCP ports on which a host listens."""
+        command = [*self._within(self._holders[host - 1]), "cat", "/proc/net/tcp", "/proc/net/tcp6"]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        fields = [line.split() for line in lines]
+        return [int(each[1].rpartition(":")[2], 16) for each in fields if each[3] == "0A"]
+
     def cut(self, host: int) -> None:
         """Cut a host off from all others: nothing is said to either side."""
         self._net(self._bridge, f"link set port{host} down")
