@@ -2,9 +2,10 @@
 
 Every machine runs the same command and has a file of its own in the folder, which it rewrites all the time.  When
 enough of them wait, the first by name writes down the team: who trains, in which order.  When a machine is lost, the
-others wait again, and form another team from those that are there.  So no machine is needed for this, and no port.
+others wait again, and form another team from those that are there.  So there is none that all depend on.
 
-A machine is there while its file changes, by the clock of whoever looks: clocks of machines are never compared.
+A machine is there while its file changes, by the clock of whoever looks: clocks of machines are never compared.  Those
+that wait also try whom they can reach: a machine may see the folder, and be cut off from the others.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,7 @@ from typing import Any
 
 from ernie.atomic import inner_folder, put_text
 from ernie.errors import UserError
+from ernie.parallel.ports import listen
 
 FOLDER = "machines"  # beside the logs of the processes
 TEAM = "ERNIE_TEAM"  # the environment variable with the team, for the processes of a machine
@@ -36,18 +38,22 @@ _STALLED = 4.0  # seconds between two looks at the folder that are no one's faul
 _TO_SETTLE = 15.0  # seconds without a newcomer until a team is formed that could be larger
 _TO_COME = 600.0  # seconds to wait for enough machines
 _LOOK = 0.25  # seconds
+_TO_ANSWER = 2.0  # seconds for a connection to another machine
 _INTERFACE_ADDRESS = 0x8915  # SIOCGIFADDR, see netdevice(7)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a machine says of itself: its address and a free port, whether it trains, in which team, and a count."""
+    """What a machine says of itself: its address, a free port and one on which it listens, whether it trains, in which
+    team, which others it reaches, and a count."""
 
     address: str
     port: int
+    door: int
     training: bool = False
     team: int = 0
     beat: int = 0
+    reaches: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,11 +91,17 @@ class Roster:
     """The machines of a run, as one of them sees them.
 
     Between `least` and `most` of them train, a number that `fits` the layout.  One whose file has not changed for
-    `limit` seconds is gone.
+    `limit` seconds is gone.  This one listens at its `address`, on one of the `ports` (see `listen`).
     """
 
     def __init__(
-        self, folder: Path, address: str, limit: float, machines: tuple[int, int], fits: Callable[[int], bool]
+        self,
+        folder: Path,
+        address: str,
+        limit: float,
+        machines: tuple[int, int],
+        fits: Callable[[int], bool],
+        ports: Sequence[int] = (),
     ) -> None:
         self.host = socket.gethostname()
         self.name = f"{self.host}-{os.getpid()}"
@@ -100,30 +112,41 @@ class Roster:
         self._settle, self._pause = min(limit, _TO_SETTLE), min(_BEAT, limit / 8)
         team = self._team()
         self._number = team.number if team else 0  # of the last team that concerned this machine
-        self._own = Machine(address or own_address(), _free_port())
+        self._ports = ports
+        self._listener = listen(address or own_address(), ports)
+        self._listener.setblocking(False)
+        address, door = self._listener.getsockname()
+        self._own = Machine(address, self._free_port(), door)
         self._seen: dict[str, tuple[int, float]] = {}  # each one's count, and when it has changed
         self._looked = time.monotonic()
         self._lost = self._larger = 0.0  # since when others of the team are gone, and others wait
+        self._others: Mapping[str, Machine] = {}
+        self._saying = threading.Lock()
         self._closed = threading.Event()
-        self._beating = threading.Thread(target=self._beat, daemon=True, name="machines")
+        self._threads = [
+            threading.Thread(target=run, daemon=True, name="machines") for run in (self._beat, self._reach)
+        ]
 
     def __enter__(self) -> Roster:
-        self._beating.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._closed.set()
-        self._beating.join()
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
         self._file.unlink(missing_ok=True)
 
     def meet(self) -> Team:
         """Wait for a team with this machine in it, or for the end of the run, which its `status` tells.
 
-        Raises UserError if too few machines come.
+        Raises UserError if too few machines come that reach one another.
         """
-        self._say(training=False)
+        self._say(training=False, reaches={}, port=self._free_port())
         began = changed = time.monotonic()
         before: frozenset[str] = frozenset()
         while True:
@@ -137,17 +160,17 @@ class Roster:
             there = self._there()
             if frozenset(there) != before:
                 before, changed = frozenset(there), now
-            waiting = not any(machine.training for machine in there.values())
-            settled = len(there) >= self._most or now - changed > self._settle
-            if waiting and settled and min(there) == self.name and (count := self._count(len(there))):
+            group = connected(there)
+            settled = len(group) >= self._most or now - changed > self._settle
+            if settled and group and min(group) == self.name and (count := self._count(len(group))):
                 number = 1 + max([self._number, *([team.number] if team else []), *(m.team for m in there.values())])
-                first, *_ = chosen = sorted(there)[:count]
+                first, *_ = chosen = sorted(group)[:count]
                 addresses = [there[name].address for name in chosen]
                 self._write(Team(number, chosen, addresses, there[first].port))
             elif now - began > _TO_COME and not any(machine.training for machine in there.values()):
                 raise UserError(
-                    f"--machines: {self._least} are needed, and {len(there)} came in {_TO_COME:g} s; each has to see "
-                    f"the folder {self._folder}"
+                    f"--machines: {self._least} are needed, and {len(group)} came in {_TO_COME:g} s; each has to see "
+                    f"the folder {self._folder}, and to reach the others"
                 )
             time.sleep(_LOOK)
 
@@ -163,7 +186,8 @@ class Roster:
         self._lost = (self._lost or now) if lost else 0.0
         if self._lost and now - self._lost > self._limit:
             return Wish.KILL
-        larger = team.names[0] == self.name and self._count(len({*there, *team.names})) > len(team.names)
+        waiting = [name for name, machine in there.items() if all(machine.reaches.get(other) for other in team.names)]
+        larger = team.names[0] == self.name and self._count(len({*waiting, *team.names})) > len(team.names)
         self._larger = (self._larger or now) if larger else 0.0
         return Wish.END if self._larger and now - self._larger > self._settle else Wish.GO_ON
 
@@ -174,6 +198,10 @@ class Roster:
         end = time.monotonic() + self._limit
         while time.monotonic() < end and (known := self._team()) is not None and known.status is None:
             time.sleep(_LOOK)
+
+    def _free_port(self) -> int:
+        with listen("", self._ports) as probe:
+            return int(probe.getsockname()[1])
 
     def _count(self, there: int) -> int:
         """Return the largest number of machines that can train together when so many are there; 0 if none can."""
@@ -201,17 +229,28 @@ class Roster:
                     self._seen[file.stem] = machine.beat, since
                     if now - since <= self._limit:
                         there[file.stem] = machine
+        self._others = there
         return there
 
     def _say(self, **changes: Any) -> None:
-        if not changes.get("training"):
-            changes["port"] = _free_port()
-        self._own = Machine(**{**asdict(self._own), **changes})
+        with self._saying:
+            self._own = Machine(**{**asdict(self._own), **changes})
+
+    def _reach(self) -> None:
+        """While this machine waits, try which others can be reached."""
+        while not self._closed.wait(self._pause):
+            if not self._own.training:
+                others = {name: machine for name, machine in self._others.items() if name != self.name}
+                reaches = {name: _answers(machine) for name, machine in others.items()}
+                self._say(reaches={} if self._own.training else reaches)
 
     def _beat(self) -> None:
         beat = 0
         while not self._closed.is_set():
             beat += 1
+            with suppress(BlockingIOError):
+                while True:
+                    self._listener.accept()[0].close()
             with suppress(OSError):  # the disk may be away for a moment
                 put_text(self._file, json.dumps({**asdict(self._own), "beat": beat}))
             self._closed.wait(self._pause)
@@ -237,9 +276,24 @@ def _read(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as probe:
-        return int(probe.getsockname()[1])
+def _answers(machine: Machine) -> bool:
+    with suppress(OSError), socket.create_connection((machine.address, machine.door), timeout=_TO_ANSWER):
+        return True
+    return False
+
+
+def connected(there: Mapping[str, Machine]) -> list[str]:
+    """Return the largest group of machines that one of them reaches and is reached by, and that one.
+
+    It is empty while machines train, or have not yet tried all others.  Of equal groups it is the first by name.
+    """
+    if any(machine.training or there.keys() - machine.reaches.keys() - {name} for name, machine in there.items()):
+        return []
+    groups = [
+        [other for other in there if other == name or (there[name].reaches[other] and there[other].reaches[name])]
+        for name in sorted(there)
+    ]
+    return max(groups, key=len)
 
 
 def own_address() -> str:

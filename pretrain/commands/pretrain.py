@@ -122,7 +122,8 @@ def _train_together(config: PretrainConfig, corpus: Corpus, output: Path, argume
 
     if not any(map(fits, range(least, most + 1))):
         check(most)  # says why not
-    roster = Roster(output, arguments.address or "", config.parallel.timeout, (least, most), fits)
+    parallel, address = config.parallel, arguments.address or ""
+    roster = Roster(output, address, parallel.timeout, (least, most), fits, parallel.ports)
     return launch_together(arguments.words, arguments.processes, output, arguments.max_restarts, roster)
 
 

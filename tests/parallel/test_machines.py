@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from ernie.errors import UserError
 from ernie.parallel import machines as module
-from ernie.parallel.machines import Roster, Team, Wish, interfaces, members, own_address
+from ernie.parallel.machines import Machine, Roster, Team, Wish, connected, interfaces, members, own_address
 
 LIMIT = 1.0
 
@@ -27,7 +27,7 @@ class Yard:
         self.rosters: dict[str, Roster] = {}
 
     def enter(self, name: str, most: int = 2, fits: Callable[[int], bool] = lambda _: True) -> Roster:
-        roster = Roster(self.folder, f"10.0.0.{name}", LIMIT, (1, most), fits)
+        roster = Roster(self.folder, f"127.0.0.{name}", LIMIT, (1, most), fits)
         roster.name, roster._file = name, roster._folder / f"{name}.json"
         self.rosters[name] = self._stack.enter_context(roster)
         return roster
@@ -66,7 +66,7 @@ def test_machines_agree_on_their_order_and_on_where_the_first_one_is(yard: Yard)
         yard.enter(name)
     first, second = yard.meet("1", "2")
     assert first == second
-    assert (first.names, first.addresses, first.number) == (["1", "2"], ["10.0.0.1", "10.0.0.2"], 1)
+    assert (first.names, first.addresses, first.number) == (["1", "2"], ["127.0.0.1", "127.0.0.2"], 1)
     assert first.port == yard.rosters["1"]._own.port
     assert [yard.rosters[name].look(first) for name in "12"] == [Wish.GO_ON, Wish.GO_ON]
 
@@ -114,7 +114,7 @@ def test_a_machine_that_comes_has_the_others_save_and_meet_again(yard: Yard) -> 
 def test_what_an_earlier_run_left_in_the_folder_is_no_machine_and_no_team(yard: Yard) -> None:
     folder = yard.folder / "processes" / "machines"
     folder.mkdir(parents=True)
-    left = {"address": "10.0.0.1", "port": 1, "training": True, "team": 7, "beat": 3}
+    left = {"address": "127.0.0.1", "port": 1, "door": 1, "training": True, "team": 7, "beat": 3}
     (folder / "1.json").write_text(json.dumps(left), encoding="utf-8")
     (folder / "0.json").write_text("{", encoding="utf-8")
     earlier = {"number": 7, "names": ["1", "2"], "addresses": ["", ""], "port": 1, "status": 0}
@@ -138,16 +138,40 @@ def test_a_disk_that_does_not_answer_for_long_makes_nobody_lost(yard: Yard) -> N
     assert "1" in roster._there()
 
 
+def machine(*reached: str, cut_off: Sequence[str] = (), training: bool = False) -> Machine:
+    reaches = {**dict.fromkeys(reached, True), **dict.fromkeys(cut_off, False)}
+    return Machine("127.0.0.1", 1, 2, training=training, reaches=reaches)
+
+
+def test_a_machine_that_is_cut_off_is_in_no_team_though_it_sees_the_folder() -> None:
+    there = {
+        "1": machine(cut_off="23"),
+        "2": machine("3", cut_off="1"),
+        "3": machine("2", cut_off="1"),
+    }
+    assert connected(there) == ["2", "3"]
+    assert connected({"1": machine(cut_off="2"), "2": machine(cut_off="1")}) == ["1"]
+    assert connected({"1": machine("2"), "2": machine(cut_off="1")}) == ["1"]  # reached in one direction only
+
+
+def test_no_team_is_formed_before_all_have_tried_all_others_and_while_some_train() -> None:
+    assert connected({"1": machine("2"), "2": machine()}) == []
+    assert connected({"1": machine("2"), "2": machine("1", training=True)}) == []
+    assert connected({"1": machine()}) == ["1"]
+
+
 def test_too_few_machines_are_an_error_after_some_time(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TO_COME", 0.5)
     roster = yard.enter("1", fits=lambda _: False)
-    with pytest.raises(UserError, match=r"--machines: 1 are needed, and 1 came in 0.5 s; each has to see the folder"):
+    with pytest.raises(
+        UserError, match=r"--machines: 1 are needed, and 1 came in 0.5 s; each has to see the folder .*, and to reach"
+    ):
         roster.meet()
 
 
 def test_a_machine_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Roster(tmp_path, "10.0.0.1", LIMIT, (1, 1), lambda _: True) as roster:
-        assert roster.meet().addresses == ["10.0.0.1"]
+    with Roster(tmp_path, "127.0.0.1", LIMIT, (1, 1), lambda _: True) as roster:
+        assert roster.meet().addresses == ["127.0.0.1"]
         assert roster._file.exists()
     assert [file.name for file in roster._folder.iterdir()] == ["team.json"]
 

@@ -279,3 +279,25 @@ def test_all_listen_on_the_ports_that_are_open_in_a_firewall(config: Path, two: 
     for process in running:
         process.send_signal(signal.SIGTERM)
     assert [process.wait(60) for process in running] == [128 + signal.SIGTERM] * 2
+
+
+@pytest.mark.slow
+def test_a_host_whose_link_is_cut_waits_until_it_reaches_the_others_again(
+    config: Path, two: Hosts, tmp_path: Path
+) -> None:
+    """Both still see the folder of the run, as over another network."""
+    output = tmp_path / "run"
+    more = ("--set", LONG, "--set", "save.every=20")
+    running = [together(host, two, config, output, *more) for host in (1, 2)]
+    wait_until(lambda: has_done(30, output), running)
+    two.cut(2)
+    wait_until(lambda: "training on 1 machine: 10.77.0.1" in said(output, 1), running)
+    wait_until(lambda: "resuming from step" in said(output, 1), running)
+    assert "training on 1 machine" not in said(output, 2)
+    two.mend(2)
+    wait_until(lambda: said(output, 1).count("training on 2 machines: 10.77.0.1, 10.77.0.2") == 2, running)
+    wait_until(lambda: said(output, 1).count("resuming from step") == 2, running)
+    for process in running:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(60) for process in running] == [128 + signal.SIGTERM] * 2
+    assert main(["verify", str(output), "--quiet"]) == 0
