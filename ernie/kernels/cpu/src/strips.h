@@ -7,12 +7,15 @@
 // Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 2008).  Each sum runs along K in order: the bits of a
 // row do not depend on the other rows.
 #pragma once
+#include <type_traits>
+
 #include "small_product.h"
 
 namespace ernie {
 
 constexpr long STRIP = 16;              // columns
 constexpr int VECTORS = STRIP / LANES;  // of a row's sums
+constexpr long BLOCK_WORDS = 1 << 16;   // of the strips of A that stream past one of B at a time: they stay in the outer cache of a core
 // Rows: as many as registers hold the sums of.
 #ifdef __AVX512F__
 constexpr int STRIP_ROWS = 16;
@@ -97,6 +100,7 @@ template <class E, class Left, class Done>
 void strips_product(long M, long N, long K, const Left& left, const uint32_t* B, const Done& done) {
     static thread_local Scratch memory;
     const long words = packed_rows<E>(K), rows = (M + STRIP_ROWS - 1) / STRIP_ROWS, columns = (N + STRIP - 1) / STRIP;
+    const long block = std::max(1L, BLOCK_WORDS / (STRIP_ROWS * words));
     uint32_t* A = memory.get<uint32_t>(rows * STRIP_ROWS * words);
     auto pack_strip = [&](long i) { left(i * STRIP_ROWS, std::min<long>(STRIP_ROWS, M - i * STRIP_ROWS), A + i * STRIP_ROWS * words); };
     if (rows == 1) pack_strip(0);  // faster than starting other threads
@@ -106,15 +110,19 @@ void strips_product(long M, long N, long K, const Left& left, const uint32_t* B,
 #pragma omp for schedule(static)
             for (long i = 0; i < rows; i++) pack_strip(i);
         }
-#pragma omp for schedule(static)
-        for (long j = 0; j < columns; j++) {
-            const uint32_t* strip = B + j * STRIP * words;
-            auto finished = [&](long row, long column, typename Dot<E>::Sum sums) {
-                if (j * STRIP + column < N) done(row, j * STRIP + column, sums);
-            };
-            tile_of<E, STRIP_ROWS, true>(M, words, A, strip, 0, finished);
-            for (long i = 1; i < rows; i++)
-                tile_of<E, STRIP_ROWS, false>(M - i * STRIP_ROWS, words, A + i * STRIP_ROWS * words, strip, i * STRIP_ROWS, finished);
+        for (long first = 0; first < rows; first += block) {
+#pragma omp for schedule(static) nowait
+            for (long j = 0; j < columns; j++) {
+                const uint32_t* strip = B + j * STRIP * words;
+                auto finished = [&](long row, long column, typename Dot<E>::Sum sums) {
+                    if (j * STRIP + column < N) done(row, j * STRIP + column, sums);
+                };
+                const auto multiply = [&](auto fetch, long i) {
+                    tile_of<E, STRIP_ROWS, fetch.value>(M - i * STRIP_ROWS, words, A + i * STRIP_ROWS * words, strip, i * STRIP_ROWS, finished);
+                };
+                multiply(std::true_type(), first);
+                for (long i = first + 1; i < std::min(first + block, rows); i++) multiply(std::false_type(), i);
+            }
         }
     }
 }
