@@ -32,7 +32,8 @@ from pretrain.history import read_checked
 from pretrain.run import sample_hash
 from pretrain.training import HEADS, Training
 
-_VERSIONS = ("ernie-continual", "paddlepaddle", "paddlepaddle-gpu")  # whose code computes a step
+_WHEELS = ("paddlepaddle", "paddlepaddle-gpu")
+_VERSIONS = ("ernie-continual", *_WHEELS)  # whose code computes a step
 _DEGREE = re.compile(rf"({'|'.join(AXES)}) (\d{{1,6}})")  # in a run's origin, as ParallelConfig.described gives it
 _ROUNDING = {"fp32": 1e-5, "bf16": 1e-3, "fp16": 1e-3}  # how far a layout or a machine may move losses and norms
 
@@ -118,6 +119,7 @@ class Replay:
         config, corpus = run_folder.read(folder, corpus_folder)
         train = replace(config.train, max_bad_steps=2**31, precision=precision or config.train.precision)
         self.folder, self.step = folder, step
+        self._trained_in = config.train.precision
         self.config: PretrainConfig = replace(config, train=train)
         self.origin = run_folder.read_origin(folder)
         self.records = {record["step"]: record for record in read_checked(folder, "step")}
@@ -130,15 +132,15 @@ class Replay:
                 "--other-version: a step may then be computed by other code"
             )
         self.since = self._nearest(from_start)
-        checkpoint = self.checkpoints.path(self.since) if self.since or self._has(0) else None
+        checkpoint = self.checkpoints.path(self.since) if self.since else None
         if checkpoint is not None:
             check(checkpoint)
         self.training = Training(self.config, corpus, checkpoint=checkpoint)
-        self.layout = self._layout()
-        self._serial = SerialModel(self.training.model, self.layout, self.training.model.loss)
         self.agreements: list[Agreement] = []  # of the steps before
         self._drawn: list[tuple[str, Packed | None]] | None = None
         try:
+            self.layout = self._layout()
+            self._serial = SerialModel(self.training.model, self.layout, self.training.model.loss)
             for _ in tqdm(range(self.since, step), unit="step", disable=quiet or None):
                 self._advance()
             self._state = self._snapshot()
@@ -162,6 +164,12 @@ class Replay:
     def notes(self) -> list[str]:
         """What makes the replay differ from the run by more than its documented rounding, as sentences."""
         found = [f"the run was trained with {version}" for version in self.differing_versions]
+        wheels = [[name for name in _WHEELS if name in each["versions"]] for each in (self.origin, origin())]
+        if wheels[0] != wheels[1]:
+            names = " and ".join(wheels[0])
+            found.append(f"the run was trained with {names}, and a GPU draws another dropout than a CPU")
+        if self.config.train.precision != self._trained_in:
+            found.append(f"the run was trained in {self._trained_in}, and is replayed in {self.config.train.precision}")
         changed = sorted({key for start in self.origin.get("resumed", []) for key in start["changed"]})
         if changed:
             found.append(
@@ -243,12 +251,9 @@ class Replay:
         if not 0 <= self.step < last:
             begun = "" if last == done else ", and may have begun another one"
             raise UserError(
-                f"--step {self.step + 1}: the run in {self.folder} has done {plural(done, 'step')}{begun}; "
-                f"steps count from 1"
+                f"--step {self.step + 1}: the run in {self.folder} has done {plural(done, 'step')}{begun}; steps count "
+                "from 1"
             )
-
-    def _has(self, step: int) -> bool:
-        return step in self.checkpoints.steps()
 
     def _nearest(self, from_start: bool) -> int:
         """Return the number of steps after which the replay begins."""

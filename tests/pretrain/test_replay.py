@@ -211,7 +211,12 @@ def test_a_layer_that_rounds_otherwise_is_named_by_the_readings_of_another_machi
 def test_the_first_tensor_in_which_two_runs_differ_is_named(run: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run, tmp_path / "other")
     change(other / "checkpoints" / "step-00000020", "encoder.layers.0.v.weight", flip(20, 33))
+    origin = json.loads((other / "origin.json").read_text())
+    origin["versions"]["paddlepaddle-gpu"] = origin["versions"].pop("paddlepaddle")
+    (other / "origin.json").write_text(json.dumps(origin))
     one, two = Replay(run, STEP - 1), Replay(other, STEP - 1)
+    assert one.notes == []
+    assert two.notes == ["the run was trained with paddlepaddle-gpu, and a GPU draws another dropout than a CPU"]
     told = compare(one, one.observe(), two.observe().readings, lambda place: two.observe([place]).kept[place], 0.0)
     one.close()
     two.close()
@@ -271,7 +276,10 @@ def test_a_run_that_crashed_before_its_first_checkpoint_is_replayed_from_its_beg
 
     with monkeypatch.context() as patch, pytest.raises(ArithmeticError):
         patch.setattr(Run, "train", train)
-        main(["pretrain", str(config), *ONE_TASK, "--output", str(run), "--quiet"])
-    rebuilt = Replay(run, 2, from_start=True)
+        main(["pretrain", str(config), *ONE_TASK, "--output", str(run), "--quiet", "--set", "train.precision=fp32"])
+    saved = (run / "config.yaml").read_text(encoding="utf-8")
+    (run / "config.yaml").write_text(saved.replace("precision: fp32", "precision: bf16"), encoding="utf-8")
+    rebuilt = Replay(run, 2, from_start=True, precision="fp32")
+    assert rebuilt.notes == ["the run was trained in bf16, and is replayed in fp32"]
     assert "the run has no record of this step" in diagnose(rebuilt, rebuilt.observe()).lines
     rebuilt.close()
