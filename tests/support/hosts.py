@@ -38,7 +38,7 @@ class Hosts:
         file.write_text(f"127.0.0.1 localhost\n{names}", encoding="utf-8")
         for host in range(1, count + 1):
             inside = ["nsenter", f"--target={self._bridge}", *_ENTER, "unshare", "--net", "--uts", "--mount"]
-            self._holders.append(self._hold(inside, f"hostname {self.name(host)}; mount --bind {file} /etc/hosts"))
+            self._holders.append(self._hold(inside, f"hostname {self.name(host)} && mount --bind {file} /etc/hosts"))
             pid = self._holders[-1]
             self._net(self._bridge, f"link add port{host} type veth peer name eth0 netns {pid}")
             self._net(self._bridge, f"link set port{host} master bridge up")
@@ -97,7 +97,7 @@ class Hosts:
 
     def _hold(self, command: list[str], preparation: str = "true") -> int:
         """Start a process whose namespaces stay as long as it lives; return its number."""
-        words = [*command, "sh", "-c", f"{preparation}; echo ready; exec sleep infinity"]
+        words = [*command, "sh", "-c", f"{preparation} && echo ready && exec sleep infinity"]
         holder = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._running.append(holder)
         assert holder.stdout is not None
