@@ -113,13 +113,13 @@ def errors(folder: Path, host: int) -> list[str]:
     ],
 )
 def test_two_hosts_compute_the_bytes_of_one(each: int, parallel: str, config: Path, two: Hosts, tmp_path: Path) -> None:
-    layout = f"parallel={parallel[:-1]}, timeout: 60}}"
-    for process in launch(two, config, tmp_path / "two" / "run", each, "--set", layout):
+    more = ("--set", f"parallel={parallel[:-1]}, timeout: 60}}", "--set", "schedule.steps_per_task=3")
+    for process in launch(two, config, tmp_path / "two" / "run", each, *more):
         assert process.wait(150) == 0, process.communicate()[0]
     alone = tmp_path / "one"
     alone.mkdir()
     words = ["pretrain", str(config), "--output", str(alone / "run"), "--quiet", "--processes", str(2 * each)]
-    done = run_ernie([*words, "--set", layout], alone)
+    done = run_ernie([*words, *more], alone)
     assert done.returncode == 0, done.stderr
     assert weights(tmp_path / "two" / "run") == weights(alone / "run")
 
