@@ -5,9 +5,11 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3 p
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet
 TSC := .venv/page/node_modules/typescript/bin/tsc
+GPU := .venv-gpu/$(or $(CUDA),unnamed)
+GPU_TESTS := tests/kernels tests/model/test_gpu.py tests/train/test_paddle_adamw.py
 ALL := setup.py ernie tasks pretrain inference finetune serving tests examples benchmarks docs/hooks
 
-.PHONY: help quickstart interpreter test lint wheel docs test-slow test-gpu clean
+.PHONY: help quickstart interpreter test lint wheel docs test-slow test-gpu gpu-proof clean
 
 help:
 	@echo "make quickstart   pretrain and fine-tune a small encoder on the documentation inside Python; about 5 minutes"
@@ -17,7 +19,8 @@ help:
 	@echo "make wheel        the built wheel in a folder of its own only"
 	@echo "make docs         the documentation as a site, in site/"
 	@echo "make test-slow    the tests that take minutes"
-	@echo "make test-gpu     the tests that need a GPU"
+	@echo "make test-gpu     the tests that need a GPU; CUDA=118, 126, 129 or 130 names Paddle's wheel"
+	@echo "make gpu-proof    is all right on this GPU, and how fast? Ten minutes, and a report; CUDA= as above"
 	@echo "make clean        remove .venv and what was built"
 
 quickstart: .venv/quickstart
@@ -48,11 +51,15 @@ docs: .venv/dev
 test-slow: .venv/slow
 	@$(BIN)/python -m pytest -m slow
 
-test-gpu: .venv/dev
-	@$(BIN)/python -m pytest -m gpu
+test-gpu: $(GPU)
+	@$(dir $(GPU))bin/python -m pytest -m gpu $(GPU_TESTS)
+
+# Without CUDA= the same checks run on the CPU, and say what they cannot show.
+gpu-proof: $(if $(CUDA),$(GPU),.venv/dev)
+	@$(if $(CUDA),$(dir $(GPU)),.venv/)bin/python benchmarks/gpu_proof.py
 
 clean:
-	rm -rf .venv build dist site *.egg-info
+	rm -rf .venv .venv-gpu build dist site *.egg-info
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer was not found; install it, or name it: make PYTHON=/path/to/python3"; exit 1; }
@@ -64,6 +71,15 @@ clean:
 .venv/quickstart: .venv/bin/python setup.cfg pyproject.toml
 	@echo "installing ernie and PaddlePaddle for CPU (200 MB)"
 	@$(INSTALL) -e '.[cpu]'
+	@touch $@
+
+.venv-gpu/%: setup.cfg pyproject.toml
+	@test -n "$*" && case "$*" in 118|126|129|130) ;; *) \
+		echo "name the wheel for your driver: make $(MAKECMDGOALS) CUDA=118, 126, 129 or 130 (docs/howto/install.md)"; exit 2;; esac
+	@echo "installing ernie and PaddlePaddle for CUDA (several GB) in .venv-gpu"
+	@test -x .venv-gpu/bin/python || $(PYTHON) -m venv .venv-gpu
+	@.venv-gpu/bin/python -m pip install --quiet -e . 'pytest>=8' 'hypothesis>=6.100'
+	@.venv-gpu/bin/python -m pip install --quiet 'paddlepaddle-gpu>=3.3.1,<3.4' -i https://www.paddlepaddle.org.cn/packages/stable/cu$*/
 	@touch $@
 
 .venv/interpreter: .venv/bin/python setup.cfg pyproject.toml

@@ -13,6 +13,7 @@ _GPU_WHEEL = (
     "pip uninstall paddlepaddle, then the GPU wheel for your CUDA version from Paddle's own index "
     "(docs/howto/install.md)"
 )
+_AMPERE = 8.0  # its compute capability
 _OLDEST = (3, 3, 1)  # as in setup.cfg
 
 
@@ -39,11 +40,17 @@ def _packages(machine: Machine) -> Iterator[str]:
 
 def _paddle(machine: Machine, paddle: Paddle) -> Iterator[str]:
     if machine.gpus and paddle.cuda is None:
-        yield f"this machine has a GPU ({machine.gpus[0]}), but Paddle is the CPU wheel: {_GPU_WHEEL}"
+        yield f"this machine has a GPU ({machine.gpus[0].name}), but Paddle is the CPU wheel: {_GPU_WHEEL}"
     if paddle.cuda is not None and paddle.device == "cpu":
         yield (
             f"Paddle is the wheel for CUDA {paddle.cuda}, but finds no GPU: see whether nvidia-smi lists one and "
             "whether CUDA_VISIBLE_DEVICES hides it"
+        )
+    old = [gpu.name for gpu in machine.gpus if gpu.capability and float(gpu.capability) < _AMPERE]
+    if old and paddle.device != "cpu":
+        yield (
+            f"{old[0]} is older than Ampere and has neither bf16 nor FlashAttention: set precision to fp16, and expect "
+            "attention to take time and memory with the square of the length"
         )
     numbers = tuple(int(part) for part in paddle.version.split(".")[:3] if part.isdigit())
     if len(numbers) == 3 and any(numbers) and not _OLDEST <= numbers < (3, 4):

@@ -27,6 +27,16 @@ _INSTRUCTIONS = {
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """A GPU as reported by its driver: memory in bytes; what an old driver does not say is empty or 0."""
+
+    name: str
+    capability: str = ""
+    memory: int = 0
+    driver: str = ""
+
+
+@dataclass(frozen=True)
 class Machine:
     """The machine as seen by this process.  Memory is in bytes; `threads_from` is the variable that sets `threads`."""
 
@@ -39,7 +49,7 @@ class Machine:
     memory: int
     memory_free: int
     busy_cores: float
-    gpus: list[str]
+    gpus: list[Gpu]
     compiler: str | None
     cache: str
     versions: dict[str, str | None]
@@ -66,10 +76,18 @@ def find() -> Machine:
     )
 
 
-def gpus() -> list[str]:
-    """Return the names of NVIDIA GPUs as reported by the driver; empty if there is no driver."""
-    output = _output_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
-    return [] if output is None else [line.strip() for line in output.splitlines() if line.strip()]
+def gpus() -> list[Gpu]:
+    """Return the NVIDIA GPUs as reported by the driver; empty if there is no driver."""
+    for asked in ("name,compute_cap,memory.total,driver_version", "name"):  # drivers before 510 have no compute_cap
+        output = _output_of(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"])
+        if output is not None:
+            return [_gpu(line.split(",")) for line in output.splitlines() if line.strip()]
+    return []
+
+
+def _gpu(fields: list[str]) -> Gpu:
+    name, capability, memory, driver = [field.strip() for field in fields] + [""] * (4 - len(fields))
+    return Gpu(name, capability, int(memory) * 2**20 if memory.isdigit() else 0, driver)
 
 
 def versions() -> dict[str, str | None]:

@@ -13,11 +13,13 @@ from ernie.kernels.precision import resolve
 
 @dataclass(frozen=True)
 class Paddle:
-    """The installed Paddle.  `cuda` is the CUDA version it was built for, None for the CPU wheel."""
+    """The installed Paddle, and the versions of CUDA, cuDNN and NCCL it was built for, None for the CPU wheel."""
 
     version: str
     cuda: str | None
     device: str
+    cudnn: str | None = None
+    nccl: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,11 @@ def find() -> Stack:
 def _paddle() -> Paddle:
     import paddle
 
-    cuda = str(paddle.version.cuda()) if paddle.is_compiled_with_cuda() else None
-    return Paddle(paddle.__version__, cuda, paddle.get_device())
+    built_for = paddle.version
+    if not paddle.is_compiled_with_cuda():
+        return Paddle(paddle.__version__, None, paddle.get_device())
+    cuda, cudnn, nccl = (str(version()) for version in (built_for.cuda, built_for.cudnn, built_for.nccl))
+    return Paddle(paddle.__version__, cuda, paddle.get_device(), cudnn, nccl)
 
 
 def _kernels(paddle: Paddle) -> Kernels:

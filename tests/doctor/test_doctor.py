@@ -16,7 +16,7 @@ from support.helpers import ROOT
 
 from ernie.doctor import machine
 from ernie.doctor.advice import advice
-from ernie.doctor.machine import Machine
+from ernie.doctor.machine import Gpu, Machine
 from ernie.doctor.stack import Kernels, Paddle, Stack
 from ernie.kernels.build import VARIANTS
 
@@ -71,8 +71,13 @@ def test_there_is_no_advice_for_a_healthy_machine() -> None:
         ({"threads": 1, "threads_from": "OMP_NUM_THREADS"}, {}, "OMP_NUM_THREADS makes it 1 thread on 4 cores: unset"),
         ({"busy_cores": 3.5}, {}, "other programs keep 3.5 of 4 cores busy"),
         ({"versions": {"numpy": None, "tqdm": None}}, {}, "requires it: pip install numpy tqdm"),
-        ({"gpus": ["NVIDIA H200"]}, {}, r"has a GPU \(NVIDIA H200\), but Paddle is the CPU wheel"),
+        ({"gpus": [Gpu("NVIDIA H200")]}, {}, r"has a GPU \(NVIDIA H200\), but Paddle is the CPU wheel"),
         ({}, {"paddle": Paddle("3.3.1", "12.9", "cpu")}, "the wheel for CUDA 12.9, but finds no GPU"),
+        (
+            {"gpus": [Gpu("NVIDIA H200", "9.0"), Gpu("Tesla T4", "7.5")]},
+            {"paddle": Paddle("3.3.1", "12.9", "gpu:0", "9.9", "22703")},
+            "Tesla T4 is older than Ampere and has neither bf16 nor FlashAttention: set precision to fp16",
+        ),
         ({}, {"paddle": Paddle("2.6.2", None, "cpu")}, "Paddle is 2.6.2, but the library is made for"),
         ({}, {"paddle": Paddle("3.4.0", None, "cpu")}, "Paddle is 3.4.0, but the library is made for"),
         ({"compiler": None}, {"kernels": Kernels("avx2", reason="no compiler")}, r"apt install g\+\+"),
@@ -100,7 +105,7 @@ def test_unsetting_variables_that_slow_it_down_is_advised(monkeypatch: pytest.Mo
 def test_there_is_no_advice_on_kernels_that_the_processor_cannot_run_or_a_gpu_does_not_need() -> None:
     assert advice(HERE, replace(STACK, kernels=Kernels(None, reason="they need AVX2"))) == []
     gpu = Stack(Paddle("3.3.1", "12.9", "gpu:0"), Kernels("avx2", reason="on a GPU"), "bf16")
-    assert advice(replace(HERE, gpus=["NVIDIA H200"], compiler=None), gpu) == []
+    assert advice(replace(HERE, gpus=[Gpu("NVIDIA H200", "9.0")], compiler=None), gpu) == []
 
 
 def test_requirements_are_listed_with_their_versions() -> None:
@@ -115,9 +120,13 @@ def test_gpus_are_those_that_the_driver_lists(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.gpus() == []
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho NVIDIA H200\necho NVIDIA T4\n")
+    program.write_text("#!/bin/sh\necho NVIDIA H200, 9.0, 143771, 570.86.15\necho Tesla T4, 7.5, 15360, 570.86.15\n")
     program.chmod(0o755)
-    assert machine.gpus() == ["NVIDIA H200", "NVIDIA T4"]
+    driver = "570.86.15"
+    wanted = [Gpu("NVIDIA H200", "9.0", 143771 << 20, driver), Gpu("Tesla T4", "7.5", 15360 << 20, driver)]
+    assert machine.gpus() == wanted
+    program.write_text("#!/bin/sh\ncase $1 in *compute_cap*) exit 2;; esac\necho Tesla K80\n")
+    assert machine.gpus() == [Gpu("Tesla K80")]  # the driver is too old to tell
     program.write_text("#!/bin/sh\necho no driver; exit 9\n")
     assert machine.gpus() == []
 
