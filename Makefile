@@ -9,7 +9,7 @@ GPU := .venv-gpu/$(or $(CUDA),unnamed)
 GPU_TESTS := tests/kernels tests/model/test_gpu.py tests/train/test_paddle_adamw.py
 ALL := setup.py ernie tasks pretrain inference finetune serving tests examples benchmarks docs/hooks
 
-.PHONY: help quickstart interpreter test lint wheel docs test-slow test-gpu gpu-proof clean
+.PHONY: help quickstart interpreter test lint wheel docs test-slow test-gpu gpu-proof drills clean
 
 help:
 	@echo "make quickstart   pretrain and fine-tune a small encoder on the documentation inside Python; about 5 minutes"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-slow    the tests that take minutes"
 	@echo "make test-gpu     the tests that need a GPU; CUDA=118, 126, 129 or 130 names Paddle's wheel"
 	@echo "make gpu-proof    is all right on this GPU, and how fast? Ten minutes, and a report; CUDA= as above"
+	@echo "make drills       a hundred runs with a fault at a random moment each: is any lost? About an hour"
 	@echo "make clean        remove .venv and what was built"
 
 quickstart: .venv/quickstart
@@ -57,6 +58,9 @@ test-gpu: $(GPU)
 # Without CUDA= the same checks run on the CPU, and say what they cannot show.
 gpu-proof: $(if $(CUDA),$(GPU),.venv/dev)
 	@$(if $(CUDA),$(dir $(GPU)),.venv/)bin/python benchmarks/gpu_proof.py
+
+drills: .venv/dev
+	@$(BIN)/python benchmarks/drills.py --output runs/benchmarks/drills
 
 clean:
 	rm -rf .venv .venv-gpu build dist site *.egg-info

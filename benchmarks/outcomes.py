@@ -27,6 +27,7 @@ from page_tables import (
     beyond_ideal,
     by_load,
     downstream,
+    drill_records,
     failures,
     forgotten,
     parts,
@@ -365,6 +366,13 @@ def vectors(records: Records, name: str) -> Outcome:
     return outcome(figure, gain >= -spread, training >= 3, encoding >= 3)
 
 
+def drilled(records: Records) -> Outcome:
+    """All runs end with the same bytes, or with a sentence where a file was corrupted."""
+    outcomes = [record["outcome"] for record in drill_records(records)]
+    kept = sum(each in ("resumed", "told") for each in outcomes)
+    return outcome(f"{kept} of {len(outcomes)}", kept == len(outcomes))
+
+
 def searched(records: Records) -> Outcome:
     """No target: nDCG@10 by words, by vectors, and by both."""
     found = read_record(records.file("cranfield.json"))
@@ -566,6 +574,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "adapting": ("adapting", adapting),
     "vectors-stsb": ("sentence-vectors", partial(vectors, name="stsb")),
     "vectors-cranfield": ("sentence-vectors", partial(vectors, name="cranfield")),
+    "drills": ("drills", drilled),
     "recipes-skewed": ("recipes", partial(recipe_gain, case="skewed", arms=["balanced"], plain=["plain"], least=3)),
     "recipes-rte": ("recipes", partial(recipe_gain, case="rte", arms=REGULARIZED, plain=PLAIN, least=1)),
     "recipes-mrpc": ("recipes", partial(recipe_gain, case="mrpc", arms=REGULARIZED, plain=PLAIN, least=1)),

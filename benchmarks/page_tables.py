@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from cells import Rows, decimals, interval, listed, percent, spread
-from record_files import EARLIER, TUNED, Records, read_record, slug
+from record_files import EARLIER, TUNED, MissingRecord, Records, read_record, slug
 
 from pretrain.scaling.answer import Curve, curve
 from pretrain.scaling.points import read_table
@@ -612,6 +612,30 @@ def recipes(records: Records) -> Rows:
             shown = label if label not in {row[0] for row in rows} else ""
             rows.append([shown, arm, metric.replace("_", " "), spread(values), percent(statistics.mean(values))])
     return rows
+
+
+# Failure drills
+
+DRILL_FAULTS = ("kill", "stop", "freeze", "full disk", "corrupt file", "lost link")
+
+
+def drills(records: Records) -> Rows:
+    """What became of the runs that each fault happened to."""
+    rows = [["fault", "drills", "at an end, the same bytes", "told why not", "neither"]]
+    found = drill_records(records)
+    for fault in DRILL_FAULTS:
+        outcomes = [record["outcome"] for record in found if record["fault"] == fault]
+        same, told = outcomes.count("resumed"), outcomes.count("told")
+        rows.append([fault, f"{len(outcomes)}", f"{same}", f"{told}", f"{len(outcomes) - same - told}"])
+    return rows
+
+
+def drill_records(records: Records) -> list[dict[str, Any]]:
+    """The drills, in their order.  Raises MissingRecord if there are none."""
+    files = sorted(records.folder.glob("drill-*.json"))
+    if not files:
+        raise MissingRecord(f"{records.folder}: there is no record of a drill")
+    return [read_record(records.file(file.name)) for file in files]
 
 
 # Sentence vectors
