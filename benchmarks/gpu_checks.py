@@ -548,7 +548,10 @@ def speed(folder: Path) -> Found:
             memory = f"{paddle.device.cuda.max_memory_allocated() / 1e9:.1f}" if on_gpu() else ""
         middle = statistics.median(seconds)
         found.table.append([kind, level, f"{tokens / middle:,.0f}", f"{middle:.3f}", memory])
-    with precision(precisions()[-1 if on_gpu() else 0]), paddle.profiler.Profiler(timer_only=False) as profiler:
+    with (
+        precision(precisions()[-1 if on_gpu() else 0]),
+        paddle.profiler.Profiler(on_trace_ready=lambda _: None) as profiler,
+    ):
         for _ in range(2):
             step()
     found.text = summary(profiler)
