@@ -48,6 +48,8 @@ def output_path(text: str) -> Path:
     """Return the path that --output names; an error if it is empty, as from a shell variable that is not set."""
     if not text:  # Path("") is the current folder
         raise argparse.ArgumentTypeError("is empty; expected a path")
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{text}: is an address; give a folder, and copy it there when it is done")
     try:
         str(Path(text).absolute()).encode()
     except UnicodeEncodeError:  # cards and reports, which are UTF-8, name the folder when all the work is done

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import tasks.downstream  # noqa: F401 - registers the task kinds
 from ernie.config import Value, build, build_fields, check_least, check_most, check_seed, from_dict, read, to_dict
 from ernie.data.labeled.row import RowOptions
+from ernie.data.remote import is_address
 from ernie.errors import Remark, UserError, about, nearest
 from ernie.formatting import plural
 from ernie.parallel.layout import ParallelConfig
@@ -654,4 +655,4 @@ def _check_effects(config: FinetuneConfig) -> None:
 
 
 def _resolve(source: str, folder: Path) -> str:
-    return source if source.startswith("hf:") else str(folder / source)
+    return source if source.startswith("hf:") or is_address(source) else str(folder / source)

@@ -125,7 +125,8 @@ def follow(page: Path, folder: Path, smaller: dict[str, str]) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    smaller = {**smaller, "localhost:8000": f"localhost:{port}", "--port 8000": f"--port {port}"}
+    smaller = {**smaller, "localhost:8000": f"localhost:{port}", "http.server 8000": f"http.server {port}"}
+    smaller |= {"--port 8000": f"--port {port}"}
     try:
         follow_blocks(page, folder, smaller)
     finally:

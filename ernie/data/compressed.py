@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from ernie.data.remote import Address
 from ernie.errors import UserError
 from ernie.json_file import check_not_lfs_pointer
 
@@ -78,7 +79,7 @@ def limit(size: int) -> int:
     return max(ALWAYS, MOST_TIMES * size)
 
 
-def too_large(path: Path | str, size: int) -> UserError:
+def too_large(path: Path | Address | str, size: int) -> UserError:
     """Return the error for a file that holds more than `limit(size)`."""
     return UserError(
         f"{path}: holds more than {limit(size) >> 20:,} MB in {size / 1e6:.1f} MB on the disk. A file may hold "
@@ -87,13 +88,14 @@ def too_large(path: Path | str, size: int) -> UserError:
     )
 
 
-def unpacked(path: Path, raw: BinaryIO, suffix: str | None = None) -> BinaryIO:
+def unpacked(path: Path | Address, raw: BinaryIO, suffix: str | None = None) -> BinaryIO:
     """Return the content of an open file: unpacked if `suffix`, by default that of its name, is a compression's.
 
     Reading raises Damaged for content that breaks off or is wrong, and UserError for content beyond the limit, and for
     a pointer of Git LFS.
     """
-    check_not_lfs_pointer(path)
+    if isinstance(path, Path):
+        check_not_lfs_pointer(path)
     suffix = compression(path.name) if suffix is None else suffix
     if not suffix:
         return raw
@@ -105,7 +107,10 @@ def unpacked(path: Path, raw: BinaryIO, suffix: str | None = None) -> BinaryIO:
             f"{path}: is not a {kind.name} file, though its name says so; take {suffix} off it"
             + (f", or rename it to {other}" if (other := compression_of(begins)) else "")
         )
-    size = raw.seek(0, io.SEEK_END)
+    try:
+        size = raw.seek(0, io.SEEK_END)
+    except io.UnsupportedOperation:  # a server that does not say it
+        size = 1
     raw.seek(0)
     return cast(BinaryIO, io.BufferedReader(_Limited(path, kind, raw, size), _BUFFER))
 
@@ -113,7 +118,7 @@ def unpacked(path: Path, raw: BinaryIO, suffix: str | None = None) -> BinaryIO:
 class _Limited(io.RawIOBase):
     """The unpacked content of a file, as far as the limit."""
 
-    def __init__(self, path: Path, kind: _Kind, raw: BinaryIO, size: int):
+    def __init__(self, path: Path | Address, kind: _Kind, raw: BinaryIO, size: int):
         self._path, self._kind, self._size = path, kind, size
         self._file = kind.open(raw) if size else io.BytesIO()
         self._read = 0

@@ -16,7 +16,7 @@ from ernie.errors import Remark, UserError
 _MEMORY_DEVICES, _NULL = 1, 3  # the numbers of such devices on Linux, and of /dev/null
 _SHOWN = 10  # of what was not read
 # Folders in which programs keep what is no data, or none yet: unfinished parts, the logs and changes of tables.
-_LEFT_BY_PROGRAMS = frozenset(
+LEFT_BY_PROGRAMS = frozenset(
     "_temporary _spark_metadata _delta_log _change_data _staging _impala_insert_staging _logs __MACOSX".split()
 )
 _ABSENT = "there is no such file or folder"
@@ -90,7 +90,7 @@ class Finder:
             return
         self._searched[real] = folder
         for path in self._entries(folder):
-            if path.name in _LEFT_BY_PROGRAMS and is_folder(path):
+            if path.name in LEFT_BY_PROGRAMS and is_folder(path):
                 self.leave_out(path, "holds what a program keeps beside its data")
             elif is_folder(path) and path.is_symlink():
                 links.append(path)

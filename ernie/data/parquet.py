@@ -1,22 +1,25 @@
-"""Rows of Parquet files and of data sets saved by the `datasets` library."""
+"""Rows of Parquet and Arrow files, and of data sets saved by the `datasets` library."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from ernie.data import compressed
+from ernie.data.remote import Address, size_of
 from ernie.errors import UserError
 from ernie.json_file import check_not_lfs_pointer
 
 _ROWS = 64  # decoded at a time
 _MEMORY = 1 << 28  # bytes of these rows
+_ARROW = b"ARROW1"  # how a file begins that is no stream
 _SUSPECT, _DENSE = 1 << 24, 50  # bytes, and how many times less of them were written
 
 
 def parquet_rows(
-    path: Path,
+    path: Path | Address,
     choose: Callable[[list[str]], Sequence[str]] = list,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Iterator[dict[str, Any] | str]:
@@ -28,9 +31,10 @@ def parquet_rows(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    check_not_lfs_pointer(path)
+    if isinstance(path, Path):
+        check_not_lfs_pointer(path)
     try:
-        with pq.ParquetFile(path) as file:
+        with nullcontext(path) if isinstance(path, Path) else path.open() as source, pq.ParquetFile(source) as file:
             columns = list(choose(file.schema_arrow.names))
             rows = _rows_at_once(path, file.metadata, columns)
             read = 0
@@ -44,7 +48,45 @@ def parquet_rows(
         raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
 
 
-def _check_rows(path: Path, batch: Any, before: int) -> None:
+def arrow_rows(
+    path: Path | Address,
+    choose: Callable[[list[str]], Sequence[str]] = list,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Iterator[dict[str, Any] | str]:
+    """As `parquet_rows`, of a file in Arrow's format for files (Feather) or streams, whose records come in batches.
+
+    `progress` is called with the fraction of batches read so far, where their number is known.
+    """
+    import pyarrow as pa
+
+    size, total, read = size_of(path), 0, 0
+    try:
+        with pa.memory_map(str(path)) if isinstance(path, Path) and size else path.open("rb") as file:
+            is_file = file.read(len(_ARROW)) == _ARROW
+            file.seek(0)
+            opened = pa.ipc.open_file if is_file else pa.ipc.open_stream
+            names = opened(file).schema.names
+            fields = [names.index(name) for name in choose(names)]
+            file.seek(0)
+            reader = opened(file, options=pa.ipc.IpcReadOptions(included_fields=fields))
+            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+            for number, batch in enumerate(batches, 1):
+                total += batch.nbytes
+                if total > compressed.limit(size):
+                    raise compressed.too_large(path, size)
+                for first in range(0, batch.num_rows, _ROWS):
+                    rows = batch.slice(first, _ROWS)
+                    if rows.nbytes > _MEMORY:
+                        _check_rows(path, rows, read)
+                    read += rows.num_rows
+                    yield from _decode_batch(rows)
+                if is_file:
+                    progress(number / reader.num_record_batches)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read as an Arrow file after row {read:,}: {error}") from None
+
+
+def _check_rows(path: Path | Address, batch: Any, before: int) -> None:
     """Raise UserError for a row that takes more memory than several may; `before` are the rows before the batch."""
     for i in range(batch.num_rows):
         if batch.slice(i, 1).nbytes > _MEMORY:
@@ -53,9 +95,9 @@ def _check_rows(path: Path, batch: Any, before: int) -> None:
             )
 
 
-def _rows_at_once(path: Path, metadata: Any, columns: Sequence[str]) -> int:
+def _rows_at_once(path: Path | Address, metadata: Any, columns: Sequence[str]) -> int:
     """Return how many rows to decode at a time: fewer where they are large, or unpack to much more than was written."""
-    size, rows = path.stat().st_size, _ROWS
+    size, rows = size_of(path), _ROWS
     total = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)

@@ -53,16 +53,25 @@ class RawDocument(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A document that could not be read: `reason` is a short key for counting, `detail` a message for the user."""
+    """A document that could not be read: `reason` is a short key for counting, `detail` a message for the user.
+
+    `by_kind` marks what is left out for what it is, and not for a fault, such as the redirects of a wiki.
+    """
 
     place: Place
     reason: str
     detail: str
+    by_kind: bool = False
 
     @property
     def size(self) -> int:
         """As for RawDocument."""
         return _OVERHEAD + len(self.detail)
+
+
+FormatName = Literal[
+    "auto", "tagged", "plain", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "warc", "mediawiki", "html"
+]
 
 
 @dataclass(frozen=True)
@@ -87,14 +96,15 @@ class Fields:
 class ReadOptions:
     """Options for reading files.
 
-    `format` is that of text files: "auto" detects it from the first lines, "tagged" reads `word/POS` tokens regardless
-    of how those look, "plain" reads the text as it is.  `titles`: take a short first paragraph without a full stop as
-    the title of a plain text document.  `wrapped`: join lines that were wrapped at a width into paragraphs, where a
-    document looks wrapped ("auto"), always, or never.  `strict`: stop at the first document that cannot be read instead
-    of dropping it.
+    `format` is that of the files: "auto" goes by their names and, of text files, their first lines.  "tagged" reads
+    `word/POS` tokens in text files regardless of how those look, and "plain" reads these as they are.  The others are
+    read in all files, whatever their names (see ernie.data.formats).  `titles`: take a short first paragraph without a
+    full stop as the title of a plain text document, and the title of a web page.  `wrapped`: join lines that were
+    wrapped at a width into paragraphs, where a document looks wrapped ("auto"), always, or never.  `strict`: stop at
+    the first document that cannot be read instead of dropping it.
     """
 
-    format: Literal["auto", "tagged", "plain"] = "auto"
+    format: FormatName = "auto"
     titles: bool = True
     wrapped: Literal["auto", True, False] = "auto"
     strict: bool = False

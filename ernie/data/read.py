@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from ernie.data import compressed
-from ernie.data.find import Finder, identity, is_folder, unreachable
+from ernie.data import compressed, remote
+from ernie.data.find import LEFT_BY_PROGRAMS, Finder, identity, is_folder, unreachable
+from ernie.data.formats import FORMATS, SUFFIXES, Format, format_of_content, format_of_name, lowest_ranked
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
-from ernie.data.read_json import read_json, read_jsonl
 from ernie.data.read_lines import LineFile
-from ernie.data.read_rows import read_hub_dataset, read_parquet, read_saved_dataset
-from ernie.data.read_text import read_text
+from ernie.data.read_rows import read_hub_dataset, read_saved_dataset
+from ernie.data.remote import Address, Found, is_address
 from ernie.errors import Remark, UserError
 from ernie.formatting import plural
 
-SUFFIXES = (".txt", ".jsonl", ".json", ".parquet")  # of files; all but Parquet also with that of a compression
 _DATASET_FILES = ("dataset_dict.json", "dataset_info.json")
 # Files by which a tokenizer, a corpus or a run of this library is recognized.
 _OWN_FILES = ({"tokenizer_config.json"}, {"corpus.json", "sources.json"}, {"origin.json", "metrics.jsonl"})
 STANDARD_INPUT = "standard input"  # the name of this input
-_OTHER_NAMES = re.compile(r"wiki_\d+|part-(?:[mr]-)?\d+")  # of WikiExtractor's files, and Spark's and Hadoop's
 _SHOWN = 5  # names that a note lists
-_PARQUET = b"PAR1"  # how such a file begins
+
+
+File = TypeVar("File", Path, Address)
 
 
 @dataclass(frozen=True)
 class Input:
     """One file, data set or stream to read.
 
-    `size` is in bytes; None when unknown.  `changed` is the time of the last change, in nanoseconds.  A stream is read
-    from the file `copy`, see ernie.data.stream_copy.
+    `size` is in bytes; None when unknown.  `changed` is the time of the last change, in nanoseconds, or what a store
+    says of the version.  A stream is read from the file `copy`, see ernie.data.stream_copy.
     """
 
     name: str
     size: int | None = None
-    changed: int | None = None
+    changed: int | str | None = None
     is_stream: bool = False
     copy: Path | None = None
 
@@ -49,15 +49,17 @@ class Input:
 def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
     """Resolve `paths` to files, data sets and streams, in a deterministic order.
 
-    A path is a file, a folder, a pattern with * or **, the name of a hub data set after "hf:", a pipe, or "-" for
-    standard input.  A file without a suffix is read as text.  A folder is searched for files with one of SUFFIXES,
-    unless the `datasets` library has saved it.  Links are followed.  Raises UserError for a path that matches nothing,
-    and for a file that two paths name; warns of what is not read.
+    A path is a file, a folder, a pattern with * or **, or an address of one (see ernie.data.remote).  It may also be a
+    pipe, "-" for standard input, or the name of a hub data set after "hf:".  A file without a suffix is read as text.  A folder is
+    searched for files of known formats (see ernie.data.formats), unless the `datasets` library has saved it.  Links are
+    followed.  Raises UserError for a path that matches nothing, and for a file that two paths name; warns of what is
+    not read.
     """
     found: dict[object, tuple[Input, str]] = {}
     for path in map(str, paths):
         for source in _find(path):
-            key = source.name if source.name.startswith("hf:") or source.is_stream else identity(Path(source.name))
+            named = source.is_stream or source.name.startswith("hf:") or is_address(source.name)
+            key = source.name if named else identity(Path(source.name))
             if key in found:
                 first, by = found[key]
                 also = "" if first.name == source.name else f", as {first.name}"
@@ -91,7 +93,7 @@ def read_input(
     most = None if source.size is None else compressed.limit(source.size)
     total = 0
     for document in _open(source, options, progress or _no_progress):
-        if options.strict and isinstance(document, Dropped):
+        if options.strict and isinstance(document, Dropped) and not document.by_kind:
             raise UserError(f"{document.place}: {document.detail}. Without read.strict the document would be dropped.")
         total += document.size
         if most is not None and total > most:
@@ -105,7 +107,8 @@ def check_unchanged(source: Input) -> None:
     if source.is_stream or source.changed is None:
         return
     try:
-        now = _file_input(Path(source.name))
+        here = not is_address(source.name)
+        now = _file_input(Path(source.name)) if here else _remote_input(remote.current(Address(source.name)))
     except OSError as error:
         raise UserError(f"{source.name}: {unreachable(Path(source.name), error)}; it was there before") from None
     if now != source:
@@ -117,29 +120,27 @@ def check_unchanged(source: Input) -> None:
 
 
 def _open(source: Input, options: ReadOptions, progress: Callable[[int], None]) -> Iterator[RawDocument | Dropped]:
-    name, path = source.name, source.copy or Path(source.name)
+    name, path = source.name, source.copy or remote.place(source.name)
     if name.startswith("hf:"):
         yield from read_hub_dataset(name, options)
-    elif path.is_dir():
+    elif isinstance(path, Path) and path.is_dir():
         yield from read_saved_dataset(path, options)
-    elif name.lower().endswith(".parquet") or (source.is_stream and _begins(path).startswith(_PARQUET)):
-        size = path.stat().st_size
-        yield from read_parquet(name, path, options, lambda fraction: progress(round(fraction * size)))
     else:
-        lines = LineFile(path, compressed.compression_of(_begins(path)) if source.is_stream else None, returns=True)
-        for document in _reader(name)(name, lines, options):
-            progress(lines.bytes_read)
+        file = LineFile(path, compressed.compression_of(_begins(path)) if source.is_stream else None, returns=True)
+        for document in _format(source, file, options).read(name, file, options):
+            progress(file.bytes_read)
             yield document
 
 
-def _reader(name: str) -> Callable[..., Iterator[RawDocument | Dropped]]:
-    plain = compressed.uncompressed_name(name).lower()
-    if plain.endswith(".jsonl"):
-        return read_jsonl
-    return read_json if plain.endswith(".json") else read_text
+def _format(source: Input, file: LineFile, options: ReadOptions) -> Format:
+    """Return the format that the options name, else that of the name, else that of the content of a stream."""
+    if found := FORMATS.get(options.format) or format_of_name(source.name):
+        return found
+    unnamed = source.is_stream or is_address(source.name)
+    return format_of_content(file) if unnamed and options.format == "auto" else FORMATS["text"]
 
 
-def _begins(path: Path) -> bytes:
+def _begins(path: Path | Address) -> bytes:
     with path.open("rb") as file:
         return file.read(8)
 
@@ -155,6 +156,8 @@ def _find(path: str) -> list[Input]:
         return [Input(STANDARD_INPUT, is_stream=True)]
     if not path:
         raise UserError("an input is empty; was a variable of the shell not set?")
+    if is_address(path):
+        return _find_remote(path)
     file = Path(path)
     try:
         mode = file.stat().st_mode
@@ -171,6 +174,32 @@ def _find(path: str) -> list[Input]:
     if stat.S_ISFIFO(mode):
         return [Input(path, is_stream=True)]
     raise UserError(f"{path}: is a device or a socket; give a file, a pipe, or - for standard input")
+
+
+def _find_remote(url: str) -> list[Input]:
+    found = remote.find(url)
+    if isinstance(found, Found):
+        on_the_web = url.lower().startswith(("http://", "https://"))  # where the names of pages end in anything
+        if not _is_readable(found.address) and found.address.suffix and not on_the_web:
+            raise UserError(f"{url}: expected a name that ends in {_suffixes()}")
+        return [_remote_input(found)]
+    folder = remote.folder_of(url)
+    files = [each for each in found if not any(map(_is_hidden, each.address.url.split("/")[folder.count("/") + 1 :]))]
+    chosen = set(_chosen([each.address for each in files]))
+    if not chosen:
+        which = "no file matches this pattern and" if remote.is_pattern(url) else "the folder holds no file that"
+        raise UserError(f"{url}: {which} ends in {_suffixes()}")
+    _note_unread(url, [each.address for each in files if each.address not in chosen])
+    return [_remote_input(each) for each in files if each.address in chosen]
+
+
+def _is_hidden(part: str) -> bool:
+    return part.startswith(".") or part in LEFT_BY_PROGRAMS
+
+
+def _remote_input(found: Found) -> Input:
+    # A file of unknown size is copied: some formats are not read without it.
+    return Input(found.address.url, found.size, found.version, is_stream=found.size is None)
 
 
 def _find_matches(pattern: str) -> list[Input]:
@@ -213,21 +242,17 @@ def _find_in(folder: Path) -> list[Input]:
     return [_file_input(path) for path in once]
 
 
-def _chosen(files: Sequence[Path]) -> list[Path]:
-    """Return the files to read: texts, or .json files where there is nothing else, which often describe other files."""
-    readable = [file for file in files if _is_readable(file)]
-    return [file for file in readable if not _is_json(file)] or readable
-
-
-def _is_json(path: Path) -> bool:
-    return compressed.uncompressed_name(path.name).lower().endswith(".json")
+def _chosen(files: Sequence[File]) -> list[File]:
+    """Return the files to read: texts, or those of other formats where there is nothing else."""
+    names = lowest_ranked([file.name for file in files])
+    return [file for file in files if file.name in names]
 
 
 def _suffixes() -> str:
     return f"{', '.join(SUFFIXES)}, or a compression's after that ({', '.join(compressed.COMPRESSIONS)})"
 
 
-def _note_unread(path: str, unread: Sequence[Path]) -> None:
+def _note_unread(path: str, unread: Sequence[Path | Address]) -> None:
     """Warn of the files of a folder or pattern that are not read."""
     suffixes = sorted({file.suffix for file in unread} - {""})
     kinds = [f"files that end in {', '.join(suffixes[:5])}{', ...' * (len(suffixes) > 5)}"] if suffixes else []
@@ -250,12 +275,9 @@ def _is_own(folder: Path) -> bool:
     return any(all((folder / name).is_file() for name in names) for names in _OWN_FILES)
 
 
-def _is_readable(path: Path) -> bool:
+def _is_readable(path: Path | Address) -> bool:
     """Whether a file's name looks like text."""
-    plain = compressed.uncompressed_name(path.name).lower()
-    if plain.endswith(".parquet"):
-        return plain == path.name.lower()
-    return plain.endswith(SUFFIXES) or _OTHER_NAMES.fullmatch(plain) is not None
+    return format_of_name(path.name) is not None
 
 
 def _file_input(path: Path) -> Input:

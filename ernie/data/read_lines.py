@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from ernie.data.compressed import Damaged, remedy_for, unpacked
 from ernie.data.raw import Dropped, Place
+from ernie.data.remote import Address, size_of
 from ernie.errors import UserError
 
 NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
@@ -47,18 +48,24 @@ class Line(NamedTuple):
 
 
 class LineFile:
-    """The lines of a file.  `bytes_read` is the position in the file on disk, compressed or not.
+    """The lines of a file, or its content.  `bytes_read` is the position in the file on disk, compressed or not.
 
     `suffix` is that of the compression, where the file's name does not end in it; for `returns` see `decoded`.
     """
 
-    def __init__(self, path: Path, suffix: str | None = None, *, returns: bool = False):
+    def __init__(self, path: Path | Address, suffix: str | None = None, *, returns: bool = False):
         self.path = path
         self._suffix = suffix
         self._returns = returns
         self._raw: BinaryIO | None = None
         self._end = 0
-        self._lines_read = 0
+        self._size: int | None = None
+        self._lines_read: int | None = None
+
+    def note(self, fraction: float) -> None:
+        """Note how much of the file was read by somebody who opened it otherwise."""
+        self._size = size_of(self.path) if self._size is None else self._size
+        self._end = round(fraction * self._size)
 
     @property
     def bytes_read(self) -> int:
@@ -77,7 +84,7 @@ class LineFile:
 
         Raises UserError as for lines, and for text that is not UTF-8.
         """
-        self._lines_read = 0
+        self._lines_read = lines = 0
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
         with self._opened() as file:
             content = file.read(min(_FIRST_PIECE, _PIECE))
@@ -88,22 +95,29 @@ class LineFile:
                     piece = decoder.decode(content)
                 except UnicodeDecodeError as error:
                     before = error.object[: error.start]
-                    line, at = self._lines_read + before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
+                    line, at = lines + before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
                     raise UserError(f"{self.path}:{line}: {_not_utf8(at, content)}") from None
-                self._lines_read += piece.count("\n")
+                self._lines_read = lines = lines + piece.count("\n")
                 yield piece
                 content = file.read(_PIECE)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
+        with self.binary() as file:
+            yield _in_utf8(file)
+
+    @contextmanager
+    def binary(self) -> Iterator[BinaryIO]:
+        """Open the content, unpacked.  Raises UserError when it cannot be read, is damaged or breaks off."""
         try:
             with self.path.open("rb") as self._raw:
-                yield _in_utf8(unpacked(self.path, self._raw, self._suffix))
+                yield unpacked(self.path, self._raw, self._suffix)
                 self._end = self._raw.tell()
         except Damaged as error:
             what, command = error.args
+            after = "" if self._lines_read is None else f" after line {self._lines_read:,}"
             raise UserError(
-                f"{self.path}: {what} after line {self._lines_read:,}. Fetch it again, or unpack what is there "
+                f"{self.path}: {what}{after}. Fetch it again, or unpack what is there "
                 f"with '{command} {self.path}' and give the unpacked file."
             ) from None
         except OSError as error:

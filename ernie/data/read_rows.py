@@ -1,22 +1,24 @@
-"""Documents from rows with named fields: those of JSON, Parquet files and data sets of the `datasets` library."""
+"""Documents from rows with named fields: of JSON, separated values, Parquet, Arrow, and the `datasets` library."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from ernie.data.parquet import load_saved, parquet_rows, saved_rows
+from ernie.data.parquet import arrow_rows, load_saved, parquet_rows, saved_rows
 from ernie.data.raw import SPAN_KINDS, Dropped, Fields, Place, RawDocument, ReadOptions
 from ernie.data.reach import offline_unless_reachable
-from ernie.data.read_lines import NOT_UTF8
+from ernie.data.read_lines import MAX_LINE, NOT_UTF8, Line, LineFile
 from ernie.data.text_layout import broken_into_lines, is_wiki_name, unescaped
 from ernie.data.wrapped import unwrapped
 from ernie.errors import UserError, nearest
+from ernie.formatting import plural
 from ernie.text.segment.base import Kind
 from ernie.text.surrogates import LONE_SURROGATE, is_encodable, printable
 
@@ -31,18 +33,76 @@ _KINDS = {
 }
 
 
-def read_parquet(
-    name: str, path: Path, options: ReadOptions, progress: Callable[[float], None]
-) -> Iterator[RawDocument | Dropped]:
-    """Yield one document per row, reading in bounded memory; `progress` is called with the fraction of rows read so
-    far.
+def read_parquet(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """Yield one document per row of a Parquet file, reading in bounded memory.
 
     Raises UserError when the file is damaged or has no column for the text.
     """
-    rows = parquet_rows(path, lambda names: _columns(name, names, options.fields), progress)
+    return _read_columns(name, file, options, parquet_rows)
+
+
+def read_arrow(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """As `read_parquet`, of an Arrow file or stream, a batch at a time."""
+    return _read_columns(name, file, options, arrow_rows)
+
+
+def _read_columns(
+    name: str, file: LineFile, options: ReadOptions, read: Callable[..., Iterator[dict[str, Any] | str]]
+) -> Iterator[RawDocument | Dropped]:
+    rows = read(file.path, lambda names: _columns(name, names, options.fields), file.note)
     for number, row in enumerate(rows, 1):
         place = Place(name, number)
         yield Dropped(place, NOT_UTF8, row) if isinstance(row, str) else document_of(row, place, options)
+
+
+def read_csv(name: str, lines: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """Yield one document per row of comma-separated values; cells in quotes may have several lines.
+
+    The first line names the columns.  Raises UserError when no column holds the text and for quotes that do not close.
+    """
+    return _read_separated(name, lines, options, ",", csv.QUOTE_MINIMAL)
+
+
+def read_tsv(name: str, lines: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """As `read_csv`, of values between tabs, where a quote is a character as any other."""
+    return _read_separated(name, lines, options, "\t", csv.QUOTE_NONE)
+
+
+def _read_separated(
+    name: str, lines: LineFile, options: ReadOptions, delimiter: str, quoting: Literal[0, 3]
+) -> Iterator[RawDocument | Dropped]:
+    unreadable: list[Line] = []
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            if line.text is None:
+                unreadable.append(line)
+            yield f"{line.text or ''}\n"
+
+    csv.field_size_limit(MAX_LINE)
+    reader = csv.reader(texts(), delimiter=delimiter, quoting=quoting, strict=True)
+    columns: list[str] = []
+    while True:
+        place = Place(name, reader.line_num + 1)
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            problem = f"the row that begins here cannot be read ({error}): a quote does not close, or stands too early"
+            raise UserError(f"{place}: {problem}. Mend it, or write the rows as JSON lines") from None
+        if unreadable:
+            yield unreadable[0].dropped(name)
+            unreadable.clear()
+        elif cells is None:
+            break
+        elif not columns:
+            columns = cells
+            _columns(name, columns, options.fields)
+        elif not cells:
+            continue
+        elif len(cells) != len(columns):
+            yield Dropped(place, "wrong row", f"has {plural(len(cells), 'cell')}, expected {len(columns)}")
+        else:
+            yield document_of(dict(zip(columns, cells, strict=True)), place, options)
 
 
 def read_saved_dataset(folder: Path, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
@@ -140,7 +200,7 @@ def document_of(row: Any, place: Place, options: ReadOptions) -> RawDocument | D
         return Dropped(place, NOT_UTF8, f"the text holds {LONE_SURROGATE}")
     paragraphs, headings, spans = (_cell(row, name) for name in (fields.paragraphs, fields.headings, fields.spans))
     if headings is None and spans is None:
-        return _laid_out(RawDocument(place, text, title), _is_wiki(row, place), options)
+        return laid_out(RawDocument(place, text, title), _is_wiki(row, place), options)
     return _annotated(RawDocument(place, text, title), paragraphs, [] if headings is None else headings, spans, fields)
 
 
@@ -164,7 +224,7 @@ def _annotated(
     return document._replace(spans=spans, annotated=tuple(Kind))
 
 
-def _laid_out(document: RawDocument, wiki: bool, options: ReadOptions) -> RawDocument:
+def laid_out(document: RawDocument, wiki: bool, options: ReadOptions) -> RawDocument:
     """Return a document without annotation, its lines ended and put together as those of a text file."""
     text = broken_into_lines(document.text)
     text = unescaped(text) if wiki else text

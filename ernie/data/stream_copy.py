@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from ernie.atomic import disk_guard, make_folder, partial_folder
 from ernie.data.read import STANDARD_INPUT, Input
+from ernie.data.remote import place
 from ernie.errors import UserError
 
 
@@ -38,7 +39,7 @@ def _copied(source: Input, copy: Path) -> Input:
     if not source.is_stream:
         return source
     try:
-        stream = _standard_input() if source.name == STANDARD_INPUT else open(source.name, "rb")  # noqa: PTH123, SIM115
+        stream = _standard_input() if source.name == STANDARD_INPUT else place(source.name).open("rb")
     except OSError as error:
         raise UserError(f"{source.name}: cannot be read: {error.strerror}") from None
     with stream, copy.open("wb") as file:

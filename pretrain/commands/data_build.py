@@ -1,15 +1,16 @@
 """Build a corpus for pretraining from text.
 
-Reads plain text (a blank line between documents, a paragraph a line), WikiExtractor's output, JSON lines, JSON,
-Parquet, folders of these, and data sets of the `datasets` library.  All files but Parquet may be compressed (.gz, .bz2,
-.xz, .zst).  Splits sentences, tokenizes,
-marks words, phrases and entities, and writes memory-mapped shards.  Documents that cannot be used are dropped and
+Reads plain text (a blank line between documents, a paragraph a line), WikiExtractor's output, JSON, tables (CSV, TSV,
+Parquet, Arrow), web archives (WARC, WET), HTML, Wikipedia's dumps in XML, and data sets of the `datasets` library.  All
+files but Parquet and Arrow may be compressed (.gz, .bz2, .xz, .zst).  Files, folders and patterns may be at addresses,
+such as s3://bucket/books or https://host/a.txt.  Splits sentences, tokenizes, marks words, phrases and entities, and writes memory-mapped shards.  Documents that cannot be used are dropped and
 counted; the report goes to standard output and into corpus.json.
 
 examples:
   ernie data build --input books/ --tokenizer tok --output corpus
   ernie data build --input 'wiki/**/*.txt.gz' --tokenizer vocab.txt --language en --output corpus
   zcat news-*.jsonl.gz | ernie data build --input - --tokenizer tok --output corpus
+  ernie data build --input 's3://bucket/crawl/*.warc.wet.gz' --tokenizer tok --output corpus
   ernie data build --input hf:wikitext:wikitext-103-raw-v1 --tokenizer tok --output corpus
   ernie data build corpus.yaml --output corpus --set held_out=0.05 --set 'segmenters=[{kind: jieba}]'
 """
@@ -27,7 +28,7 @@ from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.progress import ConsoleProgress
 
-SUMMARY = "make a corpus for pretraining from text, JSON lines, Parquet or a data set"
+SUMMARY = "make a corpus for pretraining from text, JSON, tables, web archives or a data set"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="PATH",
-        help="files, folders, patterns, data sets as hf:NAME[:CONFIG][:SPLIT], or - for standard input",
+        help="files, folders, patterns, their addresses, data sets as hf:NAME[:CONFIG][:SPLIT], or - for standard input",
     )
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"

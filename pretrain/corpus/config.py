@@ -19,7 +19,7 @@ MOST_MB = 100_000_000  # of text to fit segmenters or a tokenizer on: more than 
 class CorpusConfig:
     """The recipe of a corpus; the same recipe and text give the same bytes, whatever the machine.
 
-    `input` lists files, folders, patterns, data sets or streams (see ernie.data.read), `tokenizer` is the folder or
+    `input` lists files, folders, patterns, addresses, data sets or streams (see ernie.data.read), `tokenizer` is the folder or
     file of a tokenizer; both are relative to the working directory.  `language` decides how sentences are split and
     which segmenters are the default; "auto" decides for each document.  `segmenters` mark words, phrases and entities,
     in order of precedence; those that need fitting are fitted on about `sample_mb` MB of the text.  `held_out` is the

@@ -55,7 +55,7 @@ class Counts:
     def drop(self, item: Dropped) -> None:
         """Count a document that is not kept."""
         self.dropped[item.reason] += 1
-        if len(self.examples) < MAX_EXAMPLES:
+        if len(self.examples) < MAX_EXAMPLES and not item.by_kind:
             self.examples.append(f"{item.place}: {item.reason}: {item.detail}")
 
     def keep(self, split: str, documents: Documents, unk_id: int) -> None:

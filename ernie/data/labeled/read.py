@@ -18,6 +18,7 @@ from ernie.data.parquet import load_saved, parquet_rows, saved_rows
 from ernie.data.raw import Place
 from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import Line, LineFile, decoded
+from ernie.data.remote import Address, is_address, place
 from ernie.errors import UserError
 from ernie.formatting import plural
 
@@ -101,11 +102,12 @@ def raise_faults(faults: Sequence[Fault]) -> None:
 def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
     """Yield the adapted rows of one source: a Fault for one that cannot be used, None for one that is skipped.
 
-    `source` is a file, a folder that the `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or
-    `hf:NAME[@REVISION][:CONFIG]:SPLIT`.  Files end in .tsv, .csv, .jsonl, .json, .parquet, .txt or .conll, all but
-    Parquet also in a further .gz, .bz2, .xz or .zst.  `train.{de,en}` are two parallel files of plain text, read as
-    rows with the columns `de` and `en`.  `[a:b]` after any of them selects the rows from a to before b, counted from 0;
-    for the hub these may be percentages.  Raises UserError for a source that cannot be read at all.
+    `source` is a file, also one at an address such as s3://bucket/a.csv, a folder that the `datasets` library saved
+    (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.  Files end in .tsv, .csv,
+    .jsonl, .json, .parquet, .txt or .conll, all but Parquet also in a further .gz, .bz2, .xz or .zst.  `train.{de,en}`
+    are two parallel files of plain text, read as rows with the columns `de` and `en`.  `[a:b]` after any of them
+    selects the rows from a to before b, counted from 0; for the hub these may be percentages.  Raises UserError for a
+    source that cannot be read at all.
     """
     sliced = None if source.startswith("hf:") else _SLICE.fullmatch(source)
     if sliced is None:
@@ -118,6 +120,8 @@ def is_there(source: str) -> bool:
     """Whether the file or folder of a local source exists."""
     sliced = _SLICE.fullmatch(source)
     name = sliced["name"] if sliced else source
+    if is_address(name):
+        return True  # whoever reads it will find out
     if parallel := _PARALLEL.fullmatch(name):
         return all(Path(file).exists() for file in _parallel_files(parallel).values())
     return Path(name).exists() or (":" in name and Path(name.rpartition(":")[0]).is_dir())
@@ -160,14 +164,15 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
         return _hub(source)
     if parallel := _PARALLEL.fullmatch(source):
         return _read_parallel(_parallel_files(parallel))
-    path = Path(source)
-    if is_stream(path):
-        return _read_stream(source, path, options)
-    folder = Path(source.rpartition(":")[0]) if not path.exists() and ":" in source else path
-    if folder.is_dir():
-        return _saved(folder, source.rpartition(":")[2] if folder != path else "")
-    if not path.is_file():
-        raise UserError(f"{source}: {absent(path)}")
+    path = place(source)
+    if isinstance(path, Path):
+        if is_stream(path):
+            return _read_stream(source, path, options)
+        folder = Path(source.rpartition(":")[0]) if not path.exists() and ":" in source else path
+        if folder.is_dir():
+            return _saved(folder, source.rpartition(":")[2] if folder != path else "")
+        if not path.is_file():
+            raise UserError(f"{source}: {absent(path)}")
     form = _format(path) if options.format == "auto" else options.format
     if form == "parquet":
         return _parquet(path)
@@ -235,11 +240,11 @@ def _parallel_files(match: re.Match[str]) -> dict[str, str]:
 def _read_parallel(files: dict[str, str]) -> Iterator[Row | Fault]:
     """Yield one row per line number of parallel files.  Raises UserError when their numbers of lines differ."""
     for file in files.values():
-        if not Path(file).is_file():
+        if not is_address(file) and not Path(file).is_file():
             raise UserError(f"{file}: there is no such file")
     counts = dict.fromkeys(files, 0)
     first = next(iter(files.values()))
-    for number, lines in enumerate(zip_longest(*(LineFile(Path(file)) for file in files.values())), 1):
+    for number, lines in enumerate(zip_longest(*(LineFile(place(file)) for file in files.values())), 1):
         for name, line in zip(files, lines, strict=True):
             counts[name] += line is not None
         if None in lines:
@@ -256,7 +261,7 @@ def _read_parallel(files: dict[str, str]) -> Iterator[Row | Fault]:
         raise UserError(f"{lengths}: the files must match line by line; find where one has a line too many")
 
 
-def _format(path: Path) -> str:
+def _format(path: Path | Address) -> str:
     suffix = Path(uncompressed_name(path.name)).suffix.lower()
     if suffix not in _FORMATS:
         raise UserError(
@@ -288,7 +293,7 @@ def _json(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
     return read_json_rows(file, lines)
 
 
-def _parquet(path: Path) -> Iterator[Row | Fault]:
+def _parquet(path: Path | Address) -> Iterator[Row | Fault]:
     for number, cells in enumerate(parquet_rows(path), 1):
         place = Place(str(path), number)
         yield Fault(place, cells) if isinstance(cells, str) else Row(cells, place)

@@ -1,0 +1,125 @@
+"""Documents of web pages: HTML files, and the records of web archives (WARC, and WET, which holds their text)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, BinaryIO
+
+from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
+from ernie.data.read_lines import MAX_LINE, NOT_UTF8, LineFile
+from ernie.data.read_rows import laid_out
+from ernie.errors import UserError
+
+_HTML = ("text/html", "application/xhtml+xml")
+_FAULT = "damaged record"
+
+
+def read_html(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """Yield the main text of an HTML file, without menus, comments and tables.
+
+    Raises UserError without trafilatura, the library that finds it.
+    """
+    place = Place(name, 1)
+    trafilatura = needed("trafilatura", name)
+    with file.binary() as content:
+        page = content.read(MAX_LINE + 1)
+    yield _too_long(place) if len(page) > MAX_LINE else _page(page, place, options, trafilatura)
+
+
+def read_warc(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """Yield a document for each record that holds a page (HTML or text) or a page's text; its place counts records.
+
+    Requests and metadata are no documents and left out.  Pages of another kind, and answers that are errors, are
+    dropped.  Raises UserError without warcio, and for what is no archive or breaks off.
+    """
+    iterator = needed("warcio.archiveiterator", name).ArchiveIterator
+    exceptions = needed("warcio.exceptions", name)
+    number = faults = 0
+    with file.binary() as content:
+        try:
+            records = iterator(_Sequential(content))
+            for number, record in enumerate(records, 1):
+                place = Place(name, number)
+                if records.err_count > faults:
+                    faults = records.err_count
+                    yield Dropped(place, _FAULT, "the record before was longer than its Content-Length says")
+                document = _record(record, place, options)
+                if record.raw_stream.read(1) == b"" and getattr(record.raw_stream, "limit", 0) > 0:
+                    raise UserError(f"{name}: breaks off in record {number:,}. Fetch it again")
+                if document is not None:
+                    yield document
+        except exceptions.ArchiveLoadFailed as error:
+            what = f"after record {number:,}" if number else "and is no web archive"
+            raise UserError(f"{name}: cannot be read {what}: {' '.join(str(error).split())}") from None
+
+
+class _Sequential:
+    """A file that is only read, which warcio does not take for one that it has to unpack."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        content = self._file.read(size)
+        self._at += len(content)
+        return content
+
+    def tell(self) -> int:
+        return self._at
+
+
+def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dropped | None:
+    if record.rec_type not in ("response", "resource", "conversion"):
+        return None
+    where = record.rec_headers.get_header("WARC-Target-URI") or "the record"
+    kind = (record.content_type or "").partition(";")[0].strip().lower()
+    if record.http_headers is not None:
+        status = record.http_headers.get_statuscode()
+        if status != "200":
+            return Dropped(place, "HTTP status", f"{where:.200} was answered with status {status}", by_kind=True)
+        kind = (record.http_headers.get_header("Content-Type") or "").partition(";")[0].strip().lower()
+    if kind not in _HTML and kind != "text/plain":
+        return Dropped(
+            place, "no page", f"{where:.200} is {kind or 'of no stated kind'}, not HTML or text", by_kind=True
+        )
+    try:
+        content = record.content_stream().read(MAX_LINE + 1)
+    except Exception as error:  # of whatever unpacks it
+        return Dropped(place, _FAULT, f"{where:.200} cannot be unpacked: {error}")
+    if len(content) > MAX_LINE:
+        return _too_long(place)
+    if kind in _HTML:
+        return _page(content, place, options, needed("trafilatura", place.file))
+    try:
+        return laid_out(RawDocument(place, content.decode("utf-8-sig")), False, options)
+    except UnicodeDecodeError as error:
+        return Dropped(place, NOT_UTF8, f"byte {error.start + 1} of {where:.200} is not UTF-8 text")
+
+
+def _page(page: bytes, place: Place, options: ReadOptions, trafilatura: Any) -> RawDocument | Dropped:
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it complains of is dropped and counted here
+    try:
+        found = trafilatura.bare_extraction(page, include_comments=False, include_tables=False, with_metadata=False)
+        text, tree = (found.text or "" if found else ""), trafilatura.load_html(page)
+    except (RecursionError, ValueError, TypeError, AttributeError, LookupError) as error:  # pages have every fault
+        return Dropped(place, "wrong HTML", f"the page cannot be parsed: {type(error).__name__}: {error}")
+    if not text.strip():
+        return Dropped(place, "no main text", "the page holds no text besides menus, lists of links and the like")
+    title = " ".join((tree.findtext(".//title") or "").split()) if tree is not None else ""
+    return laid_out(RawDocument(place, text, title if options.titles else ""), False, options)
+
+
+def _too_long(place: Place) -> Dropped:
+    return Dropped(place, "page too long", f"the page is longer than {MAX_LINE >> 20} MB")
+
+
+def needed(module: str, name: str) -> Any:
+    """Import a module of the extra `web`.  Raises UserError that says how to install it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise UserError(f"{name}: needs {package} to be read: pip install 'ernie-continual[web]'") from None

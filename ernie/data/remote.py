@@ -1,0 +1,326 @@
+"""Files at addresses, such as s3://bucket/a.txt or https://host/a.txt, by fsspec: found, and read on after an error.
+
+Credentials and end points are those of fsspec's own configuration and of each store's client.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, TypeVar, cast
+from urllib.parse import urlsplit
+
+from ernie.errors import Remark, UserError
+from ernie.formatting import plural
+
+T = TypeVar("T")
+TRIES, PAUSE, LONGEST_PAUSE = 6, 0.5, 20.0  # without a byte of progress; seconds before the second try, and at most
+_TIMEOUT = 30  # seconds without a byte from a server
+_BUFFER = 1 << 20  # bytes read at a time
+_BLOCK = 1 << 22  # bytes asked of a store at a time
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_WEB = ("http", "https")
+_PATTERN = re.compile(r"[*?\[]")
+_WEB_PATTERN = re.compile(r"[*\[]")  # there a question mark begins a query
+# What a store says of a version of a file, the most precise first.
+_VERSIONS = "ETag etag generation checksum Content-MD5 LastModified Last-Modified last_modified updated created mtime"
+_BUSY = (408, 425, 429)  # of HTTP: try again later; so are all from 500
+
+
+@dataclass(frozen=True)
+class Address:
+    """A file or folder at an address, for whoever reads either this or a Path."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def path(self) -> PurePosixPath:
+        """The path within the store, without a query."""
+        return PurePosixPath(urlsplit(self.url).path or "/")
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.name
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the name, with its full stop."""
+        return self.path.suffix
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        """Open the file for reading.  Raises UserError when it cannot be read, also while it is read."""
+        return cast(BinaryIO, io.BufferedReader(_Resumed(self), _BUFFER))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file that was found: `size` in bytes, None if the server does not say; `version` changes with its content."""
+
+    address: Address
+    size: int | None
+    version: str | None
+
+
+def is_address(name: str) -> bool:
+    """Whether a name is an address; one of a local file (file://) is, too."""
+    return _ADDRESS.match(name) is not None
+
+
+def place(name: str) -> Path | Address:
+    """Return what a name stands for: a local path, or an address."""
+    return Address(name) if is_address(name) else Path(name)
+
+
+def is_pattern(url: str) -> bool:
+    """Whether an address is a pattern with *, **, [...] or, except on the web, ?."""
+    return bool((_WEB_PATTERN if _protocol(url) in _WEB else _PATTERN).search(url))
+
+
+def folder_of(url: str) -> str:
+    """Return the folder that an address of a folder, or a pattern, searches through, without a slash at its end."""
+    pattern = (_WEB_PATTERN if _protocol(url) in _WEB else _PATTERN).search(url)
+    return url[: pattern.start()].rpartition("/")[0] if pattern else url.rstrip("/")
+
+
+def find(url: str) -> list[Found] | Found:
+    """Return the file at an address, or all files in a folder or of a pattern, sorted.
+
+    A folder on the web is an address that ends in a slash, whose page links to its files.  Raises UserError when there
+    is nothing, and when the store cannot be reached.
+    """
+    system, path = _system(url)
+
+    def look() -> dict[str, Any]:
+        if is_pattern(url):
+            return system.glob(path, detail=True)
+        if _protocol(url) in _WEB and not url.endswith("/"):
+            return system.info(path)
+        return system.find(path, detail=True) if system.isdir(path) else system.info(path)
+
+    found = _repeated(url, look)
+    if "name" in found and isinstance(found["name"], str):
+        return _found(system, found)
+    files = [info for info in found.values() if info["type"] == "file"]
+    return sorted((_found(system, info) for info in files), key=lambda each: each.address.url)
+
+
+def size_of(path: Path | Address) -> int:
+    """Return the size of a file in bytes, 0 where a server does not say."""
+    return path.stat().st_size if isinstance(path, Path) else current(path).size or 0
+
+
+def current(address: Address) -> Found:
+    """Return a file as it is now."""
+    system, path = _system(address.url)
+    return _found(system, _repeated(address.url, lambda: system.info(path)))
+
+
+def _found(system: Any, info: dict[str, Any]) -> Found:
+    url = system.unstrip_protocol(info["name"])
+    if info.get("size") is None and "ETag" not in info and _protocol(url) in _WEB:
+        info = _repeated(url, lambda: system.info(info["name"]))
+    version = next((info[name] for name in _VERSIONS.split() if info.get(name)), None)
+    if isinstance(version, datetime):  # which other lists of the same store give as a number
+        version = version.timestamp()
+    return Found(Address(url), info.get("size"), None if version is None else str(version))
+
+
+def _protocol(url: str) -> str:
+    return url.partition("://")[0].lower()
+
+
+def _system(url: str) -> tuple[Any, str]:
+    """Return the file system of an address, and the path in it."""
+    import fsspec
+
+    protocol = _protocol(url)
+    if protocol in _WEB and not urlsplit(url).hostname:
+        raise UserError(f"{url}: the address names no host")
+    own = fsspec.config.conf.get(protocol, {})
+    try:
+        options = {name: value for name, value in _options(protocol).items() if name not in own}
+        return fsspec.core.url_to_fs(url, **options)
+    except ImportError as error:
+        raise UserError(f"{url}: needs a package ({error}): pip install 'ernie-continual[remote]'") from None
+    except ValueError as error:
+        if "Protocol not known" in str(error):
+            raise UserError(
+                f"{url}: nothing reads addresses that begin with {protocol}://; known are s3://, gs://, hdfs://, "
+                "http://, https:// and the others of fsspec"
+            ) from None
+        raise UserError(f"{url}: is no address that can be read: {error}") from None
+    except Exception as error:  # each store's client has its own
+        raise UserError(f"{url}: cannot be reached: {_sentence(error)}. {_advice(protocol)}") from None
+
+
+def _options(protocol: str) -> dict[str, Any]:
+    """Return how to open a file system: with time limits, and without lists of files that may have changed."""
+    if protocol in _WEB:
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_TIMEOUT, sock_read=_TIMEOUT)
+        # A transfer that is compressed has other offsets than its file.
+        return {"client_kwargs": {"timeout": timeout, "headers": {"Accept-Encoding": "identity"}}}
+    if protocol in ("s3", "s3a"):
+        return {
+            "config_kwargs": {"connect_timeout": _TIMEOUT, "read_timeout": _TIMEOUT},
+            "use_listings_cache": False,
+        }
+    return {} if protocol in ("memory", "file", "local", "hdfs") else {"use_listings_cache": False}
+
+
+class _Resumed(io.RawIOBase):
+    """The content of a file; after an error, reading goes on at the byte where it had stopped."""
+
+    def __init__(self, address: Address):
+        self._address = address
+        self._file: Any = None
+        self._at = 0
+        self._repeats = 0
+        self._last: BaseException | None = None
+        self._in_blocks = True  # False for a server that sends a file only whole
+        self._size = current(address).size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END and self._size is None:
+            raise io.UnsupportedOperation("the server does not say how large the file is")
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size or 0}[whence]
+        self._at = max(0, begin + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        content = _repeated(self._address.url, lambda: self._read(len(buffer)), self._forget, f" at byte {self._at:,}")
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+    def _read(self, size: int) -> bytes:
+        if self._size is not None and self._at >= self._size:
+            return b""
+        try:
+            content = self._at_place().read(size)
+        except ValueError as error:
+            if not self._in_blocks or "range requests" not in str(error):
+                raise
+            self._file, self._in_blocks = None, False
+            content = self._at_place().read(size)
+        if not content and self._size is not None:
+            raise OSError(f"the server ended after {self._at:,} of {self._size:,} bytes")
+        return content
+
+    def _at_place(self) -> Any:
+        """Return the open file at the place to read; what comes only whole is read and left out as far as there."""
+        if self._file is None or (not self._in_blocks and self._file.tell() > self._at):
+            system, path = _system(self._address.url)
+            self._file = system.open(path, "rb", block_size=_BLOCK if self._in_blocks and self._size else 0)
+            self._in_blocks = self._in_blocks and bool(self._size) and self._file.seekable()
+        if self._in_blocks:
+            if self._file.tell() != self._at:
+                self._file.seek(self._at)
+            return self._file
+        while (left := self._at - self._file.tell()) > 0 and self._file.read(min(left, _BUFFER)):
+            pass
+        return self._file
+
+    def _forget(self, error: BaseException) -> None:
+        """Leave a connection that has failed."""
+        self._file, self._last = None, error
+        self._repeats += 1
+
+    def close(self) -> None:
+        if not self.closed and self._repeats:
+            warnings.warn(
+                f"{self._address}: {plural(self._repeats, 'read')} failed and went on at the byte where it had stopped "
+                f"(last: {_sentence(self._last)})",
+                Remark,
+                stacklevel=2,
+            )
+        self._file = None
+        super().close()
+
+
+def _repeated(
+    url: str, do: Callable[[], T], failed: Callable[[BaseException], None] = lambda error: None, where: str = ""
+) -> T:
+    """Return what `do` returns, trying again with growing pauses while its errors may pass; `failed` gets each.
+
+    Raises UserError for an error that does not pass.
+    """
+    for attempt in range(1, TRIES + 1):
+        try:
+            return do()
+        except UserError:
+            raise
+        except Exception as error:  # each store's client has its own
+            if not _may_pass(error):
+                raise UserError(f"{url}: {_why(error)}") from None
+            if attempt == TRIES:
+                raise UserError(
+                    f"{url}: cannot be read{where} after {TRIES} tries: {_sentence(error)}. {_advice(_protocol(url))}"
+                ) from None
+            failed(error)
+            time.sleep(min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * random.uniform(0.5, 1))
+    raise AssertionError("unreachable")
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return what an error comes from: fsspec says of everything on the web that it is not found."""
+    return error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
+
+
+def _status(error: BaseException) -> int:
+    """Return the status of HTTP that an error comes from, 0 if from none."""
+    response = getattr(error.__cause__, "response", None)
+    if isinstance(response, dict):  # botocore's
+        return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    cause = _cause(error)
+    status = getattr(cause, "status" if hasattr(cause, "status") else "code", None)
+    return status if isinstance(status, int) else 0
+
+
+def _may_pass(error: BaseException) -> bool:
+    cause, status = _cause(error), _status(error)
+    if status >= 400:
+        return status in _BUSY or status >= 500
+    permanent = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+    if isinstance(cause, permanent) or "Credentials" in type(cause).__name__ or "InvalidUrl" in type(cause).__name__:
+        return False
+    return not isinstance(cause, (TypeError, ValueError, ImportError, LookupError)) or isinstance(cause, OSError)
+
+
+def _why(error: BaseException) -> str:
+    cause, status = _cause(error), _status(error)
+    if isinstance(cause, FileNotFoundError) or status in (404, 410):
+        return "there is no such file or folder"
+    if isinstance(cause, PermissionError) or status in (401, 403):
+        return f"may not be read: {_sentence(cause)}. Give the store's client its credentials"
+    return f"cannot be read: {_sentence(cause)}"
+
+
+def _sentence(error: BaseException | None) -> str:
+    cause = error if error is None else _cause(error)
+    return " ".join(f"{cause}".split()).rstrip(".") or type(cause).__name__
+
+
+def _advice(protocol: str) -> str:
+    return "Check the address and the connection" + ("" if protocol in _WEB else ", and the store's configuration")
