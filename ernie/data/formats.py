@@ -38,7 +38,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "text": Format((".txt",), read_text),
-    "jsonl": Format((".jsonl", ".ndjson"), read_jsonl),
+    "jsonl": Format((".jsonl",), read_jsonl),
     "parquet": Format((".parquet",), read_parquet, begins=(b"par1",), packs=True),
     "arrow": Format((".arrow", ".feather"), read_arrow, 1, (b"arrow1", b"\xff\xff\xff\xff"), packs=True),
     "warc": Format((".warc", ".wet"), read_warc, 1, (b"warc/",)),

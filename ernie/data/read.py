@@ -50,10 +50,10 @@ def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
     """Resolve `paths` to files, data sets and streams, in a deterministic order.
 
     A path is a file, a folder, a pattern with * or **, or an address of one (see ernie.data.remote).  It may also be a
-    pipe, "-" for standard input, or the name of a hub data set after "hf:".  A file without a suffix is read as text.  A folder is
-    searched for files of known formats (see ernie.data.formats), unless the `datasets` library has saved it.  Links are
-    followed.  Raises UserError for a path that matches nothing, and for a file that two paths name; warns of what is
-    not read.
+    pipe, "-" for standard input, or the name of a hub data set after "hf:".  A file without a suffix is read as text.
+    A folder is searched for files of known formats (see ernie.data.formats), unless the `datasets` library has saved
+    it.  Links are followed.  Raises UserError for a path that matches nothing, and for a file that two paths name;
+    warns of what is not read.
     """
     found: dict[object, tuple[Input, str]] = {}
     for path in map(str, paths):

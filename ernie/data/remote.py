@@ -25,6 +25,7 @@ TRIES, PAUSE, LONGEST_PAUSE = 6, 0.5, 20.0  # without a byte of progress; second
 _TIMEOUT = 30  # seconds without a byte from a server
 _BUFFER = 1 << 20  # bytes read at a time
 _BLOCK = 1 << 22  # bytes asked of a store at a time
+_SHOWN = 300  # characters of another library's message
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _WEB = ("http", "https")
 _PATTERN = re.compile(r"[*?\[]")
@@ -150,7 +151,7 @@ def _system(url: str) -> tuple[Any, str]:
     own = fsspec.config.conf.get(protocol, {})
     try:
         options = {name: value for name, value in _options(protocol).items() if name not in own}
-        return fsspec.core.url_to_fs(url, **options)
+        system, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         raise UserError(f"{url}: needs a package ({error}): pip install 'ernie-continual[remote]'") from None
     except ValueError as error:
@@ -162,6 +163,9 @@ def _system(url: str) -> tuple[Any, str]:
         raise UserError(f"{url}: is no address that can be read: {error}") from None
     except Exception as error:  # each store's client has its own
         raise UserError(f"{url}: cannot be reached: {_sentence(error)}. {_advice(protocol)}") from None
+    if hasattr(system, "retries"):
+        system.retries = 1  # tries are made and counted here
+    return system, path
 
 
 def _options(protocol: str) -> dict[str, Any]:
@@ -174,7 +178,11 @@ def _options(protocol: str) -> dict[str, Any]:
         return {"client_kwargs": {"timeout": timeout, "headers": {"Accept-Encoding": "identity"}}}
     if protocol in ("s3", "s3a"):
         return {
-            "config_kwargs": {"connect_timeout": _TIMEOUT, "read_timeout": _TIMEOUT},
+            "config_kwargs": {
+                "connect_timeout": _TIMEOUT,
+                "read_timeout": _TIMEOUT,
+                "retries": {"max_attempts": 0},
+            },
             "use_listings_cache": False,
         }
     return {} if protocol in ("memory", "file", "local", "hdfs") else {"use_listings_cache": False}
@@ -303,23 +311,29 @@ def _may_pass(error: BaseException) -> bool:
     if status >= 400:
         return status in _BUSY or status >= 500
     permanent = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
-    if isinstance(cause, permanent) or "Credentials" in type(cause).__name__ or "InvalidUrl" in type(cause).__name__:
+    if isinstance(cause, permanent) or _lacks_credentials(cause):
         return False
     return not isinstance(cause, (TypeError, ValueError, ImportError, LookupError)) or isinstance(cause, OSError)
+
+
+def _lacks_credentials(error: BaseException) -> bool:
+    """Whether a client of S3 found no credentials, by the name of botocore's error."""
+    return "Credentials" in type(error).__name__
 
 
 def _why(error: BaseException) -> str:
     cause, status = _cause(error), _status(error)
     if isinstance(cause, FileNotFoundError) or status in (404, 410):
         return "there is no such file or folder"
-    if isinstance(cause, PermissionError) or status in (401, 403):
-        return f"may not be read: {_sentence(cause)}. Give the store's client its credentials"
+    if isinstance(cause, PermissionError) or status in (401, 403) or _lacks_credentials(cause):
+        public = "; for what anybody may read, FSSPEC_S3_ANON=true" * _lacks_credentials(cause)
+        return f"may not be read: {_sentence(cause)}. Give the store's client its credentials{public}"
     return f"cannot be read: {_sentence(cause)}"
 
 
 def _sentence(error: BaseException | None) -> str:
     cause = error if error is None else _cause(error)
-    return " ".join(f"{cause}".split()).rstrip(".") or type(cause).__name__
+    return f"{' '.join(str(cause).split()):.{_SHOWN}}".rstrip(".") or type(cause).__name__
 
 
 def _advice(protocol: str) -> str:

@@ -3,8 +3,9 @@
 Reads plain text (a blank line between documents, a paragraph a line), WikiExtractor's output, JSON, tables (CSV, TSV,
 Parquet, Arrow), web archives (WARC, WET), HTML, Wikipedia's dumps in XML, and data sets of the `datasets` library.  All
 files but Parquet and Arrow may be compressed (.gz, .bz2, .xz, .zst).  Files, folders and patterns may be at addresses,
-such as s3://bucket/books or https://host/a.txt.  Splits sentences, tokenizes, marks words, phrases and entities, and writes memory-mapped shards.  Documents that cannot be used are dropped and
-counted; the report goes to standard output and into corpus.json.
+such as s3://bucket/books or https://host/a.txt.  Splits sentences, tokenizes, marks words, phrases and entities, and
+writes memory-mapped shards.  Documents that cannot be used are dropped and counted; the report goes to standard output
+and into corpus.json.
 
 examples:
   ernie data build --input books/ --tokenizer tok --output corpus
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="PATH",
-        help="files, folders, patterns, their addresses, data sets as hf:NAME[:CONFIG][:SPLIT], or - for standard input",
+        help="files, folders, patterns, addresses, data sets as hf:NAME[:CONFIG][:SPLIT], or - for standard input",
     )
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         required=True,
         metavar="PATH",
-        help="files, folders, patterns, their addresses, data sets as hf:NAME[:CONFIG][:SPLIT], or - for standard input",
+        help="files, folders, patterns, addresses, data sets as hf:NAME[:CONFIG][:SPLIT], or - for standard input",
     )
     add_output(parser, "folder to write the tokenizer to")
     parser.add_argument(
