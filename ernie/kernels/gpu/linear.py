@@ -112,7 +112,8 @@ def _parameter_gradients(  # type: ignore[no-untyped-def]
         waiting = None if ctx.passes is None else ctx.passes.waiting.pop(_key(ctx.parameters), None)
         before = (None, None) if waiting is None else waiting[1]
         # With sums in float32, in one pass, as in fleet's tensor parallelism (`mp_fused_linear_param_grad_add`).
-        return paddle._C_ops.fused_linear_param_grad_add(x_TD, grad_TE, *before, True, of_bias)
+        weight_grad, bias_grad = paddle._C_ops.fused_linear_param_grad_add(x_TD, grad_TE, *before, True, of_bias)
+        return weight_grad, bias_grad if of_bias else None  # which has no memory then, and is not None
     weight_grad = paddle.matmul(x_TD, grad_TE, transpose_x=True) if of_weight else None
     return weight_grad, grad_TE.astype("float32").sum(0) if of_bias else None
 
