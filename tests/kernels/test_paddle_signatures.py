@@ -2,7 +2,8 @@
 
 No machine of the tests has a GPU.  What Paddle's sources say of its operators is all that is known of them: what they
 take, what they demand, and which gradients they leave out.  After an upgrade whatever fails here has to be read again,
-together with `ernie/kernels/gpu` and `tests/support/fake_gpu.py`.  Then write down its new digest.
+together with `ernie/kernels/gpu`, `tests/support/fake_gpu.py` and `tests/support/kernels/fused_operators.cpp`.  Then
+write down its new digest.
 """
 
 from __future__ import annotations

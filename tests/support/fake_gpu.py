@@ -35,6 +35,7 @@ from ernie.kernels.layer_norm import layer_norm
 from ernie.kernels.mask import Mask
 
 HALF = paddle.float64
+_get_flags = paddle.get_flags
 _PRODUCTS = ((paddle, "matmul"), (F, "linear"))
 _IN_FLOAT32 = (
     *((F, name) for name in ("softmax", "log_softmax", "cross_entropy", "binary_cross_entropy_with_logits")),
@@ -47,6 +48,13 @@ _AS_GIVEN = (
     *((Tensor, f"__{name}__") for name in ("add", "sub", "mul", "truediv")),
     (paddle._C_ops, "squared_l2_norm"),
 )  # some of the operators that level O2 casts alone
+_FUSED = (
+    (gpu.attention, "flash_attn_unpadded"),
+    (gpu.attention, "flashmask_attention"),
+    (gpu.linear, "fused_matmul_bias"),
+    (paddle._C_ops, "fused_linear_param_grad_add"),
+    (gpu.norm, "fused_bias_dropout_residual_layer_norm"),
+)
 
 
 @dataclass
@@ -55,6 +63,7 @@ class FakeGpu:
 
     capability: tuple[int, int] = (8, 0)
     flash_attention: int = 2
+    stand_ins: bool = True  # else Paddle's own operators compute, in bfloat16 (see `support.kernels.fused_operators`)
     launches: Counter[str] = field(default_factory=Counter)
     uploads: list[int] = field(default_factory=list)
     downloads: list[int] = field(default_factory=list)
@@ -66,6 +75,11 @@ class FakeGpu:
         self.launches.clear()
         self.uploads.clear()
         self.downloads.clear()
+
+    @property
+    def half(self) -> Any:
+        """The type in the place of bfloat16."""
+        return HALF if self.stand_ins else paddle.bfloat16
 
     @property
     def counts(self) -> bool:
@@ -86,6 +100,12 @@ class FakeGpu:
         """Count a copy of so many bytes."""
         if self._counts:
             copies.append(size)
+
+    def flags(self, names: str | list[str]) -> dict[str, Any]:
+        """Flags of Paddle, with those that only a wheel for GPUs has."""
+        known = {"FLAGS_flash_attn_version": self.flash_attention, "FLAGS_cudnn_deterministic": False}
+        asked = [names] if isinstance(names, str) else names
+        return {name: known[name] if name in known else _get_flags(name)[name] for name in asked}
 
     # ---- stand-ins for the fused operators ---------------------------------------------------------------------------
 
@@ -198,7 +218,7 @@ class FakeGpu:
         self, enable: bool = True, *, dtype: str = "float16", level: str = "O1", **restored: object
     ) -> Iterator[None]:
         """With `restored` lists of operators, as Paddle's recompute gives them, the level stays that of the pass."""
-        assert restored or (dtype in ("float16", "float64") and level in ("O1", "O2"))
+        assert restored or (dtype in ("float16", "bfloat16", "float64") and level in ("O1", "O2"))
         self._levels.append(self._levels[-1] if restored else level if enable else "O0")
         try:
             yield
@@ -211,16 +231,15 @@ class FakeGpu:
         @wraps(operator)
         def call(*args: Any, **kwargs: Any) -> Any:
             level = self._levels[-1]
-            to = at_o1 if level == "O1" else HALF
+            to = at_o1 if level == "O1" else self.half
             if level == "O0" or to is None:
                 return operator(*args, **kwargs)
 
             def cast(value: Any) -> Any:
                 if isinstance(value, list | tuple):
                     return [cast(each) for each in value]
-                return (
-                    value.astype(to) if isinstance(value, Tensor) and value.dtype in (paddle.float32, HALF) else value
-                )
+                casts = isinstance(value, Tensor) and value.dtype in (paddle.float32, self.half)
+                return value.astype(to) if casts else value
 
             return operator(*map(cast, args), **{name: cast(value) for name, value in kwargs.items()})
 
@@ -256,20 +275,16 @@ def fake_gpu(**settings: Any) -> Iterator[FakeGpu]:
         patch.setattr(core, "gpu_memory_available", lambda: math.inf, raising=False)  # asked before a conversion
         patch.setattr(paddle.amp, "is_bfloat16_supported", lambda: made.capability >= (8, 0))
         patch.setattr(gpu.attention, "get_device_capability", lambda: made.capability)
-        patch.setattr(paddle, "get_flags", lambda name: {name: made.flash_attention})
-        patch.setattr(precision, "_TYPES", {"fp32": "float32", "bf16": "float64", "fp16": "float64"})
+        for owner in (paddle, paddle.base.framework):
+            patch.setattr(owner, "get_flags", made.flags)
         patch.setattr(paddle.amp, "auto_cast", made.auto_cast)
-        for names, kind in ((_PRODUCTS, HALF), (_IN_FLOAT32, paddle.float32), (_AS_GIVEN, None)):
+        for names, kind in ((_PRODUCTS, made.half), (_IN_FLOAT32, paddle.float32), (_AS_GIVEN, None)):
             for owner, name in names:
                 patch.setattr(owner, name, made.casting(getattr(owner, name), kind))
-        for owner, name in (
-            (gpu.attention, "flash_attn_unpadded"),
-            (gpu.attention, "flashmask_attention"),
-            (gpu.linear, "fused_matmul_bias"),
-            (paddle._C_ops, "fused_linear_param_grad_add"),
-            (gpu.norm, "fused_bias_dropout_residual_layer_norm"),
-        ):
-            patch.setattr(owner, name, _counted(made, name, getattr(owner, name)))
+        if made.stand_ins:
+            patch.setattr(precision, "_TYPES", {"fp32": "float32", "bf16": "float64", "fp16": "float64"})
+            for owner, name in _FUSED:
+                patch.setattr(owner, name, _counted(made, name, getattr(owner, name)))
         patch.setattr(paddle, "to_tensor", _uploading(made, paddle.to_tensor))
         patch.setattr(paddle, "CUDAPinnedPlace", _PinnedPlace)
         patch.setattr(Tensor, "cuda", _sent(made))
