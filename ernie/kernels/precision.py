@@ -71,7 +71,8 @@ def precision(choice: InferencePrecisionChoice, level: Level = "O1") -> Iterator
 def as_given() -> Iterator[None]:
     """Inside, Paddle computes its own operators in the types that they are given, whatever the active precision.
 
-    At level O2 it would otherwise cast gradients and weights, too, of updates and sums that belong to no layer.
+    It would otherwise cast float32 factors of a product down, and any other operator's inputs up to float32 if one of
+    them has it, also in updates and sums that belong to no layer.
     """
     if not _mixes.get():
         yield
@@ -147,8 +148,8 @@ def cast(x: Tensor) -> Tensor:
 def in_float32(function: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function of tensors, given by position, so that it computes in float32 in every precision.
 
-    On a GPU linear layers give the active precision.  At level O2 Paddle would also compute softmax, norms and losses
-    in it, whatever they are given.
+    On a GPU linear layers give the active precision.  At level O2 Paddle would compute softmax, norms and losses of
+    their outputs in it, too.
     """
 
     @wraps(function)

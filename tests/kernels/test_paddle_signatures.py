@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import paddle
+import paddle.nn.functional as F
 import pytest
+from paddle import Tensor
 from paddle.amp.amp_lists import black_list, white_list
 from paddle.device.cuda import get_device_capability
 from paddle.distributed.fleet.layers.mpu.mp_layers import InnerOverlapLinear
 from paddle.incubate.nn.functional import fused_bias_dropout_residual_layer_norm, fused_matmul_bias
 from paddle.nn.functional.flash_attention import flash_attn_unpadded, flashmask_attention
 from paddle.optimizer import AdamW
+from support.fake_gpu import HALF, fake_gpu
 
 HEADERS = Path(paddle.__file__).parent / "include/paddle/phi/kernels"
 
@@ -73,6 +76,47 @@ def test_mixed_precision_casts_what_the_fake_gpu_casts() -> None:
         assert {"matmul", "linear_v2", "fused_gemm_epilogue"} <= white_list()[dtype]["O1"]
         assert kept <= black_list()[dtype]["O1"]
         assert not kept & black_list()[dtype]["O2"]
+
+
+def image(x: Tensor) -> Tensor:
+    return x.reshape([1, 1, 4, 4])
+
+
+# Of a matrix (4, 4) in float32 and one in the lower type.
+MIXED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "concat": lambda wide, low: paddle.concat([low, wide]),
+    "concat of low": lambda wide, low: paddle.concat([low, low]),
+    "split": lambda wide, low: paddle.split(wide, 2)[0],
+    "sum": lambda wide, low: low + wide,
+    "sum of wide": lambda wide, low: wide + wide,
+    "product": lambda wide, low: paddle.matmul(wide, low),
+    "softmax": lambda wide, low: F.softmax(wide),
+    "softmax of low": lambda wide, low: F.softmax(low),
+    "norm": lambda wide, low: F.layer_norm(wide, [4], wide[0], wide[0]),
+    "norm of low": lambda wide, low: F.layer_norm(low, [4], wide[0], wide[0]),
+    "convolution": lambda wide, low: F.conv2d(image(wide), image(wide)),
+    "transposed convolution": lambda wide, low: F.conv2d_transpose(image(low), image(wide)),
+}
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_mixed_precision_gives_the_types_that_the_fake_gpu_gives(level: str) -> None:
+    """Paddle infers types in programs that are built and not run, as it would for a GPU."""
+    paddle.enable_static()
+    try:
+        with paddle.static.program_guard(paddle.static.Program()):
+            wide = paddle.static.data("x", [4, 4])
+            low = wide.astype("bfloat16")
+            with paddle.amp.auto_cast(dtype="bfloat16", level=level):
+                wanted = {name: operator(wide, low).dtype == paddle.float32 for name, operator in MIXED.items()}
+    finally:
+        paddle.disable_static()
+    with fake_gpu():
+        wide = paddle.ones([4, 4])
+        low = wide.astype(HALF)
+        with paddle.amp.auto_cast(dtype="float16", level=level):
+            found = {name: operator(wide, low).dtype == paddle.float32 for name, operator in MIXED.items()}
+    assert found == wanted
 
 
 def test_paddle_infers_the_type_of_the_linear_kernel() -> None:

@@ -4,8 +4,8 @@ Float64 plays the part of bfloat16 and float16: a type that is not float32, in w
 that a CPU computes exactly enough to compare results.  A stand-in has the signature of its operator, demands what the
 operator demands, and fails where the operator is known to fail.
 
-Of automatic mixed precision, level O1 casts products to the lower type, and softmax, norms and losses to float32.
-Level O2 casts all of these and some others to the lower type.  Further operators are left as they are.
+Of automatic mixed precision, both levels cast products to the lower type.  Level O1 casts softmax, norms and losses to
+float32.  Other operators compute in float32 if any of their inputs is, as Paddle promotes them; here only some do.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from ernie.kernels.mask import Mask
 
 HALF = paddle.float64
 _get_flags = paddle.get_flags
-_PRODUCTS = ((paddle, "matmul"), (F, "linear"))
+_PRODUCTS = ((paddle, "matmul"), (F, "linear"), (paddle._C_ops, "conv2d"))
 _IN_FLOAT32 = (
     *((F, name) for name in ("softmax", "log_softmax", "cross_entropy", "binary_cross_entropy_with_logits")),
     *((owner, "layer_norm") for owner in (F, paddle.nn.layer.norm)),
 )
 
-
-_AS_GIVEN = (
+_PROMOTED = (
     *((paddle, name) for name in ("concat", "split", "stack", "addmm")),
     *((Tensor, f"__{name}__") for name in ("add", "sub", "mul", "truediv")),
+    (F, "conv2d_transpose"),
     (paddle._C_ops, "squared_l2_norm"),
-)  # some of the operators that level O2 casts alone
+)
 _FUSED = (
     (gpu.attention, "flash_attn_unpadded"),
     (gpu.attention, "flashmask_attention"),
@@ -226,14 +226,20 @@ class FakeGpu:
             self._levels.pop()
 
     def casting(self, operator: Callable[..., Any], at_o1: Any) -> Callable[..., Any]:
-        """The operator, which casts its tensors: to this type, if any, at level O1, to the lower type at O2."""
+        """The operator, which casts its tensors: to this type at level O1, and if it is the lower one also at O2.
+
+        Else it casts them to float32 if one of them has it; of a norm only the first one counts.
+        """
+        counts = 1 if operator.__name__ == "layer_norm" else None
 
         @wraps(operator)
         def call(*args: Any, **kwargs: Any) -> Any:
             level = self._levels[-1]
-            to = at_o1 if level == "O1" else self.half
-            if level == "O0" or to is None:
+            if level == "O0":
                 return operator(*args, **kwargs)
+            types = {tensor.dtype for tensor in _tensors([*args, *kwargs.values()][:counts])}
+            promoted = paddle.float32 if paddle.float32 in types else self.half
+            to = at_o1 if at_o1 and (level == "O1" or at_o1 == self.half) else promoted
 
             def cast(value: Any) -> Any:
                 if isinstance(value, list | tuple):
@@ -278,7 +284,7 @@ def fake_gpu(**settings: Any) -> Iterator[FakeGpu]:
         for owner in (paddle, paddle.base.framework):
             patch.setattr(owner, "get_flags", made.flags)
         patch.setattr(paddle.amp, "auto_cast", made.auto_cast)
-        for names, kind in ((_PRODUCTS, made.half), (_IN_FLOAT32, paddle.float32), (_AS_GIVEN, None)):
+        for names, kind in ((_PRODUCTS, made.half), (_IN_FLOAT32, paddle.float32), (_PROMOTED, None)):
             for owner, name in names:
                 patch.setattr(owner, name, made.casting(getattr(owner, name), kind))
         if made.stand_ins:
@@ -341,6 +347,14 @@ class _OneOperator(PyLayer):
         with ctx.made.inside():
             grads = iter(paddle.grad(ctx.result, wanted, grad, retain_graph=True, allow_unused=True))
             return tuple(None if tensor.stop_gradient else next(grads) for tensor in ctx.inputs)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
 
 
 def _uploading(made: FakeGpu, to_tensor: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -23,11 +23,10 @@ def add_norm(
     residual, x = residual_TD.astype("float32"), x_TD.astype("float32")
     tensors = (residual, x, gain_D, offset_D)
     learns = paddle.is_grad_enabled() and not all(tensor.stop_gradient for tensor in tensors)
-    with paddle.amp.auto_cast(enable=False):  # at level O2 Paddle would cast the float32 inputs
-        if learns and (residual.stop_gradient or x.stop_gradient):
-            y_TD = layer_norm(residual + F.dropout(x, dropout), gain_D, offset_D, epsilon)
-        else:
-            y_TD = fused_bias_dropout_residual_layer_norm(
-                x, residual, ln_scale=gain_D, ln_bias=offset_D, dropout_rate=dropout, ln_epsilon=epsilon
-            )
+    if learns and (residual.stop_gradient or x.stop_gradient):
+        y_TD = layer_norm(residual + F.dropout(x, dropout), gain_D, offset_D, epsilon)
+    else:
+        y_TD = fused_bias_dropout_residual_layer_norm(
+            x, residual, ln_scale=gain_D, ln_bias=offset_D, dropout_rate=dropout, ln_epsilon=epsilon
+        )
     return cast(y_TD) if is_all_low() else y_TD
