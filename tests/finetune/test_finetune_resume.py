@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.fake_gpu import fake_gpu
 
 from ernie.cli import main
 from ernie.train.checkpoint import Checkpoints
@@ -70,16 +71,10 @@ TEACHER = [
 ADAPT = ["--set", "train.ema=0.9", "--set", "train.adapt={rank: 2, targets: [query, outer]}"]
 
 
-@pytest.mark.parametrize(
-    ("saves", "more"),
-    [
-        *((1, []), (4, LOSS + WINDOWS), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"]), (4, ADAPT)),
-        (4, TEACHER),
-    ],
-)
-def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
+def assert_resumes(
     work: Path, saves: int, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Assert that a run that is killed after so many checkpoints ends like one that is not."""
     assert finetune("whole", "--quiet", *more) == 0
     killed_after(saves, monkeypatch)("cut", *more)
     capsys.readouterr()
@@ -98,6 +93,27 @@ def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
         assert whole.keys() == cut.keys()
         for name, values in whole.items():
             np.testing.assert_array_equal(cut[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("saves", "more"),
+    [
+        *((1, []), (4, LOSS + WINDOWS), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"]), (4, ADAPT)),
+        (4, TEACHER),
+    ],
+)
+def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
+    work: Path, saves: int, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_resumes(work, saves, more, monkeypatch, capsys)
+
+
+def test_resume_on_a_gpu_is_bit_for_bit(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_gpu() as device:
+        assert_resumes(work, 4, [*LEVERS, "--set", "train.epochs=1"], monkeypatch, capsys)
+        assert device.launches["flash_attn_unpadded"]
 
 
 def test_a_run_that_another_process_has_locked_is_left_alone(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
