@@ -6,7 +6,7 @@ A mark such as `<!-- schema: pretrain -->` is replaced when the site is built.
 |---|---|
 | `<!-- commands -->` | every command with its arguments, as its parser has them |
 | `<!-- schema: NAME -->` | every key of a configuration, from the dataclass under that name in `ernie.schemas` |
-| `<!-- registered: NAME -->` | every item of a registry with its keys: `pretraining`, `finetuning`, `segmenters` |
+| `<!-- registered: NAME -->` | every item of a registry with its keys: `pretraining`, `finetuning`, `segmenters`, `filters` |
 | `<!-- routes -->` | every route of a server with its messages, from its description in OpenAPI |
 """
 
@@ -31,6 +31,7 @@ from ernie.config import to_dict
 from ernie.registry import Registry
 from ernie.text.segment.base import Segmenter, segmenters
 from pretrain.commands.tasks import documentation
+from pretrain.corpus.clean.base import Filter, filters
 from serving.app import all_protocols
 from serving.heartbeat import Heartbeat
 from serving.metrics import Metrics
@@ -45,11 +46,13 @@ _PAGES = {
     PretrainTask: "[pretraining task](pretraining-tasks.md)",
     FinetuneTask: "[kind of task](kinds.md)",
     Segmenter: "[segmenter](segmenters.md)",
+    Filter: "[filter](filters.md)",
 }
 _REGISTRIES: dict[str, Registry[Any]] = {
     "pretraining": pretrain_tasks,
     "finetuning": finetune_tasks,
     "segmenters": segmenters,
+    "filters": filters,
 }
 
 

@@ -24,6 +24,8 @@ from ernie.text.segment import default_segmenters
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.broadcast import Broadcast, CorpusWorkers
 from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules, text_hash
+from pretrain.corpus.clean.compare import Items, compare
+from pretrain.corpus.clean.pipeline import Pipeline, Verdict
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.language import LANGUAGES
 from pretrain.corpus.report import CorpusReport, Counts
@@ -35,6 +37,7 @@ Progress = Callable[[int, int, Counts], None]  # bytes read, bytes to read (0: u
 
 
 class _Batch(NamedTuple):
+    first: int  # the number of its first document
     items: list[tuple[int, RawDocument | Dropped]]
     bytes_read: int
 
@@ -60,18 +63,24 @@ def build_corpus(
         streams_copied(find_inputs(config.input), Path(output)) as inputs,
         CorpusWorkers(processes, Path(output)) as workers,
     ):
-        encoder, language = prepare(config, inputs, tokenizer, workers)
+        names, size = [source.name for source in inputs], _size(inputs)
+        pipeline = Pipeline(config.clean)
+        pipeline.prepare()
+        encoder, language = prepare(config, inputs, tokenizer, pipeline, workers)
         broadcast = workers.broadcast(encoder)
+        first_reading = _shown(_batches(inputs, config.read, config.drop_repeated), progress, size)
+        verdicts = compare(pipeline, first_reading, names, workers, Path(output))
 
         def write(hold_out_below: int) -> CorpusReport:
             batches = _batches(inputs, config.read, config.drop_repeated)
-            chunks = workers.map(partial(_encode, broadcast, hold_out_below), batches)
+            judged = ((batch, verdicts.of(batch.first, len(batch.items))) for batch in batches)
+            chunks = workers.map(partial(_encode, broadcast, hold_out_below), judged)
             with CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer:
-                counts, hashes = _fill(writer, chunks, progress, _size(inputs))
+                counts, hashes = _fill(writer, chunks, progress, size)
                 _check_splits(counts, hashes, hold_out=hold_out_below > 0)
                 counts.repeated = len(hashes) - len(np.unique(hashes))
                 report = CorpusReport(counts, language, time.perf_counter() - started)
-                writer.finish([source.name for source in inputs], language=language, report=report.to_dict())
+                writer.finish(names, language=language, report=report.to_dict())
             return report
 
         try:
@@ -103,17 +112,18 @@ def _size(inputs: Sequence[Input]) -> int:
 
 
 def prepare(
-    config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer, workers: CorpusWorkers
+    config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer, pipeline: Pipeline, workers: CorpusWorkers
 ) -> tuple[Encoder, str]:
     """Return the encoder for the documents of `inputs`, its segmenters fitted, and the language of most of the text.
 
-    Unless the recipe gives the language, the segmenters of each language are fitted on its sampled documents.
+    Segmenters are fitted on what the pipeline leaves of the sampled documents, without comparing them.  Unless the
+    recipe gives the language, the segmenters of each language are fitted on its sampled documents.
     """
     detect = config.language == "auto"
     language = sample_language(inputs, config.read) if detect else config.language
     rules = Rules(language, config.min_sentences, config.min_tokens, detect)
     sampled: dict[str, list[RawDocument]] = {name: [] for name in (LANGUAGES if detect else [language])}
-    for document in sample(inputs, config.read, int(config.sample_mb * 1e6)):
+    for document in pipeline.cleaned(sample(inputs, config.read, int(config.sample_mb * 1e6))):
         sampled[rules.language_of(document)].append(document)
     broadcast, fitted = workers.broadcast(tokenizer), {}
     for name in sorted(sampled, key=lambda name: name != language):
@@ -123,16 +133,19 @@ def prepare(
             fitted[name] = fit(config.segmenters, sampled[name], name, broadcast, workers)
         else:  # a segmenter of one's own may not accept an empty sample
             fitted[name] = fitted[language]
-    return Encoder(tokenizer, fitted, rules), language
+    return Encoder(tokenizer, fitted, rules, pipeline), language
 
 
-def _encode(encoder: Broadcast[Encoder], hold_out_below: int, batch: _Batch) -> tuple[int, Chunk]:
-    return batch.bytes_read, encoder.value(batch.items, hold_out_below)
+def _encode(
+    encoder: Broadcast[Encoder], hold_out_below: int, judged: tuple[_Batch, dict[int, Verdict]]
+) -> tuple[int, Chunk]:
+    batch, verdicts = judged
+    return batch.bytes_read, encoder.value(batch.items, hold_out_below, verdicts)
 
 
 def _batches(inputs: Sequence[Input], options: ReadOptions, drop_repeated: bool) -> Iterator[_Batch]:
     items: list[tuple[int, RawDocument | Dropped]] = []
-    size = before = current = 0
+    first = size = before = current = 0
     seen: set[int] = set()  # the hashes of texts so far
 
     def note(bytes_read: int) -> None:
@@ -149,11 +162,19 @@ def _batches(inputs: Sequence[Input], options: ReadOptions, drop_repeated: bool)
             items.append((number, item))
             size += item.size
             if size >= _CHUNK:
-                yield _Batch(items, before + current)
-                items, size = [], 0
+                yield _Batch(first, items, before + current)
+                first, items, size = first + len(items), [], 0
         before, current = before + (source.size or 0), 0
     if items:
-        yield _Batch(items, before)
+        yield _Batch(first, items, before)
+
+
+def _shown(batches: Iterator[_Batch], progress: Progress | None, size: int) -> Iterator[Items]:
+    """Yield the documents of batches, and report progress while they are compared."""
+    for batch in batches:
+        yield batch.items
+        if progress is not None:
+            progress(batch.bytes_read, size, Counts())
 
 
 class _NoneHeldOut(Exception):
@@ -169,7 +190,8 @@ def _check_splits(counts: Counts, hashes: np.ndarray, hold_out: bool) -> None:
     documents = counts.total("documents")
     if not documents:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.dropped.items()))
-        first = f" First: {counts.examples[0]}" if counts.examples else ""
+        examples = [*counts.examples, *(example for tally in counts.clean for example in tally.examples)]
+        first = f" First: {examples[0]}" if examples else ""
         raise UserError(f"no document of the input is kept ({reasons or 'there is none'}).{first}")
     if not counts.splits["train"]["documents"]:
         raise UserError(

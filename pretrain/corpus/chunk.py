@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from ernie.text.coverage import count_stripped
 from ernie.text.segment.base import Kind, Segmenter, Words, combine, in_order, no_spans
 from ernie.text.sentences import split_sentences
 from ernie.text.tokenizer import Tokenizer
+from pretrain.corpus.clean.pipeline import Pipeline, Verdict
 from pretrain.corpus.language import document_language, paragraph_language
 from pretrain.corpus.report import Counts
 from pretrain.corpus.units import Tokenized, UnitTable
@@ -63,26 +65,41 @@ class Encoder:
     `segmenters` are those for the documents of each language.
     """
 
-    def __init__(self, tokenizer: Tokenizer, segmenters: Mapping[str, Sequence[Segmenter]], rules: Rules):
+    def __init__(
+        self, tokenizer: Tokenizer, segmenters: Mapping[str, Sequence[Segmenter]], rules: Rules, pipeline: Pipeline
+    ):
         self._tokenizer = tokenizer
+        self._pipeline = pipeline
         self._segmenters = dict(segmenters)
         self._rules = rules
         self._table = UnitTable(tokenizer)
 
-    def __call__(self, chunk: Sequence[tuple[int, RawDocument | Dropped]], hold_out_below: int) -> Chunk:
+    def __call__(
+        self,
+        chunk: Sequence[tuple[int, RawDocument | Dropped]],
+        hold_out_below: int,
+        verdicts: Mapping[int, Verdict] = MappingProxyType({}),
+    ) -> Chunk:
         """Encode documents, each given with the number of the input it comes from.
 
         Documents whose text has a hash below `hold_out_below` are held out: equal texts fall into the same split.
+        `verdicts` has what comparisons say of the documents at some positions of the chunk.
         """
-        readable = [(source, item) for source, item in chunk if not isinstance(item, Dropped)]
+        counts = Counts(clean=self._pipeline.tallies())
+        items = [
+            item if isinstance(item, Dropped) else self._pipeline(item, counts.clean, verdicts.get(at))
+            for at, (_, item) in enumerate(chunk)
+        ]
+        readable = [
+            (source, item) for (source, _), item in zip(chunk, items, strict=True) if not isinstance(item, Dropped)
+        ]
         documents = [document for _, document in readable]
         languages = [self._rules.language_of(document) for document in documents]
-        counts = Counts()
         sources = [(source, document.place.line) for source, document in readable]
         arrays = self._encode(documents, languages, sources, counts)
         reasons = self._filter(documents, arrays, counts)
         remaining = iter(reasons)
-        for _, item in chunk:  # in input order, so that the examples do not depend on where chunks end
+        for item in items:  # in input order, so that the examples do not depend on where chunks end
             if dropped := item if isinstance(item, Dropped) else next(remaining):
                 counts.drop(dropped)
         keep = np.array([reason is None for reason in reasons], bool)
@@ -95,7 +112,7 @@ class Encoder:
         counts.languages.update(language for language, kept in zip(languages, keep.tolist(), strict=True) if kept)
         text = "".join(document.text for document, kept in zip(documents, keep.tolist(), strict=True) if kept)
         counts.characters, counts.stripped = len(text), count_stripped(self._tokenizer, text)
-        counts.bytes += sum(len(document.text.encode()) for document in documents)
+        counts.bytes += sum(len(item.text.encode()) for _, item in chunk if not isinstance(item, Dropped))
         return Chunk(train, kept_out, hashes[keep], counts)
 
     def _encode(

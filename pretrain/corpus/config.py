@@ -11,6 +11,7 @@ from ernie.data.raw import ReadOptions
 from ernie.data.shard_writer import DEFAULT_SHARD_TOKENS
 from ernie.errors import UserError
 from ernie.text.segment.base import Segmenter
+from pretrain.corpus.clean.base import Filter
 
 MOST_MB = 100_000_000  # of text to fit segmenters or a tokenizer on: more than any real input has
 
@@ -25,7 +26,8 @@ class CorpusConfig:
     entities, in order of precedence; those that need fitting are fitted on about `sample_mb` MB of the text.
     `held_out` is the fraction of documents kept for evaluation, chosen by the hash of their text: at least one
     document, unless it is 0 or all texts are equal.  Documents with less than `min_sentences` or `min_tokens` are
-    dropped, with `drop_repeated` also those with the text of an earlier one.
+    dropped, with `drop_repeated` also those with the text of an earlier one.  `clean` lists filters that drop or repair
+    documents, in this order.
     """
 
     input: list[str]
@@ -39,6 +41,7 @@ class CorpusConfig:
     drop_repeated: bool = False
     shard_tokens: int = DEFAULT_SHARD_TOKENS
     read: ReadOptions = field(default_factory=ReadOptions)
+    clean: list[Filter] = field(default_factory=list)
     plugins: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from ernie.data.raw import Dropped
 from ernie.data.shard_writer import Documents
 from ernie.formatting import plural
 from ernie.text.coverage import MANY_STRIPPED
+from pretrain.corpus.clean.base import Tally
 
 MAX_EXAMPLES = 10
 _RARE = 100_000  # tokens: few texts are longer
@@ -35,7 +36,7 @@ class Counts:
     `longest` is the number of tokens of the longest document.  `repeated` counts documents with the text of an earlier
     one, and is set at the end.  `unwrapped` documents had lines that were put together, `languages` counts those of
     each language, and `marked` the spans that each dictionary has found.  The tokenizer takes a mark off the `stripped`
-    ones of the `characters`, see `ernie.text.coverage`.
+    ones of the `characters`, see `ernie.text.coverage`.  `clean` has what each filter did, with examples of its own.
     """
 
     bytes: int = 0
@@ -51,6 +52,7 @@ class Counts:
     languages: Counter[str] = field(default_factory=Counter)
     marked: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
+    clean: list[Tally] = field(default_factory=list)
 
     def drop(self, item: Dropped) -> None:
         """Count a document that is not kept."""
@@ -84,6 +86,9 @@ class Counts:
         self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
         for name, sizes in other.splits.items():
             self.splits[name].update(sizes)
+        self.clean = self.clean or [Tally(tally.kind) for tally in other.clean]
+        for mine, others in zip(self.clean, other.clean, strict=True):
+            mine.add(others)
 
     def total(self, what: str) -> int:
         """Return the number of documents, sentences or tokens in both splits."""
@@ -103,7 +108,9 @@ class CorpusReport:
         counters = {
             name: dict(sorted(getattr(self.counts, name).items())) for name in ("dropped", "languages", "marked")
         }
-        return {**vars(self.counts), **counters}
+        clean = [tally.to_dict() for tally in self.counts.clean]
+        plain = {name: value for name, value in vars(self.counts).items() if name != "clean"}
+        return {**plain, **counters, **({"clean": clean} if clean else {})}
 
     def table(self) -> str:
         """The report for people."""
@@ -118,6 +125,7 @@ class CorpusReport:
             *([("  kept with lines put together", f"{counts.unwrapped:,}")] if counts.unwrapped else []),
             ("  dropped", f"{dropped:,}"),
             *((f"    {reason}", f"{number:,}") for reason, number in sorted(counts.dropped.items())),
+            *((f"cleaning: {tally.kind}", tally.summary()) for tally in counts.clean),
             ("language", self.language),
             *((f"  documents in {name}", f"{number:,}") for name, number in self._languages),
             ("tokens", f"{counts.total('tokens'):,}"),
@@ -126,7 +134,8 @@ class CorpusReport:
             *([("letters that lose a mark", f"{counts.stripped:,}")] if counts.stripped else []),
             ("text", f"{counts.bytes / 1e6:.1f} MB in {self.seconds:.1f} s: {self.speed:.1f} MB/s"),
         ]
-        lines = [f"{name:<30} {value}" for name, value in rows]
+        width = max(30, *(len(name) for name, _ in rows))
+        lines = [f"{name:<{width}} {value}" for name, value in rows]
         if not counts.splits["held_out"]["documents"]:
             lines.append(
                 "no document is held out: a run on this corpus cannot be measured, and 'ernie pretrain' needs that"
@@ -166,6 +175,9 @@ class CorpusReport:
                 f"{counts.repeated / kept:.0%} of the documents have the text of an earlier one, and are learned more "
                 "often than others: --set drop_repeated=true keeps the first of each"
             )
+        for tally in counts.clean:
+            if tally.examples:
+                lines += [f"cleaning: {tally.kind}, for instance:", *(f"  {example}" for example in tally.examples)]
         if counts.examples:
             lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]
         return "\n".join(lines)

@@ -1,0 +1,29 @@
+"""Filters that clean a corpus: each is small, named in the recipe, and counted in the report."""
+
+from __future__ import annotations
+
+from pretrain.corpus.clean import (
+    c4,
+    contamination,
+    duplicates,
+    fineweb,
+    gopher,
+    language,
+    mix,
+    perplexity,
+    personal,
+    repair,
+)
+
+__all__ = [
+    "c4",
+    "contamination",
+    "duplicates",
+    "fineweb",
+    "gopher",
+    "language",
+    "mix",
+    "perplexity",
+    "personal",
+    "repair",
+]

@@ -1,0 +1,186 @@
+"""The base of filters, which drop documents of a corpus or repair them, and are named in YAML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ernie.data.raw import RawDocument
+from ernie.errors import UserError, nearest
+from ernie.registry import Registry
+
+MAX_EXAMPLES = 3  # of each filter
+_SHOWN = 60  # characters of a text in an example
+
+
+class Rejected(NamedTuple):
+    """Why a filter drops a document: `reason` is a short key for counting, `detail` says what was found."""
+
+    reason: str
+    detail: str
+
+
+class Filter:
+    """Drops documents or repairs their text; the base of frozen dataclasses whose fields are their YAML keys.
+
+    Filters are pickled and sent to worker processes.  What a filter does to a document depends on nothing else.  One
+    that `repairs` may return another text, and is not applied to annotated documents, whose spans count characters.
+    Any other returns the document itself.  With `hides`, no report shows what was there before.
+    """
+
+    repairs: ClassVar[bool] = False
+    hides: ClassVar[bool] = False
+    variant_key: ClassVar[str] = "kind"
+
+    @property
+    def variant_name(self) -> str | None:
+        """The name in YAML, see ernie.config; None for an unregistered filter."""
+        return filters.name_of(type(self))
+
+    @classmethod
+    def variant(cls, key: str, given: Mapping[str, Any]) -> tuple[type[Filter], set[str]]:
+        """Return the registered class that `kind` names in a YAML mapping and the keys consumed; see ernie.config."""
+        if cls.variant_key not in given:
+            raise UserError(f"{cls.variant_key}: this key is required.{nearest('', filters)}")
+        return filters[str(given[cls.variant_key])], {cls.variant_key}
+
+    @property
+    def name(self) -> str:
+        """The name in reports."""
+        return self.variant_name or type(self).__name__
+
+    def prepare(self) -> None:
+        """Read what the filter needs, once before a corpus is built; what it keeps goes to the workers with it."""
+
+    def __call__(self, document: RawDocument) -> RawDocument | Rejected:
+        """As `apply`, but for annotated documents, which are not repaired."""
+        return document if self.repairs and document.spans is not None else self.apply(document)
+
+    def apply(self, document: RawDocument) -> RawDocument | Rejected:
+        """Return the document, repaired if need be, or why it is dropped."""
+        raise NotImplementedError
+
+
+class Decision(NamedTuple):
+    """Which notes a comparison drops the documents of: their `rows` (k,), ascending, and `because` (k, 2) of what."""
+
+    rows: np.ndarray
+    because: np.ndarray
+
+
+class Comparison(Filter):
+    """Drops documents after a look at all of them.
+
+    The text is read twice.  The first time workers take a note of each document that reaches the filter.  Then all
+    notes are looked at, in the order of the documents, so that the result does not depend on the workers.
+    """
+
+    def dtype(self) -> tuple[str, int]:
+        """Return the type of the numbers in a note, and how many there are."""
+        raise NotImplementedError
+
+    def note(self, document: RawDocument) -> np.ndarray:
+        """Return the note of a document (w,)."""
+        raise NotImplementedError
+
+    def decide(self, notes: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Decision:
+        """Return which of the documents in some `rows` of the `notes` are dropped.
+
+        Notes are in the order of the documents, with the fields `source`, `line` and `values`.  `names` are those of
+        the sources.  Two whole numbers say to `explain` why a document is dropped.
+        """
+        raise NotImplementedError
+
+    def explain(self, because: tuple[int, int], names: Sequence[str]) -> Rejected:
+        """Return in words why a document is dropped."""
+        raise NotImplementedError
+
+    def apply(self, document: RawDocument) -> RawDocument:
+        """Return the document: by itself, none is dropped."""
+        return document
+
+
+filters: Registry[type[Filter]] = Registry("filter", "ernie.filters", Filter)
+
+
+@dataclass
+class Tally:
+    """What one filter did: documents it has `read`, `dropped` for each reason, and `changed`, with some examples."""
+
+    kind: str
+    read: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    changed: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def reject(self, document: RawDocument, rejected: Rejected) -> None:
+        """Count a document that is dropped."""
+        self.dropped[rejected.reason] += 1
+        self._show(f"{document.place}: {rejected.detail}: {_quoted(document.text)}")
+
+    def change(self, before: RawDocument, after: RawDocument, hide: bool) -> None:
+        """Count a document that was changed; `hide` what was there before."""
+        self.changed += 1
+        old, new = (f"{document.title}\n{document.text}".strip() for document in (before, after))
+        same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+        start = max(0, same - _SHOWN // 4)
+        became = _quoted(new[start:])
+        self._show(f"{before.place}: {became}" if hide else f"{before.place}: {_quoted(old[start:])} became {became}")
+
+    def add(self, other: Tally) -> None:
+        """Add what the filter did to later documents."""
+        self.read += other.read
+        self.changed += other.changed
+        self.dropped.update(other.dropped)
+        self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
+
+    def summary(self) -> str:
+        """Return the numbers in words."""
+        number = self.dropped.total()
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.dropped.items()))
+        dropped = f"{number:,} dropped" + (f" ({reasons})" if number else "")
+        return f"{self.read:,} read, {dropped}, {self.changed:,} changed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what corpus.json contains."""
+        return {**vars(self), "dropped": dict(sorted(self.dropped.items()))}
+
+    def _show(self, example: str) -> None:
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(example)
+
+
+def with_lines(document: RawDocument, lines: Sequence[str | None]) -> RawDocument:
+    """Return the document with other lines, in which None stands for a line that is taken out.
+
+    The document itself is returned where nothing changes.
+    """
+    kept = [i for i, line in enumerate(lines) if line is not None]
+    text = "\n".join(line for line in lines if line is not None)
+    if text == document.text:
+        return document
+    headings = frozenset(number for number, i in enumerate(kept) if i in document.headings)
+    return document._replace(text=text, headings=headings)
+
+
+def require(package: str, kind: str) -> None:
+    """Raise UserError if the package that a kind of filter needs is not installed."""
+    if find_spec(package) is None:
+        raise UserError(f"the filter '{kind}' needs the package {package}: pip install 'ernie-continual[clean]'")
+
+
+def check_shares(config: object, *names: str) -> None:
+    """Raise UserError for the first field of a filter that is no share from 0 to 1."""
+    for name in names:
+        if not 0 <= getattr(config, name) <= 1:
+            raise UserError(f"{name}: expected a share from 0 to 1, found {getattr(config, name)}")
+
+
+def _quoted(text: str) -> str:
+    shown = " ".join(text[: 2 * _SHOWN].split())[:_SHOWN]
+    return f"'{shown}...'" if len(text) > _SHOWN else f"'{shown}'"

@@ -1,0 +1,134 @@
+"""`exact_duplicates` and `near_duplicates`: of documents with the same or nearly the same text, the first is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from ernie.config import check_least
+from ernie.data.raw import RawDocument
+from ernie.errors import UserError
+from ernie.text.scripts import words_in
+from pretrain.corpus.clean.base import Comparison, Decision, Rejected, filters, require
+from pretrain.corpus.clean.compare import blocks, by_row, repeats
+
+_NOT_WORDS = re.compile(r"[\W_]+")
+_HASHES = 128  # of a signature: 512 bytes a document, on the disk
+_SEED = 52
+_FOUND = 0.95  # probability of looking at a pair that is just similar enough
+
+
+class _Duplicates(Comparison):
+    """Compares documents; why one is dropped is the place of an earlier one: source and line."""
+
+    likeness: ClassVar[str] = "that"
+
+    def explain(self, because: tuple[int, int], names: Sequence[str]) -> Rejected:
+        """Return in words why a document is dropped."""
+        return Rejected("earlier text", f"its text is {self.likeness} of {names[because[0]]}:{because[1]}")
+
+
+@filters.register("exact_duplicates")
+@dataclass(frozen=True)
+class ExactDuplicates(_Duplicates):
+    """Drops documents with the text of an earlier one, as the filters before have left both.
+
+    Case, white space and punctuation do not count, unless `fold` is false.  Source: CCNet compares so (Wenzek et al.,
+    2020).
+    """
+
+    fold: bool = True
+
+    def dtype(self) -> tuple[str, int]:
+        """Return the type of the numbers in a note, and how many there are: one hash."""
+        return "<u8", 1
+
+    def note(self, document: RawDocument) -> np.ndarray:
+        """Return the hash of the text."""
+        text = (_NOT_WORDS.sub("", document.text.lower()) or document.text) if self.fold else document.text
+        return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=8).digest(), "<u8")
+
+    def decide(self, notes: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Decision:
+        """Return the documents whose hash an earlier one has."""
+        later, _, first = repeats(notes["values"][rows, 0])
+        return by_row(rows[later], _places(notes, rows[first]))
+
+
+@filters.register("near_duplicates")
+@dataclass(frozen=True)
+class NearDuplicates(_Duplicates):
+    """Drops documents that share most of their n-grams of words with an earlier one.
+
+    `similarity` is the Jaccard coefficient of the sets of `words`-grams, estimated by MinHash (Broder, 1997) with 128
+    hashes.  Locality-sensitive hashing (Leskovec et al., 2020, section 3.4) finds the pairs to look at.  A document is
+    also dropped if it resembles one that was dropped for the same reason.  FineWeb uses 5-grams and 0.75 (Penedo et
+    al., 2024, section 3.4).  In scripts without spaces, each letter counts as a word.
+    """
+
+    likeness = "nearly that"
+    similarity: float = 0.75
+    words: int = 5
+
+    def __post_init__(self) -> None:
+        require("rensa", "near_duplicates")
+        check_least(self, words=1)
+        if not 0.3 <= self.similarity <= 1:
+            raise UserError(f"similarity: expected a number from 0.3 to 1, found {self.similarity}")
+
+    def dtype(self) -> tuple[str, int]:
+        """Return the type of the numbers in a note, and how many there are: the hashes of a signature."""
+        return "<u4", _HASHES
+
+    def note(self, document: RawDocument) -> np.ndarray:
+        """Return the signature of the text."""
+        from rensa import RMinHash
+
+        words = words_in(_NOT_WORDS.sub(" ", document.text.lower())) or [document.text]
+        grams = {" ".join(words[i : i + self.words]) for i in range(max(1, len(words) - self.words + 1))}
+        signature = RMinHash(num_perm=_HASHES, seed=_SEED)
+        signature.update(sorted(grams))
+        return np.array(signature.digest(), "<u4")
+
+    def decide(self, notes: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Decision:
+        """Return the documents whose signature is like that of an earlier one with the same hashes in a band."""
+        found, because = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
+        height = self._band
+        for start in range(0, _HASHES - height + 1, height):
+            keys = np.empty(len(rows), np.uint64)
+            for block in blocks(len(rows)):
+                keys[block] = _key(notes["values"][rows[block], start : start + height])
+            later, before, first = repeats(keys)
+            both = np.column_stack((later, first)), np.column_stack((later, before))
+            pairs = np.unique(np.concatenate(both), axis=0)
+            for block in blocks(len(pairs)):
+                late, early = rows[pairs[block]].T
+                alike = (notes["values"][late] == notes["values"][early]).mean(axis=1) >= self.similarity
+                found.append(late[alike])
+                because.append(_places(notes, early[alike]))
+        return by_row(np.concatenate(found), np.concatenate(because))
+
+    @cached_property
+    def _band(self) -> int:
+        """The height of bands: the largest at which a pair that is just similar enough is found often enough."""
+        probable = (h for h in range(1, 33) if 1 - (1 - self.similarity**h) ** (_HASHES // h) >= _FOUND)
+        return max(probable)
+
+
+def _places(notes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the sources and lines (k, 2) of documents."""
+    return np.column_stack((notes["source"][rows], notes["line"][rows]))
+
+
+def _key(hashes: np.ndarray) -> np.ndarray:
+    """Return a number (n,) for each row of hashes (n, h)."""
+    keys = np.zeros(len(hashes), np.uint64)
+    for column in hashes.T.astype(np.uint64):
+        keys = (keys ^ column) * np.uint64(0x9E3779B97F4A7C15)
+        keys ^= keys >> np.uint64(29)
+    return keys
