@@ -33,6 +33,7 @@ from page_tables import (
     parts,
     parts_served,
     points_of,
+    product_ratio,
     serving,
     turns_beside_first,
     vector_speeds,
@@ -332,6 +333,13 @@ def adapting(records: Records) -> Outcome:
     return outcome(f"{ratio:.2f} times", ratio >= 1.3)
 
 
+def multiplied(records: Records) -> Outcome:
+    """The lowest ratio of the speed of a product to that of Paddle's."""
+    found = read_record(records.file("products.json"))["GFLOP/s"]
+    ratios = [product_ratio(sides["ours"], sides["Paddle"]) for kinds in found.values() for sides in kinds.values()]
+    return outcome(f"{min(ratios):.2f} to {max(ratios):.2f}", min(ratios) >= 0.9)
+
+
 # Training recipes
 
 
@@ -572,6 +580,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "plain-loop": ("plain-loop", plain_loop),
     "searching": ("searching", searched),
     "adapting": ("adapting", adapting),
+    "products": ("products", multiplied),
     "vectors-stsb": ("sentence-vectors", partial(vectors, name="stsb")),
     "vectors-cranfield": ("sentence-vectors", partial(vectors, name="cranfield")),
     "drills": ("drills", drilled),

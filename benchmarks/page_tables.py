@@ -587,6 +587,22 @@ def turns_beside_first(records: Records, file: str) -> dict[str, tuple[list[floa
     }
 
 
+def products(records: Records) -> Rows:
+    """The median speed of each product beside Paddle's, and the median of their ratio in a turn."""
+    rows = [["widths", "product", "GFLOP/s, ours", "Paddle", "ratio"]]
+    for widths, found in read_record(records.file("products.json"))["GFLOP/s"].items():
+        for name, sides in found.items():
+            ours, theirs = sides["ours"], sides["Paddle"]
+            cells = [f"{statistics.median(each):.0f}" for each in (ours, theirs)]
+            rows.append([widths if name == "output" else "", name, *cells, f"{product_ratio(ours, theirs):.2f}"])
+    return rows
+
+
+def product_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The median of the ratios of turns."""
+    return statistics.median(own / other for own, other in zip(ours, theirs, strict=True))
+
+
 # Training recipes
 
 RECIPES = {
@@ -958,6 +974,8 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "searching": ("searching", searching),
     "sentence-vectors": ("sentence-vectors", sentence_vectors),
     "adapting": ("adapting", adapting),
+    "drills": ("drills", drills),
+    "products": ("products", products),
     "speaking": ("speaking", speaking),
     "serving-arms": ("serving", serving_arms),
     "serving-costs": ("serving", serving_costs),
