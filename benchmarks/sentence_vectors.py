@@ -5,7 +5,8 @@
 DATA has the folders glue/STS-B and ir_cranfield, MINILM is a folder of sentence-transformers, PYTHON the interpreter of
 an environment that has torch and sentence-transformers.  Each side trains, seed by seed, and encodes the same texts.
 Scores of both sides are computed by the same code from their vectors.  With `--speed` both sides do so on a few rows,
-for one epoch, in five turns; only these seconds count.  Finished work is kept, so that an interrupted command resumes
+for one epoch, in five turns; only these seconds count.  Each of these rows has another first text: the peer leaves out
+rows that it cannot give such a batch.  Finished work is kept, so that an interrupted command resumes
 where it stopped.  `--records` gets a small file for each side and seed, or turn.
 
 stsb: the cosine of two sentences learns their score (squared error, 4 epochs, batches of 16, peak rate 2e-5).  The
@@ -89,8 +90,8 @@ def main() -> None:
         if arguments.speed:
             recipe = replace(recipe, epochs=1)
             for file in (folder / "rows.jsonl", texts):
-                lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-                file.write_text("".join(lines[: SPEED_ROWS[name]]), encoding="utf-8")
+                rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+                write(file, list({row["a"]: row for row in rows}.values())[: SPEED_ROWS[name]])
         for seed in range(TURNS) if arguments.speed else SEEDS:
             for side, measure in sides.items():
                 make = partial(one, measure, recipe, folder, texts, None if arguments.speed else judge, seed)

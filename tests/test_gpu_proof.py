@@ -55,11 +55,11 @@ def test_a_check_without_what_it_needs_says_so_and_is_not_wrong(tmp_path: Path) 
 
 
 def test_a_check_whose_process_dies_is_wrong(tmp_path: Path) -> None:
-    (tmp_path / "corpus.done").touch()  # but there is no corpus, so that training fails
-    result = gpu_proof.run("resume", tmp_path)
+    (tmp_path / "machine.json").mkdir()  # so that the check cannot write what it found
+    result = gpu_proof.run("machine", tmp_path)
     assert result.state == "wrong"
     assert result.found["wrong"] == ["ended with status 1"]
-    assert "corpus" in result.found["text"]
+    assert "machine.json" in result.found["text"]
 
 
 def test_a_kernel_that_is_a_little_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

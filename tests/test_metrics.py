@@ -111,16 +111,16 @@ def test_95_percent_of_the_intervals_cover_the_true_value() -> None:
 def test_the_interval_accounts_for_correlated_targets_in_a_document() -> None:
     """Documents of 50 targets each, some easier than others: an interval over targets would cover one time in two."""
     rng = np.random.default_rng(3)
-    documents = np.repeat(np.arange(40), 50)
+    documents = np.repeat(np.arange(20), 50)
     covered = {"documents": 0, "targets": 0}
-    for _ in range(200):
-        ease = rng.beta(8, 2, 40)  # 0.8 on average
-        right = (rng.random(2000) < ease[documents]).astype(int)
+    for _ in range(100):
+        ease = rng.beta(8, 2, 20)  # 0.8 on average
+        right = (rng.random(1000) < ease[documents]).astype(int)
         for unit, items in (("documents", documents), ("targets", None)):
-            found = score("accuracy", right, np.ones(2000, int), np.ones(2000), items)
+            found = score("accuracy", right, np.ones(1000, int), np.ones(1000), items)
             covered[unit] += found.low <= 0.8 <= found.high
-    assert covered["documents"] >= 180
-    assert covered["targets"] <= 140
+    assert covered["documents"] >= 88  # with 20 documents, about 0.93 of them
+    assert covered["targets"] <= 70
 
 
 def test_the_interval_does_not_depend_on_the_order_of_targets() -> None:

@@ -24,7 +24,7 @@ def test_a_store_is_served_on_another_port_when_a_program_takes_the_first(monkey
             self.close()
             thieves.append(real(address))
 
-    def probe(address: Any) -> socket.socket:
+    def probe(address: Any, **_: Any) -> socket.socket:
         if thieves:
             return real(address)
         stolen = Stolen()

@@ -50,11 +50,12 @@ void multiply_block(long rows, long width, long depth, const float* A, const flo
 
 void blocked_product(long M, long N, long K, Matrix A, Matrix B, const float* bias, float* C, long ldc, bool add) {
     static thread_local Scratch strips_memory;
-    const long strips = (N + WIDTH - 1) / WIDTH, blocks = (M + TALL - 1) / TALL;
-    const long tall = round_up((M + blocks - 1) / blocks, ROWS);  // blocks of equal size
     const bool is_large = M * N * K > 8 * FEW;
-    // Strips of B in one task: enough tasks for all threads, and few times that a block of A is packed.
-    const long threads = is_large ? omp_get_max_threads() : 1, groups = std::min(strips, (2 * threads + blocks - 1) / blocks);
+    const long strips = (N + WIDTH - 1) / WIDTH, threads = is_large ? omp_get_max_threads() : 1;
+    // As many tasks for each thread: blocks of equal size, or if these are few, groups of strips of each.
+    const long least = (M + TALL - 1) / TALL, blocks = least < threads ? least : round_up(least, threads);
+    const long tall = round_up((M + blocks - 1) / blocks, ROWS);
+    const long groups = least < threads ? std::min(strips, (2 * threads + blocks - 1) / blocks) : 1;
     float* const packed = strips_memory.get<float>(strips * WIDTH * std::min(K, DEPTH));
 #pragma omp parallel if (is_large)
     for (long k = 0; k < K; k += DEPTH) {
