@@ -288,6 +288,13 @@ def test_wrong_settings_are_told(entry: dict[str, Any], message: str) -> None:
         from_tree(CorpusConfig, from_dict({"input": ["in"], "tokenizer": "t", "clean": [entry]}))
 
 
+def test_of_a_source_that_is_one_long_document_the_document_is_kept(built) -> None:
+    texts = {"book/a.jsonl": [story(0, 5000)], "web/a.jsonl": [story(1)]}
+    _, corpus = built(texts, [{"kind": "mix", "weights": {"in/book": 1, "*": 1}, "temperature": 1000}])
+    assert len(corpus.train) == 2
+    assert corpus.report["dropped"] == {}
+
+
 def test_sources_that_no_weight_names_are_told(built) -> None:
     with pytest.raises(UserError, match=r"the source in/in\.jsonl matches no pattern"):
         built([PROSE], [{"kind": "mix", "weights": {"wiki/*": 1}}])

@@ -57,8 +57,10 @@ class Mix(Comparison):
         for group, share in enumerate(kept.tolist()):
             own = np.flatnonzero(groups == group)
             own = own[np.argsort(hashes[own], kind="stable")]
-            beyond = np.cumsum(sizes[own]) > share * present[group] + 0.5  # of rounding
-            dropped.append(own[beyond])
+            before = np.cumsum(sizes[own]) - sizes[own]
+            # A document is kept if half of it belongs to the share, and the first one in any case.
+            beyond = (before > 0) & (before + sizes[own] / 2 > share * present[group])
+            dropped.append(own[beyond & (share < 1)])
         chosen = np.sort(np.concatenate(dropped))
         because = np.column_stack((groups[chosen], np.round(1000 * kept[groups[chosen]])))
         return Decision(rows[chosen], because.astype(np.int64))
