@@ -74,6 +74,7 @@ def arrow_rows(
                 total += batch.nbytes
                 if total > compressed.limit(size):
                     raise compressed.too_large(path, size)
+                _check_layout(batch)
                 for first in range(0, batch.num_rows, _ROWS):
                     rows = batch.slice(first, _ROWS)
                     if rows.nbytes > _MEMORY:
@@ -82,8 +83,21 @@ def arrow_rows(
                     yield from _decode_batch(rows)
                 if is_file:
                     progress(number / reader.num_record_batches)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as an Arrow file after row {read:,}: {error}") from None
+
+
+def _check_layout(batch: Any) -> None:
+    """Raise ArrowInvalid if the parts of a batch do not fit together, which ends the process where they are read.
+
+    Texts need not be UTF-8: their rows are told apart later.
+    """
+    import pyarrow as pa
+
+    as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+    for column in batch.columns:
+        column.validate()
+        (column.view(as_bytes[column.type]) if column.type in as_bytes else column).validate(full=True)
 
 
 def _check_rows(path: Path | Address, batch: Any, before: int) -> None:

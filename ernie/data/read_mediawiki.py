@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as etree
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from ernie.data.compressed import Damaged
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
 from ernie.data.read_lines import LineFile
 from ernie.data.read_web import needed
@@ -39,7 +39,9 @@ def read_mediawiki(name: str, file: LineFile, options: ReadOptions) -> Iterator[
             for number, page in enumerate(dump.pages, 1):
                 yield _article(page, Place(name, number), left_out, parser)
                 root.element.clear()  # what was read stays in memory otherwise
-        except (etree.ParseError, mwxml.errors.MalformedXML, AttributeError, TypeError) as error:
+        except (UserError, Damaged, OSError):
+            raise
+        except Exception as error:  # of XML, mwxml's own, and those of its code on elements that nothing checks
             what = " ".join(str(error).split())
             raise UserError(f"{name}: breaks off or is damaged, in or after page {number:,}: {what:.200}") from None
 

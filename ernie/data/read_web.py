@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from importlib import import_module
 from typing import Any, BinaryIO
 
+from ernie.data.compressed import Damaged
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
 from ernie.data.read_lines import MAX_LINE, NOT_UTF8, LineFile
 from ernie.data.read_rows import laid_out
@@ -35,12 +38,11 @@ def read_warc(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDo
     dropped.  Raises UserError without warcio, and for what is no archive or breaks off.
     """
     iterator = needed("warcio.archiveiterator", name).ArchiveIterator
-    exceptions = needed("warcio.exceptions", name)
     number = faults = 0
     with file.binary() as content:
         try:
             records = iterator(_Sequential(content))
-            for number, record in enumerate(records, 1):
+            for number, record in enumerate(_quietly(records), 1):
                 place = Place(name, number)
                 if records.err_count > faults:
                     faults = records.err_count
@@ -50,9 +52,21 @@ def read_warc(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDo
                     raise UserError(f"{name}: breaks off in record {number:,}. Fetch it again")
                 if document is not None:
                     yield document
-        except exceptions.ArchiveLoadFailed as error:
+        except (UserError, Damaged, OSError):
+            raise
+        except Exception as error:  # warcio's own, and those of its code on headers that nothing checks
             what = f"after record {number:,}" if number else "and is no web archive"
             raise UserError(f"{name}: cannot be read {what}: {' '.join(str(error).split())}") from None
+
+
+def _quietly(records: Iterator[Any]) -> Iterator[Any]:
+    """Yield records without what warcio prints of faults, which are counted here."""
+    while True:
+        with redirect_stderr(io.StringIO()):
+            record = next(records, None)
+        if record is None:
+            return
+        yield record
 
 
 class _Sequential:
@@ -72,6 +86,8 @@ class _Sequential:
 
 
 def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dropped | None:
+    if not record.rec_type:
+        return Dropped(place, _FAULT, "the record has no WARC-Type")
     if record.rec_type not in ("response", "resource", "conversion"):
         return None
     where = record.rec_headers.get_header("WARC-Target-URI") or "the record"

@@ -132,18 +132,24 @@ class _Texts:
         self._say = say
         self.documents = 0
         self.bytes = 0
-        self._dropped = 0
+        self._dropped = self._left_out = 0
         self._first: Dropped | None = None
 
     @property
     def problems(self) -> list[str]:
-        """A sentence about documents that could not be used, if there were any."""
-        if self._first is None:
-            return []
-        dropped = plural(self._dropped, "document")
-        return [f"{dropped} could not be used. The first: {self._first.place}: {self._first.detail}"]
+        """A sentence about documents that could not be used, and one about what is no document, if there were any."""
+        said = []
+        if self._first is not None:
+            dropped = plural(self._dropped, "document")
+            said.append(f"{dropped} could not be used. The first: {self._first.place}: {self._first.detail}")
+        if self._left_out:
+            said.append(f"{self._left_out:,} records that are no documents, such as redirects, were left out")
+        return said
 
     def _drop(self, item: Dropped) -> None:
+        if item.by_kind:
+            self._left_out += 1
+            return
         self._dropped += 1
         self._first = self._first or item
 

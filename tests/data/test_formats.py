@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from support.documents import put, read_all
@@ -116,6 +117,19 @@ class TestWebArchives:
         path = put(tmp_path / "a.warc", record("conversion", b"One.") + record("conversion", b"Two." * 99)[:-50])
         with pytest.raises(UserError, match=r"a\.warc: breaks off in record 2\. Fetch it again"):
             list(read_documents([path]))
+
+    def test_headers_that_are_missing_or_wrong_are_an_error_in_a_sentence(self, tmp_path: Path) -> None:
+        good = answer("gone", status="404 Not Found")
+        for old, new in (
+            (b"WARC-Target-URI: http://a/\r\n", b""),
+            (b"Content-Length: 74", b"Content-Length: x"),
+        ):
+            path = put(tmp_path / "a.warc", record("conversion", b"One.") + good.replace(old, new))
+            with pytest.raises(UserError, match=r"a\.warc: (cannot be read after|breaks off in) record \d"):
+                list(read_documents([path]))
+        (dropped,) = read_documents([put(tmp_path / "a.warc", good.replace(b"WARC-Type: response\r\n", b""))])
+        assert isinstance(dropped, Dropped)
+        assert (dropped.reason, dropped.by_kind) == ("damaged record", False)
 
     def test_what_is_no_archive_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"a\.warc: cannot be read and is no web archive"):
@@ -241,6 +255,17 @@ class TestTables:
         for content in (b"ARROW1 nothing", b"", b"text"):
             with pytest.raises(UserError, match=r"a\.arrow: cannot be read as an Arrow file"):
                 list(read_documents([put(tmp_path / "a.arrow", content)]))
+
+    def test_offsets_that_lead_out_of_an_arrow_file_are_an_error(self, tmp_path: Path) -> None:
+        held = io.BytesIO()
+        table = pa.table({"text": ["One.", "Two."]})
+        with pa.ipc.new_file(held, table.schema) as file:
+            file.write_table(table)
+        offsets, wrong = (np.array(values, np.int32).tobytes() for values in ([0, 4, 8], [0, 1 << 30, 8]))
+        assert held.getvalue().count(offsets) == 1
+        path = put(tmp_path / "a.arrow", held.getvalue().replace(offsets, wrong))
+        with pytest.raises(UserError, match=r"a\.arrow: cannot be read as an Arrow file after row 0: .*offset"):
+            list(read_documents([path]))
 
 
 class TestChoice:

@@ -52,6 +52,16 @@ def data_build(*arguments: str) -> int:
 
 
 class TestDataBuild:
+    def test_text_at_an_address_gives_the_corpus_that_a_local_file_gives(self, folder):
+        import fsspec
+
+        fsspec.filesystem("memory").pipe("/corpus/in.txt", TEXT.encode())
+        assert data_build("--input", "memory://corpus", "--tokenizer", "tok") == 0
+        there = Corpus.open("corpus")
+        assert there.train.source(0).startswith("memory:///corpus/in.txt:")
+        assert data_build("--input", "in.txt", "--tokenizer", "tok", "--overwrite") == 0
+        assert Corpus.open("corpus").fingerprint == there.fingerprint
+
     def test_the_report_goes_to_standard_output_only(self, folder, capsys):
         capsys.readouterr()
         assert data_build("--input", "in.txt", "--tokenizer", "tok") == 0
@@ -187,6 +197,27 @@ class TestTokenizerTrain:
         assert main([*arguments, "--overwrite", "--quiet"]) == 2
         err = capsys.readouterr().err
         assert "there is no text to train a tokenizer on\n1,101 documents could not be used. The first: rows.j" in err
+
+    def test_what_is_no_document_is_counted_apart(self, folder, capsys):
+        pytest.importorskip("warcio")
+        answer = "HTTP/1.1 404 Not Found\r\n\r\n"
+        parts = [("conversion", "text/plain", TEXT), *[("response", "application/http; msgtype=response", answer)] * 2]
+        records = "".join(
+            f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: http://a/\r\nContent-Type: {form}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}\r\n\r\n"
+            for kind, form, body in parts
+        )
+        Path("a.warc").write_bytes(records.encode())
+        assert main(["tokenizer", "train", "--input", "a.warc", "--output", "new", "--vocab-size", "40"]) == 0
+        err = capsys.readouterr().err
+        assert "2 records that are no documents, such as redirects, were left out" in err
+        assert "could not be used" not in err
+
+    def test_an_output_at_an_address_is_refused(self, folder, capsys):
+        with pytest.raises(SystemExit) as ended:
+            main(["tokenizer", "train", "--input", "in.txt", "--output", "s3://bucket/new"])
+        assert ended.value.code == 2
+        assert "--output: s3://bucket/new: is an address; give a folder" in capsys.readouterr().err
 
     def test_an_empty_input_is_an_error_and_leaves_no_files(self, folder, capsys):
         Path("empty.txt").write_text("\n\n")
