@@ -71,8 +71,8 @@ def precision(choice: InferencePrecisionChoice, level: Level = "O1") -> Iterator
 def as_given() -> Iterator[None]:
     """Inside, Paddle computes its own operators in the types that they are given, whatever the active precision.
 
-    It would otherwise cast float32 factors of a product down, and any other operator's inputs up to float32 if one of
-    them has it, also in updates and sums that belong to no layer.
+    It would otherwise cast float32 factors of a product down.  Any other operator's inputs it would cast up to float32
+    if one of them has it.  It would do so in updates and sums that belong to no layer, too.
     """
     if not _mixes.get():
         yield
