@@ -120,7 +120,7 @@ def check_unchanged(source: Input) -> None:
 
 
 def _open(source: Input, options: ReadOptions, progress: Callable[[int], None]) -> Iterator[RawDocument | Dropped]:
-    name, path = source.name, source.copy or remote.place(source.name)
+    name, path = remote.without_secrets(source.name), source.copy or remote.place(source.name)
     if name.startswith("hf:"):
         yield from read_hub_dataset(name, options)
     elif isinstance(path, Path) and path.is_dir():

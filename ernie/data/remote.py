@@ -28,6 +28,8 @@ _BLOCK = 1 << 22  # bytes asked of a store at a time
 _SHOWN = 300  # characters of another library's message
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _WEB = ("http", "https")
+_PASSWORD = re.compile(r"(://[^/@:]*):[^/@]*@")
+_SECRET = re.compile(r"([?&][^=&#]*(?:sig|token|key|credential|secret|password)[^=&#]*=)[^&#]*", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[]")
 _WEB_PATTERN = re.compile(r"[*\[]")  # there a question mark begins a query
 # What a store says of a version of a file, the most precise first.
@@ -42,7 +44,7 @@ class Address:
     url: str
 
     def __str__(self) -> str:
-        return self.url
+        return without_secrets(self.url)
 
     @property
     def path(self) -> PurePosixPath:
@@ -81,6 +83,11 @@ def is_address(name: str) -> bool:
 def place(name: str) -> Path | Address:
     """Return what a name stands for: a local path, or an address."""
     return Address(name) if is_address(name) else Path(name)
+
+
+def without_secrets(url: str) -> str:
+    """Return an address as it may be shown and written down: without passwords, signatures, keys and tokens."""
+    return _SECRET.sub(r"\1...", _PASSWORD.sub(r"\1:...@", url))
 
 
 def is_pattern(url: str) -> bool:
@@ -145,24 +152,24 @@ def _system(url: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it."""
     import fsspec
 
-    protocol = _protocol(url)
+    protocol, shown = _protocol(url), without_secrets(url)
     if protocol in _WEB and not urlsplit(url).hostname:
-        raise UserError(f"{url}: the address names no host")
+        raise UserError(f"{shown}: the address names no host")
     own = fsspec.config.conf.get(protocol, {})
     try:
         options = {name: value for name, value in _options(protocol).items() if name not in own}
         system, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
-        raise UserError(f"{url}: needs a package ({error}): pip install 'ernie-continual[remote]'") from None
+        raise UserError(f"{shown}: needs a package ({error}): pip install 'ernie-continual[remote]'") from None
     except ValueError as error:
         if "Protocol not known" in str(error):
             raise UserError(
-                f"{url}: nothing reads addresses that begin with {protocol}://; known are s3://, gs://, hdfs://, "
+                f"{shown}: nothing reads addresses that begin with {protocol}://; known are s3://, gs://, hdfs://, "
                 "http://, https:// and the others of fsspec"
             ) from None
-        raise UserError(f"{url}: is no address that can be read: {error}") from None
+        raise UserError(f"{shown}: is no address that can be read: {error}") from None
     except Exception as error:  # each store's client has its own
-        raise UserError(f"{url}: cannot be reached: {_sentence(error)}. {_advice(protocol)}") from None
+        raise UserError(f"{shown}: cannot be reached: {_sentence(error)}. {_advice(protocol)}") from None
     if hasattr(system, "retries"):
         system.retries = 1  # tries are made and counted here
     return system, path
@@ -274,6 +281,7 @@ def _repeated(
 
     Raises UserError for an error that does not pass.
     """
+    shown = without_secrets(url)
     for attempt in range(1, TRIES + 1):
         try:
             return do()
@@ -281,10 +289,10 @@ def _repeated(
             raise
         except Exception as error:  # each store's client has its own
             if not _may_pass(error):
-                raise UserError(f"{url}: {_why(error)}") from None
+                raise UserError(f"{shown}: {_why(error)}") from None
             if attempt == TRIES:
                 raise UserError(
-                    f"{url}: cannot be read{where} after {TRIES} tries: {_sentence(error)}. {_advice(_protocol(url))}"
+                    f"{shown}: cannot be read{where} after {TRIES} tries: {_sentence(error)}. {_advice(_protocol(url))}"
                 ) from None
             failed(error)
             time.sleep(min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * random.uniform(0.5, 1))

@@ -16,6 +16,7 @@ import numpy as np
 
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read import Input, find_inputs, read_input
+from ernie.data.remote import without_secrets
 from ernie.data.shard_writer import CorpusWriter, check_output
 from ernie.data.stream_copy import streams_copied
 from ernie.errors import UserError
@@ -63,7 +64,7 @@ def build_corpus(
         streams_copied(find_inputs(config.input), Path(output)) as inputs,
         CorpusWorkers(processes, Path(output)) as workers,
     ):
-        names, size = [source.name for source in inputs], _size(inputs)
+        names, size = [without_secrets(source.name) for source in inputs], _size(inputs)
         pipeline = Pipeline(config.clean)
         pipeline.prepare()
         encoder, language = prepare(config, inputs, tokenizer, pipeline, workers)

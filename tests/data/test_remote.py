@@ -20,7 +20,7 @@ from ernie.data import remote
 from ernie.data.labeled.read import read_split
 from ernie.data.labeled.row import RowOptions
 from ernie.data.read import check_unchanged, find_inputs, read_documents, read_input
-from ernie.data.remote import is_address, place
+from ernie.data.remote import Address, is_address, place, without_secrets
 from ernie.data.stream_copy import streams_copied
 from ernie.errors import Remark, UserError
 
@@ -132,6 +132,20 @@ class TestStore:
             find_inputs(["s3://texts/books/a.txt", "s3://texts/books/*.txt"])
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://texts/a.txt", "s3://texts/a.txt"),
+        ("https://host/a.txt?page=2", "https://host/a.txt?page=2"),
+        ("https://host/a?access_token=t&page=2#top", "https://host/a?access_token=...&page=2#top"),
+        ("https://me:secret@host:80/a.txt", "https://me:...@host:80/a.txt"),
+        ("https://host:80/a@b.txt", "https://host:80/a@b.txt"),
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert str(Address(url)) == without_secrets(url) == shown
+
+
 class TestWeb:
     @pytest.fixture
     def site(self) -> Iterator[Site]:
@@ -162,6 +176,13 @@ class TestWeb:
         site.breaks["/long.txt"] = [1 << 20, 1 << 20, 1 << 20, 300_000]
         with pytest.warns(Remark, match="1 read failed"):
             assert self.texts(site) == LINES.split("\n\n")[:-1]
+
+    def test_what_is_written_of_a_signed_address_holds_no_secret(self, site: Site) -> None:
+        site.files["/texts/a.txt?page=2&X-Amz-Signature=abc"] = b"One."
+        (document,) = read_all(f"{site.url}/texts/a.txt?page=2&X-Amz-Signature=abc")
+        assert str(document.place).startswith(f"{site.url}/texts/a.txt?page=2&X-Amz-Signature=...")
+        with pytest.raises(UserError, match=r"none\.txt\?sig=\.\.\.: there is no such file"):
+            find_inputs([f"{site.url}/none.txt?sig=abc"])
 
     def test_a_busy_server_is_asked_again(self, site: Site) -> None:
         site.fails["/texts/a.txt"] = [503, 429, 500]

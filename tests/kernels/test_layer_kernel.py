@@ -180,7 +180,8 @@ def masks_of(case: Case, seed: int) -> LayerMasks:
 @quick
 @given(cases(), st.sampled_from([0.0, 0.1, 0.4]), st.sampled_from([0.0, 0.1, 0.4]), st.integers(0, 99))
 def test_the_dropout_masks_are_those_of_the_generator(case: Case, dropout: float, attention: float, seed: int) -> None:
-    case = replace(case, settings=replace(case.settings, dropout=dropout, attention_dropout=attention))
+    smooth = replace(case.settings, activation="gelu")  # whose slope does not jump when an input is rounded
+    case = replace(case, settings=replace(smooth, dropout=dropout, attention_dropout=attention))
     masks = masks_of(case, seed)
     assert_close(case.found(), case.wanted(masks), 5e-5)
 

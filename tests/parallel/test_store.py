@@ -56,7 +56,8 @@ def test_no_message_of_a_store_waits_for_the_acknowledgement_of_the_one_before()
     port, found = int(address.rsplit(":", 1)[1]), []
     for file in Path("/dev/fd").iterdir():
         with suppress(OSError), socket.socket(fileno=os.dup(int(file.name))) as each:
-            if each.type == socket.SOCK_STREAM and port in (each.getsockname()[1], each.getpeername()[1]):
+            inet = each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM
+            if inet and port in (each.getsockname()[1], each.getpeername()[1]):
                 found.append(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
     assert len(found) == 4  # both ends of the connections of both stores
     assert all(found)

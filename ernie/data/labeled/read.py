@@ -9,6 +9,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+from ernie.data import remote
 from ernie.data.compressed import uncompressed_name
 from ernie.data.find import absent, is_endless
 from ernie.data.labeled.lines import checked_row, read_columns, read_json_rows, read_plain, read_separated
@@ -18,7 +19,7 @@ from ernie.data.parquet import load_saved, parquet_rows, saved_rows
 from ernie.data.raw import Place
 from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import Line, LineFile, decoded
-from ernie.data.remote import Address, is_address, place
+from ernie.data.remote import Address, is_address
 from ernie.errors import UserError
 from ernie.formatting import plural
 
@@ -164,7 +165,7 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
         return _hub(source)
     if parallel := _PARALLEL.fullmatch(source):
         return _read_parallel(_parallel_files(parallel))
-    path = place(source)
+    path = remote.place(source)
     if isinstance(path, Path):
         if is_stream(path):
             return _read_stream(source, path, options)
@@ -244,7 +245,7 @@ def _read_parallel(files: dict[str, str]) -> Iterator[Row | Fault]:
             raise UserError(f"{file}: there is no such file")
     counts = dict.fromkeys(files, 0)
     first = next(iter(files.values()))
-    for number, lines in enumerate(zip_longest(*(LineFile(place(file)) for file in files.values())), 1):
+    for number, lines in enumerate(zip_longest(*(LineFile(remote.place(file)) for file in files.values())), 1):
         for name, line in zip(files, lines, strict=True):
             counts[name] += line is not None
         if None in lines:
