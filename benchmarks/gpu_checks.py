@@ -178,6 +178,28 @@ class Errors:
     found: Found
     worst: dict[tuple[str, str], tuple[float, str, int]] = field(default_factory=dict)
 
+    def compare(
+        self,
+        group: str,
+        kind: Precision,
+        case: str,
+        kernel: Callable[..., Any],
+        values: Sequence[np.ndarray],
+        wanted: Sequence[np.ndarray | None],
+        frozen: Sequence[int] = (),
+    ) -> None:
+        """Add what a kernel gives in a precision, whose frozen inputs must have no gradient."""
+        from ernie.kernels.precision import precision
+
+        with precision(kind):
+            got = results(kernel, values, frozen)
+        expected = [None if number - 1 in frozen else value for number, value in enumerate(wanted)]
+        self.add(group, kind, case, error(got, expected))
+        self.found.expect(
+            all(got[number + 1] is None for number in frozen),
+            f"{group} in {kind}: a frozen input of {list(frozen)} has a gradient",
+        )
+
     def add(self, group: str, kind: str, case: str, size: float) -> None:
         """Add a case, which is wrong beyond the tolerance of its precision."""
         before, name, count = self.worst.get((group, kind), (-1.0, "", 0))
@@ -209,7 +231,6 @@ def linear(folder: Path) -> Found:
     """The fused linear layer against the reference: numbers of rows, activations, frozen inputs."""
     from ernie.kernels.linear import linear as fused
     from ernie.kernels.linear import reference
-    from ernie.kernels.precision import precision
 
     found = Found()
     errors, kinds = Errors(found), precisions()
@@ -219,15 +240,9 @@ def linear(folder: Path) -> Found:
         values = normal((rows, width), (width, out), (out,))
         wanted = results(lambda x, w, b, a=activation: reference(x, w, b, a), values)
         for frozen in subsets(3) if rows == 33 else [()]:
-            with precision(kind):
-                got = results(lambda x, w, b, a=activation: fused(x, w, b, a), values, frozen)
-            expected = [None if number - 1 in frozen else value for number, value in enumerate(wanted)]
-            errors.add(
-                "linear", kind, f"{rows} x {width} to {out}, {activation}, frozen {list(frozen)}", error(got, expected)
-            )
-            found.expect(
-                all(got[number + 1] is None for number in frozen),
-                f"linear in {kind}: a frozen input of {list(frozen)} has a gradient",
+            case = f"{rows} x {width} to {out}, {activation}, frozen {list(frozen)}"
+            errors.compare(
+                "linear", kind, case, lambda x, w, b, a=activation: fused(x, w, b, a), values, wanted, frozen
             )
     found.table = errors.table()
     say_what_lacks(found, kinds)
@@ -274,7 +289,6 @@ def norm(folder: Path) -> Found:
     import paddle
 
     from ernie.kernels.norm import add_norm, reference
-    from ernie.kernels.precision import precision
 
     found = Found()
     errors, kinds = Errors(found), precisions()
@@ -282,10 +296,16 @@ def norm(folder: Path) -> Found:
         values = normal((65, width), (65, width), (width,), (width,))
         wanted = results(lambda *x: reference(x[0], x[1], x[2], x[3], 1e-5, 0.0), values)
         for frozen in subsets(4) if width == 768 else [()]:
-            with precision(kind):
-                got = results(lambda *x: add_norm(x[0], x[1], x[2], x[3], 1e-5), values, frozen)
-            expected = [None if number - 1 in frozen else value for number, value in enumerate(wanted)]
-            errors.add("residual and norm", kind, f"{width} wide, frozen {list(frozen)}", error(got, expected))
+            case = f"{width} wide, frozen {list(frozen)}"
+            errors.compare(
+                "residual and norm",
+                kind,
+                case,
+                lambda *x: add_norm(x[0], x[1], x[2], x[3], 1e-5),
+                values,
+                wanted,
+                frozen,
+            )
     paddle.seed(0)
     ones, gain, offset = paddle.ones([4096, 256]), paddle.ones([256]), paddle.zeros([256])
     dropped = (
