@@ -6,7 +6,7 @@ A mark such as `<!-- schema: pretrain -->` is replaced when the site is built.
 |---|---|
 | `<!-- commands -->` | every command with its arguments, as its parser has them |
 | `<!-- schema: NAME -->` | every key of a configuration, from the dataclass under that name in `ernie.schemas` |
-| `<!-- registered: NAME -->` | every item of a registry with its keys: `pretraining`, `finetuning`, `segmenters`, `filters` |
+| `<!-- registered: NAME -->` | every item of a registry with its keys: `pretraining`, `finetuning`, ... |
 | `<!-- routes -->` | every route of a server with its messages, from its description in OpenAPI |
 """
 
