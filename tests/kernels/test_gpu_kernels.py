@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 import pytest
 from paddle import Tensor
-from support.kernels.judging import Results
+from support.kernels.judging import Results, normal, rounded
 
 from ernie.data.batch import Layout
 from ernie.kernels import gpu
@@ -32,11 +32,6 @@ pytestmark = pytest.mark.usefixtures("gpu_device")
 LAYOUT = Layout.of_lengths([1, 17, 130, 5, 64])
 TOLERANCE = {"bf16": 0.02, "fp16": 0.003}  # of the error, relative to the norm of a result
 low = pytest.mark.parametrize("kind", ["bf16", "fp16"])
-
-
-def normal(*shapes: tuple[int, ...]) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
 def results(kernel: Callable[..., Tensor], values: Sequence[np.ndarray], frozen: Sequence[int] = ()) -> Results:
@@ -106,7 +101,7 @@ def test_attention_dropout_preserves_the_mean() -> None:
 @pytest.mark.parametrize("activation", ["none", "gelu", "relu"])
 @pytest.mark.parametrize(("kind", "tolerance"), [("fp32", 2e-3), *TOLERANCE.items()])  # fp32 products may use TF32
 def test_the_linear_kernel_is_near_the_reference(kind: Precision, tolerance: float, activation: str) -> None:
-    values = normal((33, 64), (64, 96), (96,))
+    values = rounded(normal((33, 64), (64, 96), (96,)))
     with precision(kind):
         found = results(lambda x, w, b: linear(x, w, b, activation), values)
     assert_near(found, results(lambda x, w, b: linear_reference(x, w, b, activation), values), tolerance)

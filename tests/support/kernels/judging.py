@@ -27,6 +27,11 @@ def normal(*shapes: tuple[int, ...], seed: int | Sequence[int] = 0, scale: float
     return [(scale * rng.standard_normal(shape)).astype(np.float32) for shape in shapes]
 
 
+def rounded(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Rounded to bfloat16, so that no sum near zero changes its sign there, and with it the slope of ReLU."""
+    return [paddle.to_tensor(value).astype("bfloat16").astype("float32").numpy() for value in values]
+
+
 def run(
     kernel: Callable[..., Tensor],
     values: Sequence[np.ndarray],
