@@ -1,12 +1,14 @@
 """Do the training recipes of docs/howto/finetuning/recipes.md pay?  Each beside plain training, seed by seed.
 
   python benchmarks/recipes.py CASE... --data GLUE --model MINILM --output runs/benchmarks/recipes [--seeds 0 1 2]
+      [--precision bf16]
   python benchmarks/recipes.py long --data GLUE --chinese ENCODER --output runs/benchmarks/recipes
 
 GLUE is a folder with the tasks' files as in benchmarks/finetuning.py, MINILM a Hugging Face folder of a BERT.  All arms
 have the recipe of benchmarks/finetuning.py unless they say otherwise.  Checkpoints are not chosen: what is scored is
-the model after the last step.  Finished work is kept, so that an interrupted command resumes where it stopped.  The
-result of each arm and seed is a small file under `--records` (by default in OUTPUT).
+the model after the last step.  All arms of a case have the same precision, which the records tell.  Finished work is
+kept, so that an interrupted command resumes where it stopped.  The result of each arm and seed is a small file under
+`--records` (by default in OUTPUT).
 
 skewed: `class_weights: balanced` on 1,900 positive and 100 negative rows of SST-2's train split.  The test rows are
 whole sentences of its dev and test splits, all positive ones and as many negative ones as leave the same shares.  The
@@ -195,6 +197,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--records", type=Path, metavar="DIR")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     arguments = parser.parse_args()
     records = arguments.records or arguments.output / "records"
     for name in arguments.cases:
@@ -203,12 +206,14 @@ def main() -> None:
         rows = case.rows(arguments.data, arguments.output / "data" / name)
         for seed in arguments.seeds:
             for arm in case.arms:
-                make = partial(run, case, arm, rows, model, arguments.output / name, seed)
+                make = partial(run, case, arm, rows, model, arguments.output / name, seed, arguments.precision)
                 cached_record(records / name / f"{slug(arm)}-{seed}.json", make)
     report(Records(records), recipes, targets=[name for name in OUTCOMES if name.startswith("recipes-")])
 
 
-def run(case: Case, arm: str, rows: dict[str, Path], model: str, folder: Path, seed: int) -> dict[str, Any]:
+def run(
+    case: Case, arm: str, rows: dict[str, Path], model: str, folder: Path, seed: int, precision: str
+) -> dict[str, Any]:
     """Fine-tune once by the library's command: the scores on the test rows, and the share of weights trained."""
     recipe = case.recipe
     train = {key: recipe[key] for key in ("epochs", "batch", "dropout") if key in recipe}
@@ -221,7 +226,7 @@ def run(case: Case, arm: str, rows: dict[str, Path], model: str, folder: Path, s
             **case.task,
         },
         "data": {"train": str(rows["train"]), "dev": str(rows["test"])},
-        "train": {**train, "evaluations": 0, "lr": {"peak": recipe["peak"]}},
+        "train": {**train, "evaluations": 0, "lr": {"peak": recipe["peak"]}, "precision": precision},
     }
     for key, change in json.loads(json.dumps(case.arms[arm])).items():
         config[key] = {**config.get(key, {}), **change} if isinstance(change, dict) else change
@@ -234,7 +239,12 @@ def run(case: Case, arm: str, rows: dict[str, Path], model: str, folder: Path, s
     words = ("finetune", str(file), "--model", model, "--seed", str(seed), "--output", str(out), "--quiet")
     subprocess.run([sys.executable, "-m", "ernie.cli", *words], check=True, stdout=subprocess.DEVNULL)
     trial = json.loads((out / "scores.json").read_text(encoding="utf-8"))["trials"][0]
-    return {"scores": trial["scores"]["dev"], "seconds": trial["seconds"], "weights trained": trained(out)}
+    return {
+        "scores": trial["scores"]["dev"],
+        "seconds": trial["seconds"],
+        "weights trained": trained(out),
+        "precision": precision,
+    }
 
 
 def trained(run: Path) -> float:
