@@ -110,7 +110,7 @@ def machine(folder: Path) -> Found:
     )
     found.table.append(["operator", "kernels"])
     for name in wanted:
-        places = sorted({str(key).split("(")[-1].split(",")[0].strip() for key in kernels.get(name, [])})
+        places = sorted({str(key).strip("(").split(",")[0] for key in kernels.get(name, [])})
         found.table.append([name, ", ".join(places) or "none"])
         if on_gpu():
             found.expect(
