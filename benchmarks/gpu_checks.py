@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -262,7 +263,6 @@ def attention(folder: Path) -> Found:
     from ernie.kernels.attention import attention as fused
     from ernie.kernels.attention import reference
     from ernie.kernels.mask import Mask
-    from ernie.kernels.precision import precision
 
     found = Found()
     errors, kinds = Errors(found), precisions()
@@ -283,9 +283,9 @@ def attention(folder: Path) -> Found:
         values, mask = normal(*[(layout.tokens, 2 * size)] * 3), make(layout)
         wanted = results(lambda q, k, v, a=layout, m=mask: reference(q, k, v, a, 2, 0.0, a, m), values)
         for kind in kinds:
-            with precision(kind):
-                got = results(lambda q, k, v, a=layout, m=mask: fused(q, k, v, a, 2, mask=m), values)
-            errors.add(f"{name} attention", kind, f"heads of {size}, lengths {lengths}", error(got, wanted))
+            case = f"heads of {size}, lengths {lengths}"
+            kernel = partial(lambda q, k, v, a, m: fused(q, k, v, a, 2, mask=m), a=layout, m=mask)
+            errors.compare(f"{name} attention", kind, case, kernel, values, wanted)
     found.table = errors.table()
     say_what_lacks(found, kinds)
     return found
@@ -365,9 +365,8 @@ def rest(folder: Path) -> Found:
     values = normal((300, 96), (5000, 96), (5000,))
     wanted = results(lambda x, t, b: vocabulary.reference(x, t, b, labels), values)
     for kind in kinds:
-        with precision(kind):
-            got = results(lambda x, t, b: vocabulary.vocabulary_cross_entropy(x, t, b, labels), values)
-        errors.add("loss over a vocabulary", kind, "300 of 5,000", error(got, wanted))
+        kernel = partial(vocabulary.vocabulary_cross_entropy, labels_P=labels)
+        errors.compare("loss over a vocabulary", kind, "300 of 5,000", kernel, values, wanted)
 
     layout, width, inner = Layout.of_lengths([64, 1, 300, 17]), 256, 1024
     shapes = (
