@@ -38,6 +38,8 @@ _TOO_MANY_FILES = os.strerror(errno.EMFILE)
 _ORDER = (
     *(
         "data build",
+        "data show",
+        "data diff",
         "tokenizer train",
         "tokenizer check",
         "tasks",

@@ -6,8 +6,9 @@ sequences in them could hide, forge or colour text, set a title, or answer in th
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
@@ -66,6 +67,21 @@ def escaping() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def takes_colors() -> bool:
+    """Whether standard output is a terminal that shows colors; the variable NO_COLOR turns them off."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def print_styled(parts: Iterable[tuple[str, str]]) -> None:
+    """Print a line of texts, each with the numbers of its look in ANSI's sequences ("1;34"), or "" for none.
+
+    What would control the terminal is escaped in the texts.
+    """
+    stream = sys.stdout.stream if isinstance(sys.stdout, EscapingStream) else sys.stdout
+    line = "".join(f"\x1b[{look}m{shown(text)}\x1b[0m" if look else shown(text) for text, look in parts)
+    stream.write(f"{line}\n")
 
 
 def pass_data() -> None:

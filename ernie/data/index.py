@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class _Index:
     splits: _Splits
     report: dict[str, Any]
     files: dict[str, _FileEntry]
+    recipe: dict[str, Any] = field(default_factory=dict)  # earlier corpora lack it
 
 
 def read_index(folder: Path) -> dict[str, Any]:

@@ -107,11 +107,19 @@ class CorpusWriter:
         """Append documents to the split `split`, "train" or "held_out"."""
         self._splits[split].write(documents)
 
-    def finish(self, sources: Sequence[str], *, language: str, report: dict[str, Any] | None = None) -> None:
+    def finish(
+        self,
+        sources: Sequence[str],
+        *,
+        language: str,
+        report: dict[str, Any] | None = None,
+        recipe: dict[str, Any] | None = None,
+    ) -> None:
         """Close the files, write the index and rename the folder to `output`.
 
-        `sources` are the names that the documents' source numbers refer to.  Raises UserError when `output` may no
-        longer be replaced; the corpus is then moved to an unused name beside it, which the message gives.
+        `sources` are the names that the documents' source numbers refer to, `recipe` the settings of the build.  Raises
+        UserError when `output` may no longer be replaced; the corpus is then moved to an unused name beside it, which
+        the message gives.
         """
         for split in self._splits.values():
             split.close()
@@ -122,6 +130,7 @@ class CorpusWriter:
         index = {
             "format": FORMAT,
             "language": language,
+            "recipe": recipe or {},
             "tokenizer": {"fingerprint": self._tokenizer.fingerprint, "vocab_size": self._tokenizer.vocab_size},
             "splits": {name: split.shards for name, split in self._splits.items()},
             "report": report or {},

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,6 +91,11 @@ class Corpus:
         """The build's statistics of kept and dropped documents."""
         return self.index["report"]
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The settings of the build, without the places of its input and tokenizer; empty in earlier corpora."""
+        return self.index.get("recipe", {})
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the contents: equal for corpora of the same texts, wherever these and the corpora are stored."""
@@ -157,6 +162,18 @@ class Split(Sequence[Document]):
             rows, ends = indices[numbers == number] - self._firsts[number], shard.docs[:, :2]
             found += ends[rows].sum(axis=0) - ends[rows[rows > 0] - 1].sum(axis=0)
         return found
+
+    def rows(self) -> Iterator[np.ndarray]:
+        """Yield rows (d, 4) of the documents, in order, a bounded number at a time.
+
+        A row has a document's number of tokens, of sentences, its index into `sources`, and its line.
+        """
+        for first in self._firsts[:-1]:
+            docs = self._locate(first)[0].docs
+            for start in range(0, len(docs), _BLOCK):
+                rows = docs[start : start + _BLOCK].copy()
+                rows[:, :2] = np.diff(rows[:, :2], axis=0, prepend=docs[start - 1 : start, :2] if start else 0)
+                yield rows
 
     def source(self, i: int) -> str:
         """Return the source of document `i`, as 'file:line'."""

@@ -40,6 +40,20 @@ def heat_table(name: str, rows: Sequence[Sequence[Cell]]) -> str:
     return scrolling(_table(rows), name, "wide heat")
 
 
+def bar_table(name: str, rows: Sequence[Sequence[str]], shares: Sequence[float]) -> str:
+    """Return a table with a bar in each row but the header: the longest one is as wide as its column."""
+    longest = max([*shares, 1e-12])
+    head, *body = rows
+    heads = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
+    lines = [
+        f"<tr>{_head(Cell(row[0]), 'row')}{''.join(_cell(Cell(text)) for text in row[1:])}"
+        f'<td class="bar"><i style="width:{100 * share / longest:.1f}%"></i></td></tr>'
+        for row, share in zip(body, shares, strict=True)
+    ]
+    table = f"<table><thead><tr>{heads}<td></td></tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return scrolling(table, name, "wide bars")
+
+
 def facts(pairs: Mapping[str, str]) -> str:
     """Return a table of names and values, one pair per row."""
     rows = "".join(f"<tr>{_head(Cell(name), 'row')}{_cell(Cell(text))}</tr>" for name, text in pairs.items())

@@ -9,9 +9,9 @@ from ernie.terminal import shown
 
 # In dark mode figures are inverted and their hues rotated back, so that each is drawn only once.
 _CSS = """
-:root { color-scheme: light dark; --ink: #1f2933; --muted: #5b6671; --line: #d5dbe1; --paper: #fff; }
+:root { color-scheme: light dark; --ink: #1f2933; --muted: #5b6671; --line: #d5dbe1; --paper: #fff; --blue: #0072b2; }
 @media screen and (prefers-color-scheme: dark) {
-  :root { --ink: #eceff1; --muted: #9aa5b1; --line: #3a424b; --paper: #141414; }
+  :root { --ink: #eceff1; --muted: #9aa5b1; --line: #3a424b; --paper: #141414; --blue: #4ba3d9; }
   img { filter: invert(0.92) hue-rotate(180deg); }
 }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
@@ -36,6 +36,11 @@ td.long { white-space: normal; overflow-wrap: anywhere; min-width: 16rem; }
 .heat th[scope=col] { white-space: normal; vertical-align: bottom; }
 .heat th:first-child { text-align: left; padding-left: 0; }
 .heat small { display: block; font-size: 0.7rem; font-weight: normal; }
+.bars table { width: 100%; }
+.bars th[scope=row] { white-space: normal; overflow-wrap: anywhere; min-width: 8rem; }
+.bar { width: 45%; padding-right: 0; vertical-align: middle; }
+.bar i { display: block; height: 0.7rem; border-radius: 2px; background: var(--blue);
+         print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 .facts :is(th, td) { white-space: normal; overflow-wrap: anywhere; }
 .facts th[scope=row] { color: var(--muted); overflow-wrap: normal; }
 details { margin: 0.75rem 0; }
@@ -62,14 +67,14 @@ pre { font-size: 0.8rem; overflow-x: auto; }
 """
 
 
-def page(title: str, state: str, parts: Sequence[str]) -> str:
-    """Return the complete document."""
+def page(title: str, state: str, parts: Sequence[str], style: str = "") -> str:
+    """Return the complete document; `style` is CSS of its own."""
     document = "\n".join(
         [
             "<!doctype html>",
             '<html lang="en">',
             '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{_CSS}</style></head>",
+            f"<title>{escape(title)}</title><style>{_CSS}{style}</style></head>",
             "<body><main>",
             f'<h1>{escape(title)}</h1><p class="state">{escape(state)}</p>',
             *parts,

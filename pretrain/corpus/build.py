@@ -81,7 +81,7 @@ def build_corpus(
                 _check_splits(counts, hashes, hold_out=hold_out_below > 0)
                 counts.repeated = len(hashes) - len(np.unique(hashes))
                 report = CorpusReport(counts, language, time.perf_counter() - started)
-                writer.finish(names, language=language, report=report.to_dict())
+                writer.finish(names, language=language, report=report.to_dict(), recipe=config.settings())
             return report
 
         try:

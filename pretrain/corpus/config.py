@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from ernie.config import check_least
+from ernie.config import check_least, to_dict
 from ernie.data.raw import ReadOptions
+from ernie.data.remote import without_secrets
 from ernie.data.shard_writer import DEFAULT_SHARD_TOKENS
 from ernie.errors import UserError
 from ernie.text.segment.base import Segmenter
@@ -52,3 +53,16 @@ class CorpusConfig:
             raise UserError(f"held_out: expected a fraction of the documents from 0 to below 1, found {self.held_out}")
         if self.shard_tokens < 1 or not 0 < self.sample_mb <= MOST_MB:
             raise UserError(f"shard_tokens and sample_mb: expected numbers above 0, of MB at most {MOST_MB:,}")
+
+    def settings(self) -> dict[str, Any]:
+        """Return what corpus.json says of the recipe: all but where the input and the tokenizer are."""
+        kept = {key: value for key, value in to_dict(self).items() if key not in ("input", "tokenizer")}
+        return _without_secrets(kept)
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_secrets(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(item) for item in value]
+    return without_secrets(value) if isinstance(value, str) else value

@@ -21,7 +21,7 @@ _FEW_HELD_OUT = 10  # documents
 MANY_UNKNOWN = 0.05  # of the tokens: more than in text of a language that the tokenizer was trained on
 _MANY_REPEATED = 0.01  # of the documents
 
-_FRACTIONS = {  # fractions of tokens in the report: a name, and the flags that count towards it
+FRACTIONS = {  # fractions of tokens in the report: a name, and the flags that count towards it
     "continue a word": Flag.CONTINUES_WORD,
     "in phrases": Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE,
     "in entities": Flag.BEGINS_ENTITY | Flag.CONTINUES_ENTITY,
@@ -68,7 +68,7 @@ class Counts:
         self.tokens["unknown"] += int(np.count_nonzero(documents.ids == unk_id))
         # A histogram of the 256 possible flag bytes takes one pass over the tokens instead of one per name.
         histogram = np.bincount(documents.flags, minlength=256)
-        for name, flags in _FRACTIONS.items():
+        for name, flags in FRACTIONS.items():
             self.tokens[name] += int(histogram[(np.arange(256) & flags) != 0].sum())
 
     def add(self, other: Counts) -> None:
