@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from ernie.data import compressed
-from ernie.data.raw import Dropped, RawDocument, ReadOptions
+from ernie.data.raw import Dropped, RawDocument, ReadOptions, Unparsed
 from ernie.data.read_json import read_json, read_jsonl
 from ernie.data.read_lines import LineFile
 from ernie.data.read_mediawiki import read_mediawiki
@@ -17,7 +17,7 @@ from ernie.data.read_text import read_text
 from ernie.data.read_web import read_html, read_warc
 from ernie.errors import UserError
 
-Reader = Callable[[str, LineFile, ReadOptions], Iterator[RawDocument | Dropped]]
+Reader = Callable[[str, LineFile, ReadOptions], Iterator[RawDocument | Dropped | Unparsed]]
 _PROBED = 512  # bytes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -67,6 +68,22 @@ class Dropped(NamedTuple):
     def size(self) -> int:
         """As for RawDocument."""
         return _OVERHEAD + len(self.detail)
+
+
+class Unparsed(NamedTuple):
+    """A document that is yet to be parsed, which takes long: `parse` does it, in any process.
+
+    `length` is that of what is parsed.
+    """
+
+    place: Place
+    length: int
+    parse: Callable[[], RawDocument | Dropped]
+
+    @property
+    def size(self) -> int:
+        """As for RawDocument."""
+        return _OVERHEAD + self.length
 
 
 FormatName = Literal[

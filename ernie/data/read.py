@@ -14,7 +14,7 @@ from typing import TypeVar
 from ernie.data import compressed, remote
 from ernie.data.find import LEFT_BY_PROGRAMS, Finder, identity, is_folder, unreachable
 from ernie.data.formats import FORMATS, SUFFIXES, Format, format_of_content, format_of_name, lowest_ranked
-from ernie.data.raw import Dropped, RawDocument, ReadOptions
+from ernie.data.raw import Dropped, RawDocument, ReadOptions, Unparsed
 from ernie.data.read_lines import LineFile
 from ernie.data.read_rows import read_hub_dataset, read_saved_dataset
 from ernie.data.remote import Address, Found, is_address
@@ -82,7 +82,7 @@ def read_documents(paths: Sequence[str | Path], options: ReadOptions | None = No
 
 
 def read_input(
-    source: Input, options: ReadOptions | None = None, progress: Callable[[int], None] | None = None
+    source: Input, options: ReadOptions | None = None, progress: Callable[[int], None] = lambda bytes_read: None
 ) -> Iterator[RawDocument | Dropped]:
     """Yield the documents of one input; `progress` is called with the number of bytes read so far.
 
@@ -90,11 +90,25 @@ def read_input(
     (see ernie.data.compressed).
     """
     options = options or ReadOptions()
+    for item in read_unparsed(source, options, progress):
+        yield parsed(item, options)
+
+
+def parsed(item: RawDocument | Dropped | Unparsed, options: ReadOptions) -> RawDocument | Dropped:
+    """Return a document, parsed if it was not.  Raises UserError for one that cannot be read, with `options.strict`."""
+    document = item.parse() if isinstance(item, Unparsed) else item
+    if options.strict and isinstance(document, Dropped) and not document.by_kind:
+        raise UserError(f"{document.place}: {document.detail}. Without read.strict the document would be dropped.")
+    return document
+
+
+def read_unparsed(
+    source: Input, options: ReadOptions, progress: Callable[[int], None] = lambda bytes_read: None
+) -> Iterator[RawDocument | Dropped | Unparsed]:
+    """As `read_input`, but what takes long to parse is left to `parsed`."""
     most = None if source.size is None else compressed.limit(source.size)
     total = 0
-    for document in _open(source, options, progress or _no_progress):
-        if options.strict and isinstance(document, Dropped) and not document.by_kind:
-            raise UserError(f"{document.place}: {document.detail}. Without read.strict the document would be dropped.")
+    for document in _open(source, options, progress):
         total += document.size
         if most is not None and total > most:
             raise compressed.too_large(source.name, source.size or 0)
@@ -119,7 +133,9 @@ def check_unchanged(source: Input) -> None:
         )
 
 
-def _open(source: Input, options: ReadOptions, progress: Callable[[int], None]) -> Iterator[RawDocument | Dropped]:
+def _open(
+    source: Input, options: ReadOptions, progress: Callable[[int], None]
+) -> Iterator[RawDocument | Dropped | Unparsed]:
     name, path = remote.without_secrets(source.name), source.copy or remote.place(source.name)
     if name.startswith("hf:"):
         yield from read_hub_dataset(name, options)
@@ -143,10 +159,6 @@ def _format(source: Input, file: LineFile, options: ReadOptions) -> Format:
 def _begins(path: Path | Address) -> bytes:
     with path.open("rb") as file:
         return file.read(8)
-
-
-def _no_progress(bytes_read: int) -> None:
-    pass
 
 
 def _find(path: str) -> list[Input]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ernie.data.compressed import Damaged
-from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
+from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions, Unparsed
 from ernie.data.read_lines import LineFile
 from ernie.data.read_web import needed
 from ernie.errors import UserError
@@ -20,13 +21,13 @@ _LEADING = re.compile(r"(?<=[(（])\s*[,;，；]\s*")  # where it was the first 
 _TOO_LONG = 1 << 22  # characters of markup; the largest wikis allow half of it
 
 
-def read_mediawiki(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+def read_mediawiki(name: str, file: LineFile, options: ReadOptions) -> Iterator[Dropped | Unparsed]:
     """Yield the articles of a dump in XML, as they were last; the place counts pages.
 
     Templates, tables, references, files and categories are left out, and headings are marked.  Redirects and pages that
     are no articles are dropped.  Raises UserError without mwxml and mwparserfromhell, and for damaged XML.
     """
-    mwxml, parser = needed("mwxml", name), needed("mwparserfromhell", name)
+    mwxml, _ = needed("mwxml", name), needed("mwparserfromhell", name)
     elements = needed("mwxml.element_iterator", name).ElementIterator
     number = 0
     with file.binary() as content:
@@ -37,7 +38,7 @@ def read_mediawiki(name: str, file: LineFile, options: ReadOptions) -> Iterator[
             dump = mwxml.Dump.from_element(root)
             left_out = _left_out(dump.site_info)
             for number, page in enumerate(dump.pages, 1):
-                yield _article(page, Place(name, number), left_out, parser)
+                yield _article(page, Place(name, number), left_out)
                 root.element.clear()  # what was read stays in memory otherwise
         except (UserError, Damaged, OSError):
             raise
@@ -52,7 +53,7 @@ def _left_out(site: Any) -> tuple[str, ...]:
     return tuple(f"{name.lower()}:" for name in sorted({"File", "Image", "Category", *names}))
 
 
-def _article(page: Any, place: Place, left_out: tuple[str, ...], parser: Any) -> RawDocument | Dropped:
+def _article(page: Any, place: Place, left_out: tuple[str, ...]) -> Dropped | Unparsed:
     title = page.title or ""
     if page.namespace not in (0, None):
         return Dropped(place, "no article", f"'{title:.100}' is in the namespace {page.namespace}", by_kind=True)
@@ -64,6 +65,11 @@ def _article(page: Any, place: Place, left_out: tuple[str, ...], parser: Any) ->
         return Dropped(place, "page too long", f"'{title:.100}' is longer than {_TOO_LONG >> 20} million characters")
     if last is not None and last.model not in (None, "wikitext"):
         return Dropped(place, "no article", f"'{title:.100}' is {last.model}, not wiki text", by_kind=True)
+    return Unparsed(place, len(text), partial(_parsed, text, title, place, left_out))
+
+
+def _parsed(text: str, title: str, place: Place, left_out: tuple[str, ...]) -> RawDocument | Dropped:
+    parser = needed("mwparserfromhell", place.file)
     try:
         paragraphs, headings = _paragraphs(parser.parse(text), left_out)
     except (parser.parser.ParserError, RecursionError, ValueError) as error:

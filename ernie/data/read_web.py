@@ -6,11 +6,12 @@ import io
 import logging
 from collections.abc import Iterator
 from contextlib import redirect_stderr
+from functools import partial
 from importlib import import_module
 from typing import Any, BinaryIO
 
 from ernie.data.compressed import Damaged
-from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
+from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions, Unparsed
 from ernie.data.read_lines import MAX_LINE, NOT_UTF8, LineFile
 from ernie.data.read_rows import laid_out
 from ernie.errors import UserError
@@ -19,19 +20,19 @@ _HTML = ("text/html", "application/xhtml+xml")
 _FAULT = "damaged record"
 
 
-def read_html(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+def read_html(name: str, file: LineFile, options: ReadOptions) -> Iterator[Dropped | Unparsed]:
     """Yield the main text of an HTML file, without menus, comments and tables.
 
     Raises UserError without trafilatura, the library that finds it.
     """
     place = Place(name, 1)
-    trafilatura = needed("trafilatura", name)
+    needed("trafilatura", name)
     with file.binary() as content:
         page = content.read(MAX_LINE + 1)
-    yield _too_long(place) if len(page) > MAX_LINE else _page(page, place, options, trafilatura)
+    yield _too_long(place) if len(page) > MAX_LINE else _unparsed(page, place, options)
 
 
-def read_warc(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+def read_warc(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped | Unparsed]:
     """Yield a document for each record that holds a page (HTML or text) or a page's text; its place counts records.
 
     Requests and metadata are no documents and left out.  Pages of another kind, and answers that are errors, are
@@ -85,7 +86,7 @@ class _Sequential:
         return self._at
 
 
-def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dropped | None:
+def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dropped | Unparsed | None:
     if not record.rec_type:
         return Dropped(place, _FAULT, "the record has no WARC-Type")
     if record.rec_type not in ("response", "resource", "conversion"):
@@ -108,14 +109,20 @@ def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dr
     if len(content) > MAX_LINE:
         return _too_long(place)
     if kind in _HTML:
-        return _page(content, place, options, needed("trafilatura", place.file))
+        needed("trafilatura", place.file)
+        return _unparsed(content, place, options)
     try:
         return laid_out(RawDocument(place, content.decode("utf-8-sig")), False, options)
     except UnicodeDecodeError as error:
         return Dropped(place, NOT_UTF8, f"byte {error.start + 1} of {where:.200} is not UTF-8 text")
 
 
-def _page(page: bytes, place: Place, options: ReadOptions, trafilatura: Any) -> RawDocument | Dropped:
+def _unparsed(page: bytes, place: Place, options: ReadOptions) -> Unparsed:
+    return Unparsed(place, len(page), partial(_page, page, place, options))
+
+
+def _page(page: bytes, place: Place, options: ReadOptions) -> RawDocument | Dropped:
+    trafilatura = needed("trafilatura", place.file)
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it complains of is dropped and counted here
     try:
         found = trafilatura.bare_extraction(page, include_comments=False, include_tables=False, with_metadata=False)

@@ -69,8 +69,8 @@ class CorpusWriter:
     """A context manager that writes a corpus to `output`.
 
     Everything is written to `output.partial-PID` first, which `finish` renames and any error removes; leftovers of
-    killed processes are deleted.  A shard is closed when it holds `shard_tokens` tokens or more.  Raises UserError when
-    `output` exists and may not be replaced, and when the disk is full.
+    killed processes are deleted.  A shard ends with the document with which it has `shard_tokens` tokens or more.
+    Raises UserError when `output` exists and may not be replaced, and when the disk is full.
     """
 
     def __init__(
@@ -173,8 +173,14 @@ class _SplitWriter:
         self._counts = {"documents": 0, "sentences": 0, "tokens": 0}
 
     def write(self, documents: Documents) -> None:
-        if not len(documents.docs):
-            return
+        while left := len(documents.docs):
+            # As far as the document with which the shard is full, wherever the caller's batches end.
+            room = self._shard_tokens - self._counts["tokens"]
+            fits = min(left, int(np.searchsorted(documents.docs[:, 0], room)) + 1)
+            self._append(documents.take(np.arange(left) < fits))
+            documents = documents.take(np.arange(left) >= fits)
+
+    def _append(self, documents: Documents) -> None:
         if not self._open:
             self._start()
         base = np.array([self._counts["tokens"], self._counts["sentences"], 0, 0])

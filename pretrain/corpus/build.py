@@ -1,21 +1,22 @@
-"""Build a corpus: one process reads and writes, the others turn text into arrays.
+"""Build a corpus: workers read parts of the text and turn them into arrays, and one process writes these in order.
 
-Documents go out in chunks of fixed content and come back in the same order, so that the bytes on disk do not depend on
-the number of processes.  Only a few chunks are in flight at a time, which bounds memory.
+Every document gives the same arrays whoever reads it, so that the bytes on disk depend neither on the number of workers
+nor on the parts.  Only a few parts are in flight at a time, which bounds memory.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from ernie.data.raw import Dropped, RawDocument, ReadOptions
-from ernie.data.read import Input, find_inputs, read_input
+from ernie.data.parts import Item
+from ernie.data.raw import RawDocument
+from ernie.data.read import Input, find_inputs
 from ernie.data.remote import without_secrets
 from ernie.data.shard_writer import CorpusWriter, check_output
 from ernie.data.stream_copy import streams_copied
@@ -23,24 +24,18 @@ from ernie.errors import UserError
 from ernie.text.load import load_tokenizer
 from ernie.text.segment import default_segmenters
 from ernie.text.tokenizer import Tokenizer
-from pretrain.corpus.broadcast import Broadcast, CorpusWorkers
-from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules, text_hash
-from pretrain.corpus.clean.compare import Items, compare
+from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules
+from pretrain.corpus.clean.compare import Noted, Verdicts, compare, take_notes
+from pretrain.corpus.clean.duplicates import ExactDuplicates
 from pretrain.corpus.clean.pipeline import Pipeline, Verdict
 from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.engine import Engine, LocalEngine
 from pretrain.corpus.language import LANGUAGES
+from pretrain.corpus.reading import Made, readings
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
 
-_CHUNK = 1 << 20  # total size at which a chunk of documents is complete
-
 Progress = Callable[[int, int, Counts], None]  # bytes read, bytes to read (0: unknown), counts so far
-
-
-class _Batch(NamedTuple):
-    first: int  # the number of its first document
-    items: list[tuple[int, RawDocument | Dropped]]
-    bytes_read: int
 
 
 def build_corpus(
@@ -62,22 +57,27 @@ def build_corpus(
     tokenizer = load_tokenizer(config.tokenizer)
     with (
         streams_copied(find_inputs(config.input), Path(output)) as inputs,
-        CorpusWorkers(processes, Path(output)) as workers,
+        LocalEngine(processes, Path(output)) as engine,
     ):
         names, size = [without_secrets(source.name) for source in inputs], _size(inputs)
-        pipeline = Pipeline(config.clean)
+        repeated = [ExactDuplicates(fold=False)] if config.drop_repeated else []
+        pipeline = Pipeline([*repeated, *config.clean])
         pipeline.prepare()
-        encoder, language = prepare(config, inputs, tokenizer, pipeline, workers)
-        broadcast = workers.broadcast(encoder)
-        first_reading = _shown(_batches(inputs, config.read, config.drop_repeated), progress, size)
-        verdicts = compare(pipeline, first_reading, names, workers, Path(output))
+        encoder, language = prepare(config, inputs, tokenizer, pipeline, engine)
+        lengths = array("q", [0])  # the number of items before each part, if they are compared
+        verdicts = Verdicts(names)
+        if pipeline.comparisons:
+            noted = readings(inputs, config.read, engine, partial(_note, pipeline))
+            verdicts = compare(pipeline, _noted(noted, lengths, progress, size), names, Path(output))
+
+        def judged(number: int) -> dict[int, Verdict]:
+            first, last = lengths[number : number + 2] if pipeline.comparisons else (0, 0)
+            return verdicts.of(first, last - first)
 
         def write(hold_out_below: int) -> CorpusReport:
-            batches = _batches(inputs, config.read, config.drop_repeated)
-            judged = ((batch, verdicts.of(batch.first, len(batch.items))) for batch in batches)
-            chunks = workers.map(partial(_encode, broadcast, hold_out_below), judged)
+            encoded = readings(inputs, config.read, engine, partial(_encode, encoder, hold_out_below), judged)
             with CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer:
-                counts, hashes = _fill(writer, chunks, progress, size)
+                counts, hashes = _fill(writer, encoded, progress, size)
                 _check_splits(counts, hashes, hold_out=hold_out_below > 0)
                 counts.repeated = len(hashes) - len(np.unique(hashes))
                 report = CorpusReport(counts, language, time.perf_counter() - started)
@@ -91,19 +91,31 @@ def build_corpus(
 
 
 def _fill(
-    writer: CorpusWriter, chunks: Iterator[tuple[int, Chunk]], progress: Progress | None, size: int
+    writer: CorpusWriter, encoded: Iterable[Made[Chunk]], progress: Progress | None, size: int
 ) -> tuple[Counts, np.ndarray]:
-    """Write the chunks; return their counts, and the hashes of the documents' texts."""
+    """Write what was encoded; return the counts, and the hashes of the documents' texts."""
     counts = Counts()
     hashes = [np.zeros(0, np.uint64)]
-    for done, chunk in chunks:
-        writer.write("train", chunk.train)
-        writer.write("held_out", chunk.held_out)
-        counts.add(chunk.counts)
-        hashes.append(chunk.hashes)
+    for made in encoded:
+        for chunk in made.results:
+            writer.write("train", chunk.train)
+            writer.write("held_out", chunk.held_out)
+            counts.add(chunk.counts)
+            hashes.append(chunk.hashes)
         if progress is not None:
-            progress(done, size, counts)
+            progress(made.part.end, size, counts)
     return counts, np.concatenate(hashes)
+
+
+def _noted(
+    readings: Iterable[Made[Noted]], lengths: array[int], progress: Progress | None, size: int
+) -> Iterator[Noted]:
+    """Yield what was noted; append the number of items so far to `lengths` after each part."""
+    for made in readings:
+        yield from made.results
+        lengths.append(lengths[-1] + made.items)
+        if progress is not None:
+            progress(made.part.end, size, Counts())
 
 
 def _size(inputs: Sequence[Input]) -> int:
@@ -113,7 +125,7 @@ def _size(inputs: Sequence[Input]) -> int:
 
 
 def prepare(
-    config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer, pipeline: Pipeline, workers: CorpusWorkers
+    config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer, pipeline: Pipeline, engine: Engine
 ) -> tuple[Encoder, str]:
     """Return the encoder for the documents of `inputs`, its segmenters fitted, and the language of most of the text.
 
@@ -126,56 +138,23 @@ def prepare(
     sampled: dict[str, list[RawDocument]] = {name: [] for name in (LANGUAGES if detect else [language])}
     for document in pipeline.cleaned(sample(inputs, config.read, int(config.sample_mb * 1e6))):
         sampled[rules.language_of(document)].append(document)
-    broadcast, fitted = workers.broadcast(tokenizer), {}
+    broadcast, fitted = engine.broadcast(tokenizer), {}
     for name in sorted(sampled, key=lambda name: name != language):
         if config.segmenters is None:
-            fitted[name] = fit(default_segmenters(name), sampled[name], name, broadcast, workers)
+            fitted[name] = fit(default_segmenters(name), sampled[name], name, broadcast, engine)
         elif sampled[name] or name == language:
-            fitted[name] = fit(config.segmenters, sampled[name], name, broadcast, workers)
+            fitted[name] = fit(config.segmenters, sampled[name], name, broadcast, engine)
         else:  # a segmenter of one's own may not accept an empty sample
             fitted[name] = fitted[language]
     return Encoder(tokenizer, fitted, rules, pipeline), language
 
 
-def _encode(
-    encoder: Broadcast[Encoder], hold_out_below: int, judged: tuple[_Batch, dict[int, Verdict]]
-) -> tuple[int, Chunk]:
-    batch, verdicts = judged
-    return batch.bytes_read, encoder.value(batch.items, hold_out_below, verdicts)
+def _encode(encoder: Encoder, hold_out_below: int, items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> Chunk:
+    return encoder(items, hold_out_below, verdicts)
 
 
-def _batches(inputs: Sequence[Input], options: ReadOptions, drop_repeated: bool) -> Iterator[_Batch]:
-    items: list[tuple[int, RawDocument | Dropped]] = []
-    first = size = before = current = 0
-    seen: set[int] = set()  # the hashes of texts so far
-
-    def note(bytes_read: int) -> None:
-        nonlocal current
-        current = bytes_read
-
-    for number, source in enumerate(inputs):
-        for item in read_input(source, options, note):
-            if drop_repeated and not isinstance(item, Dropped):
-                found = text_hash(item)
-                if found in seen:
-                    item = Dropped(item.place, "repeated", "an earlier document has this text")
-                seen.add(found)
-            items.append((number, item))
-            size += item.size
-            if size >= _CHUNK:
-                yield _Batch(first, items, before + current)
-                first, items, size = first + len(items), [], 0
-        before, current = before + (source.size or 0), 0
-    if items:
-        yield _Batch(first, items, before)
-
-
-def _shown(batches: Iterator[_Batch], progress: Progress | None, size: int) -> Iterator[Items]:
-    """Yield the documents of batches, and report progress while they are compared."""
-    for batch in batches:
-        yield batch.items
-        if progress is not None:
-            progress(batch.bytes_read, size, Counts())
+def _note(pipeline: Pipeline, items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> Noted:
+    return take_notes(pipeline, items)
 
 
 class _NoneHeldOut(Exception):

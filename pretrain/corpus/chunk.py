@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ernie.data.document import Flag, Mark
+from ernie.data.parts import Item
 from ernie.data.raw import Dropped, RawDocument
 from ernie.data.shard_writer import Documents
 from ernie.text.coverage import count_stripped
@@ -76,7 +77,7 @@ class Encoder:
 
     def __call__(
         self,
-        chunk: Sequence[tuple[int, RawDocument | Dropped]],
+        chunk: Sequence[Item],
         hold_out_below: int,
         verdicts: Mapping[int, Verdict] = MappingProxyType({}),
     ) -> Chunk:

@@ -11,12 +11,11 @@ import numpy as np
 from ernie.data import seeded_rng
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read import Input, check_unchanged, read_input
-from ernie.data.workers import Workers
 from ernie.text.segment.base import Segmenter, Words
 from ernie.text.sentences import detect_language
 from ernie.text.tokenizer import Tokenizer
-from pretrain.corpus.broadcast import Broadcast
 from pretrain.corpus.chunk import Sentences, cut_sentences
+from pretrain.corpus.engine import Broadcast, Engine
 
 _LEAST_SHARE = 50_000  # bytes read at least from an input that is opened
 _BATCH = 1 << 20  # total size of the documents passed to a segmenter at a time
@@ -99,12 +98,12 @@ def fit(
     documents: Iterable[RawDocument],
     language: str,
     tokenizer: Broadcast[Tokenizer],
-    workers: Workers,
+    engine: Engine,
 ) -> list[Segmenter]:
     """Return the segmenters.  Those that need fitting are fitted on `documents`, which are of this language."""
     if not any(segmenter.needs_fit for segmenter in segmenters):
         return list(segmenters)
-    batches = list(workers.map(partial(_cut, tokenizer, language), _batches(documents)))
+    batches = list(engine.map(partial(_cut, tokenizer, language), _batches(documents)))
     return [
         segmenter.for_language(language).fit(batches) if segmenter.needs_fit else segmenter for segmenter in segmenters
     ]

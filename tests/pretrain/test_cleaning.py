@@ -21,7 +21,6 @@ from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.text.train import train_wordpiece
 from ernie.yaml_tree import from_dict
-from pretrain.corpus import build
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.clean.base import Filter, Rejected, filters
 from pretrain.corpus.clean.compare import repeats
@@ -340,7 +339,8 @@ def test_the_number_of_processes_and_the_size_of_chunks_change_nothing(
         "perplexity",
     ]
     first = Path("corpus/corpus.json").read_bytes()
-    monkeypatch.setattr(build, "_CHUNK", 3000)
+    monkeypatch.setattr("pretrain.corpus.reading.CHUNK", 3000)
+    monkeypatch.setattr("ernie.data.parts.PART", 5000)
     built(texts, clean, processes=2, held_out=0.1)
     assert Path("corpus/corpus.json").read_bytes() == first
 

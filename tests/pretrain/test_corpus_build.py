@@ -26,10 +26,10 @@ from ernie.text.segment.mined import ChineseWords, EnglishPhrases, Mined
 from ernie.text.sentences import split_sentences
 from ernie.text.train import train_sentencepiece, train_wordpiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
-from pretrain.corpus import build
-from pretrain.corpus.broadcast import CorpusWorkers
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.engine import LocalEngine
+from pretrain.corpus.reading import readings
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
 from pretrain.corpus.units import UnitTable
@@ -235,7 +235,7 @@ class TestSpans:
 class TestDeterminism:
     @pytest.fixture
     def config(self, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CorpusConfig:
-        monkeypatch.setattr(build, "_CHUNK", 3000)
+        monkeypatch.setattr("pretrain.corpus.reading.CHUNK", 3000)
         monkeypatch.chdir(tmp_path)
         Path("in").mkdir()
         for part in range(3):
@@ -280,12 +280,21 @@ class TestDeterminism:
         rows = ['{"text": "It runs. It falls."}', '{"text": ""}', "nonsense"] * 20
         Path("in/rows.jsonl").write_text("\n".join(rows))
         for size in (1, 3000, 1 << 20):
-            monkeypatch.setattr(build, "_CHUNK", size)
+            monkeypatch.setattr("pretrain.corpus.reading.CHUNK", size)
             monkeypatch.setattr("pretrain.corpus.sample._BATCH", size)
             build_corpus(replace(config, shard_tokens=1 << 20), f"c{size}")
         examples = Corpus.open("c1").report["examples"]
         assert any("empty" in example for example in examples) and any("not JSON" in example for example in examples)
         assert self.content("c1") == self.content("c3000") == self.content(f"c{1 << 20}")
+
+    @pytest.mark.parametrize("processes", [0, 2])
+    def test_the_parts_that_workers_read_change_nothing(self, config, processes, monkeypatch):
+        rows = [json.dumps({"text": story(i, 1 + i % 9)}) for i in range(60)]
+        Path("in/rows.jsonl").write_text("\n".join([*rows, "nonsense", rows[3]]))
+        for size in (1 << 23, 3000, 300):
+            monkeypatch.setattr("ernie.data.parts.PART", size)
+            build_corpus(replace(config, drop_repeated=True), f"c{size}", processes=processes)
+        assert self.content(f"c{1 << 23}") == self.content("c3000") == self.content("c300")
 
     def test_a_crashed_worker_is_reported_and_leaves_no_files(self, config):
         crashing = CorpusConfig(config.input, config.tokenizer, segmenters=[Crashing()])
@@ -297,7 +306,7 @@ class TestDeterminism:
 class TestMemory:
     @pytest.mark.parametrize("row", ['{"text": ""}', '{"content": "It runs."}', '{"text": "", "title": "The River"}'])
     def test_documents_without_text_count_toward_chunk_sizes(self, tokenizer, tmp_path, monkeypatch, row):
-        monkeypatch.setattr(build, "_CHUNK", 5000)
+        monkeypatch.setattr("pretrain.corpus.reading.CHUNK", 5000)
         monkeypatch.setattr("pretrain.corpus.sample._BATCH", 5000)
         (tmp_path / "in.jsonl").write_text('{"text": "It runs."}\n' + f"{row}\n" * 500)
         batches: list[int] = []
@@ -309,10 +318,11 @@ class TestMemory:
                 batches.append(len(documents))
                 return Fixed(("it",))
 
-        chunks: list[int] = []
         config = CorpusConfig([str(tmp_path / "in.jsonl")], tokenizer, "en", [Learning()], held_out=0)
-        build_corpus(config, tmp_path / "c", progress=lambda done, total, counts: chunks.append(done))
-        assert len(chunks) > 20
+        build_corpus(config, tmp_path / "c")
+        with LocalEngine(0, tmp_path / "c") as engine:
+            (made,) = readings(find_inputs(config.input), config.read, engine, lambda items, verdicts: len(items))
+        assert len(made.results) > 20 and sum(made.results) == 501
         assert batches[0] > 20 or "content" in row  # dropped documents are not used for fitting
 
 
@@ -365,7 +375,7 @@ class TestReport:
         assert report["splits"]["train"]["documents"] + report["dropped"].get("too few tokens", 0) == 2
 
     def test_repeated_texts_are_counted_and_dropped_on_request(self, corpus_from, monkeypatch):
-        monkeypatch.setattr(build, "_CHUNK", 2_000)  # some documents each
+        monkeypatch.setattr("pretrain.corpus.reading.CHUNK", 2_000)  # some documents each
         texts = [story(seed % 7) for seed in range(20)]
         assert corpus_from("\n\n".join(texts)).report["repeated"] == 13
 
@@ -373,8 +383,8 @@ class TestReport:
             return [[document.ids.tolist() for document in split] for split in (corpus.train, corpus.held_out)]
 
         corpus = corpus_from("\n\n".join(texts), drop_repeated=True, held_out=0.3)
-        assert (corpus.report["repeated"], corpus.report["dropped"]) == (0, {"repeated": 13})
-        assert any(": repeated: an earlier document has this text" in each for each in corpus.report["examples"])
+        assert (corpus.report["repeated"], corpus.report["dropped"]) == (0, {"exact_duplicates: earlier text": 13})
+        assert any("its text is that of" in each for each in corpus.report["clean"][0]["examples"])
         assert splits(corpus) == splits(corpus_from("\n\n".join(texts[:7]), held_out=0.3))
 
     def test_documents_that_are_dropped_are_not_counted_as_repeated(self, corpus_from):
@@ -421,7 +431,7 @@ class TestReport:
         assert "rarely" not in CorpusReport(Counts(longest=5_000), "en", 1.0).table()
 
     def test_progress_ends_at_the_size_of_the_input(self, tokenizer, tmp_path, monkeypatch):
-        monkeypatch.setattr(build, "_CHUNK", 500)
+        monkeypatch.setattr("ernie.data.parts.PART", 500)
         text = "\n\n".join(story(seed) for seed in range(20))
         (tmp_path / "in.txt").write_text(text)
         steps = []
@@ -502,7 +512,7 @@ class TestSample:
 
     def test_segmenters_learn_the_language_of_the_corpus_not_of_the_first_words(self, tmp_path):
         documents = [RawDocument(Place("a", 1), "今天天气很好。" * 50), RawDocument(Place("b", 1), story(1))]
-        with CorpusWorkers(0, tmp_path) as workers:
+        with LocalEngine(0, tmp_path) as workers:
             broadcast = workers.broadcast(WordPiece([*SPECIAL_TOKENS, "it"], lowercase=True))
             fitted = {language: fit([Mined()], documents, language, broadcast, workers)[0] for language in ("en", "zh")}
             (chosen,) = fit([Mined("zh")], documents, "en", broadcast, workers)

@@ -119,7 +119,7 @@ def test_a_language_that_the_sample_lacks_does_not_stop_the_build(
 
 def test_processes_and_chunks_change_nothing(folder: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = built(tokenizer, "first")
-    monkeypatch.setattr(build, "_CHUNK", 700)
+    monkeypatch.setattr("pretrain.corpus.reading.CHUNK", 700)
     assert built(tokenizer, "second").fingerprint == first.fingerprint
     assert built(tokenizer, "third", processes=2).fingerprint == first.fingerprint
 

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ernie.data.raw import Dropped, RawDocument
+from ernie.data.parts import Item
+from ernie.data.raw import Dropped
 from ernie.errors import UserError
-from pretrain.corpus.broadcast import Broadcast, CorpusWorkers
 from pretrain.corpus.clean.base import Comparison, Decision
 from pretrain.corpus.clean.pipeline import Pipeline, Verdict
-
-Items = Sequence[tuple[int, RawDocument | Dropped]]  # each with the number of the input it comes from
 
 
 class Verdicts:
@@ -43,22 +40,18 @@ class Verdicts:
         return verdicts
 
 
-def compare(
-    pipeline: Pipeline, batches: Iterable[Items], names: Sequence[str], workers: CorpusWorkers, output: Path
-) -> Verdicts:
+def compare(pipeline: Pipeline, noted: Iterable[Noted], names: Sequence[str], output: Path) -> Verdicts:
     """Return what the comparisons of a pipeline say of all documents.
 
-    `batches` are these documents in order, `names` those of their sources.  The notes lie beside `output` meanwhile.
+    `noted` are the notes of batches of these documents, in order, and `names` those of their sources.  The notes lie
+    beside `output` meanwhile.
     """
     verdicts = Verdicts(names)
-    if not pipeline.comparisons:
-        return verdicts
     files = {number: _file(output) for number in pipeline.comparisons}
     first = 0
-    for size, noted in workers.map(partial(_take_notes, workers.broadcast(pipeline)), batches):
-        for number, taken in noted.items():
-            taken.documents[:] += first
-            files[number].write(_rows(_comparison(pipeline, number), taken).tobytes())
+    for size, notes_of in noted:
+        for number, taken in notes_of.items():
+            files[number].write(_rows(_comparison(pipeline, number), taken, first).tobytes())
         first += size
     dropped = np.zeros(0, np.int64)
     for number, file in files.items():
@@ -77,24 +70,27 @@ def compare(
     return verdicts
 
 
-class _Notes(NamedTuple):
-    """Notes of some documents: their numbers (n,), sources and lines (n, 2), and values (n, w)."""
+class Notes(NamedTuple):
+    """Notes of some documents: their positions (n,), sources and lines (n, 2), and values (n, w)."""
 
     documents: np.ndarray
     places: np.ndarray
     values: np.ndarray
 
 
-def _take_notes(pipeline: Broadcast[Pipeline], items: Items) -> tuple[int, dict[int, _Notes]]:
+Noted = tuple[int, dict[int, Notes]]  # of a batch: how many items it has, and the notes for each comparison
+
+
+def take_notes(pipeline: Pipeline, items: Sequence[Item]) -> Noted:
     """Return how many items there are, and the notes of those that reach each comparison."""
-    taken: dict[int, list[tuple[int, int, int, np.ndarray]]] = {number: [] for number in pipeline.value.comparisons}
+    taken: dict[int, list[tuple[int, int, int, np.ndarray]]] = {number: [] for number in pipeline.comparisons}
     for at, (source, item) in enumerate(items):
         if not isinstance(item, Dropped):
-            for number, document in pipeline.value.reached(item).items():
-                note = _comparison(pipeline.value, number).note(document)
+            for number, document in pipeline.reached(item).items():
+                note = _comparison(pipeline, number).note(document)
                 taken[number].append((at, source, document.place.line, note))
     return len(items), {
-        number: _Notes(
+        number: Notes(
             np.array([at for at, *_ in notes], np.int64),
             np.array([place for _, *place, _ in notes], np.int64),
             np.stack([note for *_, note in notes]),
@@ -115,9 +111,9 @@ def _row(comparison: Comparison) -> np.dtype[Any]:
     return np.dtype([("document", "<i8"), ("source", "<i8"), ("line", "<i8"), ("values", kind, (width,))])
 
 
-def _rows(comparison: Comparison, notes: _Notes) -> np.ndarray:
+def _rows(comparison: Comparison, notes: Notes, first: int) -> np.ndarray:
     rows = np.zeros(len(notes.documents), _row(comparison))
-    rows["document"], rows["values"] = notes.documents, notes.values
+    rows["document"], rows["values"] = notes.documents + first, notes.values
     rows["source"], rows["line"] = notes.places.T
     return rows
 

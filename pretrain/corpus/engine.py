@@ -1,26 +1,54 @@
-"""Worker processes that build a corpus, and the large objects that all of them need."""
+"""What does the work of building a corpus: processes of this machine, or a cluster."""
 
 from __future__ import annotations
 
 import pickle
 import shutil
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ernie.atomic import partial_folder
 from ernie.data.workers import Workers
 from ernie.errors import UserError
 
 T = TypeVar("T")
+R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class CorpusWorkers(Workers):
-    """Worker processes to which objects are broadcast through files.
+class Broadcast(Protocol[T_co]):
+    """A value that all workers have a copy of.  It is pickled as no more than a name."""
 
-    The files lie beside `output`.  The next CorpusWorkers with the same output removes those that a killed process has
+    @property
+    def value(self) -> T_co:
+        """The value itself, loaded when it is first needed."""
+        ...
+
+
+class Engine(Protocol):
+    """Workers, and how they get what they work on; a context manager that ends them."""
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Yield the result of `function` for each of `items`, in order.
+
+        Items are taken when workers are nearly free, and few results wait, so that memory does not grow with the
+        number of items.  A function is called again where a worker was lost and the engine tolerates it.
+        """
+        ...
+
+    def broadcast(self, value: T) -> Broadcast[T]:
+        """Pass a large object to all workers, which each load it once."""
+        ...
+
+
+class LocalEngine(Workers):
+    """Worker processes of this machine, or none, to which objects are broadcast through files.
+
+    The files lie beside `output`.  The next LocalEngine with the same output removes those that a killed process has
     left.
     """
 
@@ -37,7 +65,7 @@ class CorpusWorkers(Workers):
         self._folder, self._numbers = folder, count()
         super().__init__(processes, "Run the same command again with fewer --processes.")
 
-    def __enter__(self) -> CorpusWorkers:
+    def __enter__(self) -> LocalEngine:
         return self
 
     def __exit__(
@@ -49,28 +77,25 @@ class CorpusWorkers(Workers):
     def broadcast(self, value: T) -> Broadcast[T]:
         """Pass a large object to all workers: through a file, which each reads once."""
         if not self.processes:
-            return Broadcast(value, None)
+            return _Filed(value, None)
         path = self._folder / f"shared-{next(self._numbers)}.pickle"
         path.write_bytes(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
-        return Broadcast(value, path)
+        return _Filed(value, path)
 
 
-class Broadcast(Generic[T]):
-    """A value that all workers have a copy of.  It is pickled as no more than a file name."""
-
+class _Filed(Generic[T]):
     def __init__(self, value: T | None, path: Path | None):
         self._value = value
         self._path = path
 
     @property
     def value(self) -> T:
-        """The value itself, loaded when it is first needed."""
         if self._value is None:
             self._value = _load(self._path)
         return self._value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Broadcast, (None, self._path)
+        return _Filed, (None, self._path)
 
 
 @lru_cache(maxsize=8)

@@ -1,0 +1,117 @@
+"""One reading of all inputs by an engine: each part by a worker, and what it makes of it in the order of the text."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from ernie.data.parts import Item, Part, PartReader, parts
+from ernie.data.raw import ReadOptions
+from ernie.data.read import Input
+from ernie.data.remote import without_secrets
+from ernie.errors import Remark, UserError
+from pretrain.corpus.clean.pipeline import Verdict
+from pretrain.corpus.engine import Broadcast, Engine
+
+R = TypeVar("R")
+Verdicts = Mapping[int, Verdict]  # by the position of the document
+# Makes something of a batch of items, on some of which there is a verdict.
+Make = Callable[[Sequence[Item], Verdicts], R]
+
+CHUNK = 1 << 20  # total size at which a batch of documents is complete
+
+
+@dataclass(frozen=True)
+class Made(Generic[R]):
+    """What a worker made of a part: a result for each batch of its `items`, of which `before` came earlier."""
+
+    part: Part
+    items: int
+    before: int
+    results: list[R]
+    remarks: list[str]
+
+
+def readings(
+    inputs: Sequence[Input],
+    options: ReadOptions,
+    engine: Engine,
+    make: Make[R],
+    verdicts: Callable[[int], Verdicts] = lambda number: {},
+) -> Iterator[Made[R]]:
+    """Yield what workers make of the parts of the inputs, in order.
+
+    `verdicts` returns those on the part with a number.  Raises UserError for what cannot be read, and for an input
+    whose pieces do not fit together.
+    """
+    work = partial(_work, engine.broadcast(_Work(make, options)))
+    # A worker needs of a part with items nothing else.
+    jobs = ((part, verdicts(number)) for number, part in enumerate(parts(inputs, options)))
+    at = 0  # items of the current input so far
+    for made in engine.map(work, jobs):
+        if made.before != (0 if made.part.begins_input else at):
+            raise UserError(
+                f"{without_secrets(made.part.inputs[0].name)}: has {made.before:,} documents as far as a place before "
+                f"which another worker found {at:,}. Start again when nothing writes to it any more, or give a copy"
+            )
+        at = made.before + made.items
+        for remark in made.remarks:
+            warnings.warn(remark, Remark, stacklevel=2)
+        yield made
+
+
+class _Work(Generic[R]):
+    def __init__(self, make: Make[R], options: ReadOptions):
+        self._make = make
+        self._reader = PartReader(options)
+        self._chunk = CHUNK
+
+    def __call__(self, part: Part, verdicts: Verdicts) -> Made[R]:
+        results: list[R] = []
+        with _remarks() as remarks:
+            before, items = self._reader(part)
+            first = 0
+            for batch in _batches(items, self._chunk):
+                own = {at - first: verdict for at, verdict in verdicts.items() if 0 <= at - first < len(batch)}
+                results.append(self._make(batch, own))
+                first += len(batch)
+        return Made(_without_items(part), first, before, results, remarks)
+
+
+def _work(work: Broadcast[_Work[R]], job: tuple[Part, Verdicts]) -> Made[R]:
+    return work.value(*job)
+
+
+def _without_items(part: Part) -> Part:
+    return part if part.items is None else Part(part.first, part.inputs, part.end, items=(), before=part.before)
+
+
+def _batches(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += item[1].size
+        if size >= most:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _remarks() -> Iterator[list[str]]:
+    """Yield a list that at the end has the remarks made meanwhile, to be shown by another process."""
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", Remark)
+        yield found
+    for warning in caught:
+        if issubclass(warning.category, Remark):
+            found.append(str(warning.message))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
