@@ -13,6 +13,7 @@ examples:
   zcat news-*.jsonl.gz | ernie data build --input - --tokenizer tok --output corpus
   ernie data build --input 's3://bucket/crawl/*.warc.wet.gz' --tokenizer tok --output corpus
   ernie data build --input hf:wikitext:wikitext-103-raw-v1 --tokenizer tok --output corpus
+  ernie data build corpus.yaml --output corpus --engine ray
   ernie data build corpus.yaml --output corpus --set held_out=0.05 --set 'segmenters=[{kind: jieba}]'
 """
 
@@ -27,6 +28,7 @@ from ernie.registry import import_plugins
 from ernie.runtime import cores
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.engines import ENGINES
 from pretrain.corpus.progress import ConsoleProgress
 
 SUMMARY = "make a corpus for pretraining from text, JSON, tables, web archives or a data set"
@@ -54,9 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processes",
         type=int,
-        default=cores(),
         metavar="N",
-        help="worker processes, 0 for none (default: one a core, here %(default)s); they do not change the result",
+        help=f"worker processes, 0 for none (default: one a core, here {cores()}), or tasks of Ray at a time (default: "
+        "two for each core of the cluster); they do not change the result",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="local",
+        help="what does the work: processes of this machine, or a Ray cluster (default: %(default)s)",
     )
     add_quiet(parser)
 
@@ -64,12 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
     config = _config(arguments)
-    output, processes, overwrite = arguments.output, arguments.processes, arguments.overwrite
+    how = {"processes": arguments.processes, "engine": arguments.engine, "overwrite": arguments.overwrite}
     if arguments.quiet:
-        report = build_corpus(config, output, processes=processes, overwrite=overwrite)
+        report = build_corpus(config, arguments.output, **how)
     else:
         with ConsoleProgress() as progress:
-            report = build_corpus(config, output, processes=processes, overwrite=overwrite, progress=progress)
+            report = build_corpus(config, arguments.output, **how, progress=progress)
     print(report.table())
     return 0
 

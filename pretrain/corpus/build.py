@@ -29,7 +29,8 @@ from pretrain.corpus.clean.compare import Noted, Verdicts, compare, take_notes
 from pretrain.corpus.clean.duplicates import ExactDuplicates
 from pretrain.corpus.clean.pipeline import Pipeline, Verdict
 from pretrain.corpus.config import CorpusConfig
-from pretrain.corpus.engine import Engine, LocalEngine
+from pretrain.corpus.engine import Engine
+from pretrain.corpus.engines import EngineName, open_engine
 from pretrain.corpus.language import LANGUAGES
 from pretrain.corpus.reading import Made, readings
 from pretrain.corpus.report import CorpusReport, Counts
@@ -42,32 +43,33 @@ def build_corpus(
     config: CorpusConfig,
     output: str | Path,
     *,
-    processes: int = 0,
+    processes: int | None = 0,
+    engine: EngineName = "local",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> CorpusReport:
     """Build the corpus that `config` describes in the folder `output`.
 
     With 0 `processes` all work is done in this process.  Worker processes are spawned, so a script that calls this
-    needs `if __name__ == "__main__"`.  Raises UserError for anything wrong with input, tokenizer or output, and if no
-    document is kept.
+    needs `if __name__ == "__main__"`.  With the engine "ray" a cluster does the work, see `RayEngine`.  Raises
+    UserError for anything wrong with input, tokenizer or output, and if no document is kept.
     """
     started = time.perf_counter()
     check_output(Path(output), overwrite)
     tokenizer = load_tokenizer(config.tokenizer)
     with (
         streams_copied(find_inputs(config.input), Path(output)) as inputs,
-        LocalEngine(processes, Path(output)) as engine,
+        open_engine(engine, processes, Path(output)) as workers,
     ):
         names, size = [without_secrets(source.name) for source in inputs], _size(inputs)
         repeated = [ExactDuplicates(fold=False)] if config.drop_repeated else []
         pipeline = Pipeline([*repeated, *config.clean])
         pipeline.prepare()
-        encoder, language = prepare(config, inputs, tokenizer, pipeline, engine)
+        encoder, language = prepare(config, inputs, tokenizer, pipeline, workers)
         lengths = array("q", [0])  # the number of items before each part, if they are compared
         verdicts = Verdicts(names)
         if pipeline.comparisons:
-            noted = readings(inputs, config.read, engine, partial(_note, pipeline))
+            noted = readings(inputs, config.read, workers, partial(_note, pipeline))
             verdicts = compare(pipeline, _noted(noted, lengths, progress, size), names, Path(output))
 
         def judged(number: int) -> dict[int, Verdict]:
@@ -75,7 +77,7 @@ def build_corpus(
             return verdicts.of(first, last - first)
 
         def write(hold_out_below: int) -> CorpusReport:
-            encoded = readings(inputs, config.read, engine, partial(_encode, encoder, hold_out_below), judged)
+            encoded = readings(inputs, config.read, workers, partial(_encode, encoder, hold_out_below), judged)
             with CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer:
                 counts, hashes = _fill(writer, encoded, progress, size)
                 _check_splits(counts, hashes, hold_out=hold_out_below > 0)

@@ -311,6 +311,7 @@ class TestMemory:
         (tmp_path / "in.jsonl").write_text('{"text": "It runs."}\n' + f"{row}\n" * 500)
         batches: list[int] = []
 
+        @dataclass(frozen=True)
         class Learning(Segmenter):
             needs_fit = True
 

@@ -17,10 +17,10 @@ from ernie.data.stream_copy import streams_copied
 from ernie.errors import Remark, UserError
 from ernie.registry import import_plugins
 from ernie.text.load import load_tokenizer
-from pretrain.corpus.broadcast import CorpusWorkers
 from pretrain.corpus.build import prepare
 from pretrain.corpus.clean.pipeline import Pipeline
 from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.engine import LocalEngine
 from pretrain.corpus.report import CorpusReport
 from pretrain.corpus.sample import sample
 
@@ -40,7 +40,7 @@ def trial_corpus(recipe: Path, overrides: Sequence[str]) -> Iterator[Corpus]:
         output = Path(folder) / recipe.stem
         with (
             streams_copied(find_inputs(config.input), output) as inputs,
-            CorpusWorkers(0, output) as workers,
+            LocalEngine(0, output) as workers,
             CorpusWriter(output, tokenizer) as writer,
         ):
             pipeline = Pipeline(config.clean)
