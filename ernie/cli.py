@@ -42,6 +42,7 @@ _ORDER = (
         "data diff",
         "tokenizer train",
         "tokenizer check",
+        "tokenizer compare",
         "tasks",
         "pretrain",
         "plan",

@@ -129,7 +129,7 @@ def read(
         file = find_config(path, part)
         tree = _read(file, (), part, file.parent.resolve())
     for name, value in (options or {}).items():
-        tree = _merge(tree, from_dict({name: value}, f"--{name}"))
+        tree = _merge(tree, from_dict({name: value}, f"--{name.replace('_', '-')}"))
     for override in overrides:
         tree = _override(tree, override)
     return tree

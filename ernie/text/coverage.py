@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from unicodedata import category, normalize
 
+import numpy as np
+
 from ernie.text.tokenizer import Tokenizer
 from ernie.text.wordpiece import WordPiece
 
@@ -20,12 +22,16 @@ MANY_STRIPPED = 0.01  # of the characters: more than a few words of another lang
 
 
 class Coverage(NamedTuple):
-    """Counts of texts: `tokens`, the `unknown` ones of them, `characters`, and those `stripped` of a part."""
+    """Counts of texts: `tokens`, the `unknown` ones of them, `characters`, and those `stripped` of a part.
+
+    `pieces` of the tokens stand for a byte each, of characters that the vocabulary lacks.
+    """
 
     tokens: int
     unknown: int
     characters: int
     stripped: int
+    pieces: int = 0
 
     @property
     def unknown_share(self) -> float:
@@ -34,14 +40,16 @@ class Coverage(NamedTuple):
 
 
 def coverage(tokenizer: Tokenizer, texts: Iterable[str]) -> Coverage:
-    """Count the unknown tokens and the stripped letters of texts."""
-    counts = [0, 0, 0, 0]
+    """Count the unknown tokens, the pieces of bytes, and the stripped letters of texts."""
+    counts = [0, 0, 0, 0, 0]
+    pieces = np.fromiter(tokenizer.byte_ids, np.int64)
     for text in texts:
         ids = tokenizer.encode(text).ids
         counts[0] += len(ids)
         counts[1] += int((ids == tokenizer.unk_id).sum())
         counts[2] += len(text)
         counts[3] += count_stripped(tokenizer, text)
+        counts[4] += int(np.isin(ids, pieces).sum()) if len(pieces) else 0
     return Coverage(*counts)
 
 

@@ -84,6 +84,10 @@ class SentencePiece(Tokenizer):
     def tokens(self) -> list[str]:
         return self._tokens
 
+    @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        return frozenset(i for i in range(self._model_size) if self._engine.IsByte(i))
+
     def split(self, text: str) -> list[str]:
         marked = self._engine.Normalize(text)
         if self._units is None:

@@ -201,6 +201,11 @@ class Tokenizer(ABC):
     def special_ids(self) -> frozenset[int]:
         return frozenset((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
 
+    @property
+    def byte_ids(self) -> frozenset[int]:
+        """The tokens that stand for one byte of a character which the vocabulary lacks."""
+        return frozenset()
+
     @cached_property
     def ordinary_ids(self) -> np.ndarray:
         """All ids except the special ones, in ascending order."""

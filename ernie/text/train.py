@@ -6,7 +6,8 @@ import io
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, trainers
 
 from ernie.errors import UserError
+from ernie.text.added import Added
 from ernie.text.coverage import has_own_mark
 from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.subword import SentencePiece
@@ -34,7 +36,13 @@ _FEED_SIZE = 1 << 16  # characters passed to the trainer at a time
 
 
 def train_wordpiece(
-    texts: Iterable[str], *, vocab_size: int, lowercase: bool, folder: Path, strip_accents: bool | None = None
+    texts: Iterable[str],
+    *,
+    vocab_size: int,
+    lowercase: bool,
+    folder: Path,
+    strip_accents: bool | None = None,
+    user_symbols: Sequence[str] = (),
 ) -> WordPiece:
     """Train a WordPiece vocabulary of about `vocab_size` entries and save the tokenizer in `folder`.
 
@@ -44,11 +52,13 @@ def train_wordpiece(
 
     Accents are stripped as `strip_accents` says.  None means as BERT does, exactly if text is lower-cased, except where
     that would take parts of letters, as from Japanese kana, Hindi or Thai: then they are kept, which the tokenizer's
-    `strip_accents` says.  Raises UserError when there is no text to train on.
+    `strip_accents` says.  The `user_symbols` are the last entries, and are kept whole in any text.  Raises UserError
+    when there is no text to train on.
     """
-    _check_size(vocab_size)
+    _check_size(vocab_size, len(user_symbols))
     plain, written = make_engine(models.WordPiece(unk_token="[UNK]"), False, False), Counter[str]()
-    for text in _checked(texts):
+    without = _without(user_symbols)
+    for text in map(without, _checked(texts)):
         written.update(_words(plain, text))
     if strip_accents is None and lowercase and _marks_share(written) > _MAX_MARKS:
         strip_accents = False
@@ -64,7 +74,7 @@ def train_wordpiece(
     # between merges by these numbers.  Passing them as special tokens fixes their numbers.
     internal = sorted({f"##{letter}" for word in words for letter in word[1:]})
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
+        vocab_size=vocab_size - len(user_symbols),
         special_tokens=[*SPECIAL_TOKENS, *internal],
         limit_alphabet=len(alphabet),
         show_progress=False,
@@ -72,9 +82,20 @@ def train_wordpiece(
     )
     engine.train_from_iterator(_repeated(words), trainer)
     vocabulary = engine.get_vocab()
-    tokenizer = WordPiece(sorted(vocabulary, key=vocabulary.__getitem__), lowercase, strip_accents)
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    known = {token: i for i, token in enumerate(dict.fromkeys((*tokens, *user_symbols)))}  # one may be learned, too
+    added = {known[symbol]: Added(symbol, special=False) for symbol in user_symbols}
+    tokenizer = WordPiece([*known], lowercase, strip_accents, added=added, base=len(tokens))
     tokenizer.save(folder)
     return tokenizer
+
+
+def _without(symbols: Sequence[str]) -> Callable[[str], str]:
+    """Return what takes symbols out of a text."""
+    if not symbols:
+        return str
+    found = re.compile("|".join(map(re.escape, sorted(symbols, key=len, reverse=True))))
+    return partial(found.sub, " ")
 
 
 def _words(engine: Engine, text: str) -> Iterator[str]:
@@ -120,12 +141,16 @@ def train_sentencepiece(
     lowercase: bool,
     folder: Path,
     model_type: Literal["unigram", "bpe"] = "unigram",
+    byte_fallback: bool = False,
+    user_symbols: Sequence[str] = (),
 ) -> SentencePiece:
     """Train a SentencePiece model of `vocab_size` pieces, or of all that the text gives, and save it in `folder`.
 
+    With `byte_fallback` it has a piece for each of the 256 bytes, into which characters are split that it lacks.  The
+    `user_symbols` are pieces, too, and are kept whole in any text.
     Raises UserError when there is no text, or when `vocab_size` does not suit the text.
     """
-    _check_size(vocab_size)
+    _check_size(vocab_size, len(user_symbols) + 256 * byte_fallback)
     model = io.BytesIO()
     lines = _ErrorKeeper(_lines(_checked(texts)))
     try:
@@ -145,6 +170,8 @@ def train_sentencepiece(
             bos_piece="[CLS]",
             eos_piece="[SEP]",
             control_symbols=["[MASK]"],
+            user_defined_symbols=list(user_symbols),
+            byte_fallback=byte_fallback,
             hard_vocab_limit=False,  # fewer pieces where a text gives no more
             num_threads=1,  # the order of floating-point sums could change the pieces
             minloglevel=2,
@@ -224,11 +251,12 @@ def _is_visible(text: str) -> bool:
     return any(unicodedata.category(character)[0] not in "CZ" for character in text)
 
 
-def _check_size(vocab_size: int) -> None:
-    if vocab_size <= len(SPECIAL_TOKENS):
-        raise UserError(
-            f"vocab_size {vocab_size} is too small: the special tokens alone take {len(SPECIAL_TOKENS)} entries"
-        )
+def _check_size(vocab_size: int, more: int = 0) -> None:
+    """Raise UserError unless there is room for the special tokens and `more` symbols and bytes."""
+    if vocab_size <= len(SPECIAL_TOKENS) + more:
+        least = f"the special tokens alone take {len(SPECIAL_TOKENS)} entries"
+        besides = f", symbols and bytes another {more}" if more else ""
+        raise UserError(f"vocab_size {vocab_size} is too small: {least}{besides}")
 
 
 def _lines(texts: Iterable[str]) -> Iterator[str]:

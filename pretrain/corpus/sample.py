@@ -72,13 +72,13 @@ def _sampled(
             if isinstance(document, Dropped):
                 on_dropped(document)
             else:
-                document, length = _cut_to(share, document)
+                document, length = cut_to(share, document)
                 share, remaining = share - length, remaining - length
                 yield i, document
         check_unchanged(inputs[i])
 
 
-def _cut_to(size: int, document: RawDocument) -> tuple[RawDocument, int]:
+def cut_to(size: int, document: RawDocument) -> tuple[RawDocument, int]:
     """Return a document, cut to about `size` bytes if it is longer, and how many bytes were taken."""
     title, encoded = len(document.title.encode()), document.text.encode()
     if title + len(encoded) <= size:
