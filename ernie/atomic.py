@@ -38,12 +38,12 @@ def make_folder(folder: str | Path) -> Path:
     return folder
 
 
-def partial_folder(place: Path) -> Path:
+def partial_folder(place: Path, is_wanted: Callable[[Path], bool] = lambda folder: False) -> Path:
     """Return the temporary folder to fill for `place`, not yet created: `NAME.partial-PID`.
 
-    Cleans up what killed processes left next to `place`: partial folders are removed, and a folder that was about to be
-    replaced is restored if its successor never arrived.  If `place` is a symbolic link, its target is used instead.
-    Raises UserError for the current folder.
+    Cleans up what killed processes left next to `place`: partial folders are removed, but for one that `is_wanted`,
+    which is taken over as it is.  A folder that was about to be replaced is restored if its successor never arrived.
+    If `place` is a symbolic link, its target is used instead.  Raises UserError for the current folder.
     """
     place = _resolved(place)
     for leftover in _left_by_dead_processes(place, r"old-(\d+)"):
@@ -51,9 +51,15 @@ def partial_folder(place: Path) -> Path:
             _remove(leftover)
         else:
             leftover.rename(place)
+    own, wanted = _temporary(place, "partial"), None
     for leftover in _left_by_dead_processes(place, r"partial-(\d+)"):
-        _remove(leftover)
-    return _temporary(place, "partial")
+        if wanted is None and is_wanted(leftover):
+            wanted = leftover
+        else:
+            _remove(leftover)
+    if wanted is not None and wanted != own:
+        wanted.rename(own)
+    return own
 
 
 def put(folder: Path, place: Path, check: Callable[[], None] | None = None) -> None:

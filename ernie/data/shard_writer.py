@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ernie.atomic import check_free, no_room, partial_folder, put
+from ernie.atomic import check_free, no_room, put
 from ernie.data.document import Document
 from ernie.data.index import FORMAT
 from ernie.data.shards import SPLITS, SUFFIXES, dtypes, shard_stem
+from ernie.data.work_folder import WorkFolder
 from ernie.errors import UserError
 from ernie.sha256 import file_sha256
 from ernie.text.tokenizer import Tokenizer
@@ -68,8 +67,9 @@ class Documents(NamedTuple):
 class CorpusWriter:
     """A context manager that writes a corpus to `output`.
 
-    Everything is written to `output.partial-PID` first, which `finish` renames and any error removes; leftovers of
-    killed processes are deleted.  A shard ends with the document with which it has `shard_tokens` tokens or more.
+    Everything is written to `output.partial-PID` first, which `finish` renames and an error removes.  A shard ends with
+    the document with which it has `shard_tokens` tokens or more.  With a `signature` of what is written, a writer goes
+    on where a process that was killed had last called `save`, and its `state` is what that one gave; see WorkFolder.
     Raises UserError when `output` exists and may not be replaced, and when the disk is full.
     """
 
@@ -80,19 +80,24 @@ class CorpusWriter:
         *,
         shard_tokens: int = DEFAULT_SHARD_TOKENS,
         overwrite: bool = False,
+        signature: str = "",
     ):
         self.output = Path(output)
-        self._folder = partial_folder(self.output)
         self._check = partial(check_output, self.output, overwrite)
         self._check()
+        self.work = WorkFolder(self.output, signature)
+        self._folder = self.work.path
         self._tokenizer = tokenizer
-        self._files: dict[str, dict[str, Any]] = {}
-        types = dtypes(tokenizer.vocab_size)
-        self._splits = {name: _SplitWriter(self._folder, name, types, shard_tokens, self._files) for name in SPLITS}
+        types, saved = dtypes(tokenizer.vocab_size), self.work.state or {}
+        self.state: dict[str, Any] | None = saved.get("state")
+        self._splits = {name: _SplitWriter(self.work, name, types, shard_tokens) for name in SPLITS}
+        for name, split in saved.get("splits", {}).items():
+            self._splits[name].restore(split)
 
     def __enter__(self) -> CorpusWriter:
         try:
-            (self._folder / "tokenizer").mkdir(parents=True)
+            self.work.create()
+            (self._folder / "tokenizer").mkdir(exist_ok=True)
             self._tokenizer.save(self._folder / "tokenizer")
         except BaseException as error:
             self._discard(error)
@@ -106,6 +111,11 @@ class CorpusWriter:
     def write(self, split: str, documents: Documents) -> None:
         """Append documents to the split `split`, "train" or "held_out"."""
         self._splits[split].write(documents)
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep what is written so far, now and then, with a state as plain data that a later writer is to know."""
+        splits = {name: split.record() for name, split in self._splits.items()}
+        self.work.save({"splits": splits, "state": state})
 
     def finish(
         self,
@@ -123,10 +133,12 @@ class CorpusWriter:
         """
         for split in self._splits.values():
             split.close()
+        self.work.finish()
+        files = dict(self.work.files)
         _write_json(self._folder / "sources.json", list(sources))
         for path in [self._folder / "sources.json", *sorted((self._folder / "tokenizer").iterdir())]:
             name = path.relative_to(self._folder).as_posix()
-            self._files[name] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+            files[name] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         index = {
             "format": FORMAT,
             "language": language,
@@ -134,15 +146,13 @@ class CorpusWriter:
             "tokenizer": {"fingerprint": self._tokenizer.fingerprint, "vocab_size": self._tokenizer.vocab_size},
             "splits": {name: split.shards for name, split in self._splits.items()},
             "report": report or {},
-            "files": dict(sorted(self._files.items())),
+            "files": dict(sorted(files.items())),
         }
         _write_json(self._folder / "corpus.json", index)
         put(self._folder, self.output, self._check)
 
     def _discard(self, error: BaseException) -> None:
-        for split in self._splits.values():
-            split.abandon()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.work.leave(keep=not no_room(error))
         if reason := no_room(error):
             raise UserError(
                 f"{self.output}: {reason}; what was written so far is removed. "
@@ -158,21 +168,26 @@ def check_output(output: Path, overwrite: bool) -> None:
 
 
 class _SplitWriter:
-    """Writes the shards of one split.  `shards` has the counts of each closed shard, `files` gets file checksums."""
+    """Writes the shards of one split.  `shards` has the counts of each closed shard."""
 
-    def __init__(
-        self, folder: Path, name: str, types: dict[str, np.dtype[Any]], shard_tokens: int, files: dict[str, Any]
-    ):
+    def __init__(self, work: WorkFolder, name: str, types: dict[str, np.dtype[Any]], shard_tokens: int):
         self.shards: list[dict[str, int]] = []
-        self._folder = folder / name
+        self._work = work
         self._name = name
         self._dtypes = types
         self._shard_tokens = shard_tokens
-        self._files = files
-        self._open: dict[str, _File] = {}
         self._counts = {"documents": 0, "sentences": 0, "tokens": 0}
 
+    def record(self) -> dict[str, Any]:
+        """Return what `restore` needs besides the files."""
+        return {"shards": self.shards, "counts": self._counts}
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Go on where another writer was when it gave this record."""
+        self.shards, self._counts = record["shards"], record["counts"]
+
     def write(self, documents: Documents) -> None:
+        """Append documents."""
         while left := len(documents.docs):
             # As far as the document with which the shard is full, wherever the caller's batches end.
             room = self._shard_tokens - self._counts["tokens"]
@@ -180,61 +195,28 @@ class _SplitWriter:
             self._append(documents.take(np.arange(left) < fits))
             documents = documents.take(np.arange(left) >= fits)
 
+    def close(self) -> None:
+        """Close the shard that is being written, if there is one."""
+        if self._counts["documents"]:
+            for suffix in SUFFIXES:
+                self._work.complete(self._file(suffix))
+            self.shards.append(self._counts)
+            self._counts = dict.fromkeys(self._counts, 0)
+
     def _append(self, documents: Documents) -> None:
-        if not self._open:
-            self._start()
         base = np.array([self._counts["tokens"], self._counts["sentences"], 0, 0])
         columns = documents._replace(docs=documents.docs + base)
         for suffix, values in zip(SUFFIXES, columns, strict=True):
-            self._open[suffix].write(np.ascontiguousarray(values, dtype=self._dtypes[suffix]).tobytes())
+            content = np.ascontiguousarray(values, dtype=self._dtypes[suffix]).tobytes()
+            self._work.file(self._file(suffix)).write(content)
         self._counts["documents"] += len(documents.docs)
         self._counts["sentences"] += len(documents.ends)
         self._counts["tokens"] += len(documents.ids)
         if self._counts["tokens"] >= self._shard_tokens:
             self.close()
 
-    def close(self) -> None:
-        for suffix, file in self._open.items():
-            self._files[f"{self._name}/{shard_stem(len(self.shards))}.{suffix}"] = file.close()
-        if self._open:
-            self.shards.append(self._counts)
-        self._open = {}
-        self._counts = dict.fromkeys(self._counts, 0)
-
-    def abandon(self) -> None:
-        for file in self._open.values():
-            file.abandon()
-        self._open = {}
-
-    def _start(self) -> None:
-        self._folder.mkdir(exist_ok=True)
-        stem = self._folder / shard_stem(len(self.shards))
-        self._open = {suffix: _File(stem.with_suffix(f".{suffix}")) for suffix in SUFFIXES}
-
-
-class _File:
-    """A file that tracks the size and checksum of what was written to it."""
-
-    def __init__(self, path: Path):
-        # Unbuffered, so that a full disk fails in `write` and leaves nothing to fail in `close`.
-        self._file = path.open("wb", buffering=0)
-        self._digest = hashlib.sha256()
-        self._bytes = 0
-
-    def write(self, content: bytes) -> None:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[self._file.write(rest) :]
-        self._digest.update(content)
-        self._bytes += len(content)
-
-    def close(self) -> dict[str, Any]:
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
-
-    def abandon(self) -> None:
-        self._file.close()
+    def _file(self, suffix: str) -> str:
+        return f"{self._name}/{shard_stem(len(self.shards))}.{suffix}"
 
 
 def _write_json(path: Path, content: Any) -> None:

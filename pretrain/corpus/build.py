@@ -7,35 +7,42 @@ nor on the parts.  Only a few parts are in flight at a time, which bounds memory
 from __future__ import annotations
 
 import time
-from array import array
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from ernie.atomic import disk_guard
 from ernie.data.parts import Item
 from ernie.data.raw import RawDocument
 from ernie.data.read import Input, find_inputs
 from ernie.data.remote import without_secrets
 from ernie.data.shard_writer import CorpusWriter, check_output
 from ernie.data.stream_copy import streams_copied
-from ernie.errors import UserError
+from ernie.data.work_folder import WorkFolder
+from ernie.errors import Remark, UserError
+from ernie.formatting import plural
 from ernie.text.load import load_tokenizer
 from ernie.text.segment import default_segmenters
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules
-from pretrain.corpus.clean.compare import Noted, Verdicts, compare, take_notes
+from pretrain.corpus.clean.compare import Noted, blocks, compare, take_notes
 from pretrain.corpus.clean.duplicates import ExactDuplicates
 from pretrain.corpus.clean.pipeline import Pipeline, Verdict
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.engine import Engine
 from pretrain.corpus.engines import EngineName, open_engine
 from pretrain.corpus.language import LANGUAGES
-from pretrain.corpus.reading import Made, readings
+from pretrain.corpus.reading import Done, Made, readings
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
+from pretrain.corpus.signature import signature_of
 
+_HASHES = "hashes"  # the file of the texts' hashes
+_AT_ONCE = 1 << 24  # hashes in memory at a time
 Progress = Callable[[int, int, Counts], None]  # bytes read, bytes to read (0: unknown), counts so far
 
 
@@ -62,62 +69,91 @@ def build_corpus(
         open_engine(engine, processes, Path(output)) as workers,
     ):
         names, size = [without_secrets(source.name) for source in inputs], _size(inputs)
+        signature = signature_of(config, inputs, tokenizer)
         repeated = [ExactDuplicates(fold=False)] if config.drop_repeated else []
         pipeline = Pipeline([*repeated, *config.clean])
         pipeline.prepare()
         encoder, language = prepare(config, inputs, tokenizer, pipeline, workers)
-        lengths = array("q", [0])  # the number of items before each part, if they are compared
-        verdicts = Verdicts(names)
-        if pipeline.comparisons:
-            noted = readings(inputs, config.read, workers, partial(_note, pipeline))
-            verdicts = compare(pipeline, _noted(noted, lengths, progress, size), names, Path(output))
+        read = partial(readings, inputs, config.read, workers)
 
-        def judged(number: int) -> dict[int, Verdict]:
-            first, last = lengths[number : number + 2] if pipeline.comparisons else (0, 0)
-            return verdicts.of(first, last - first)
+        def noted(done: Done) -> Iterator[Made[Noted]]:
+            for made in read(partial(_note, pipeline), done=done):
+                yield made
+                if progress is not None:
+                    progress(made.part.end, size, Counts())
 
-        def write(hold_out_below: int) -> CorpusReport:
-            encoded = readings(inputs, config.read, workers, partial(_encode, encoder, hold_out_below), judged)
-            with CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer:
-                counts, hashes = _fill(writer, encoded, progress, size)
+        def write(verdicts: Callable[[int], dict[int, Verdict]], hold_out_below: int) -> CorpusReport:
+            encode = partial(_encode, encoder, hold_out_below)
+            with CorpusWriter(
+                output,
+                tokenizer,
+                shard_tokens=config.shard_tokens,
+                overwrite=overwrite,
+                signature=f"{signature}-{hold_out_below}",
+            ) as writer:
+                counts = _fill(writer, partial(read, encode, verdicts), progress, size)
+                hashes = _hashes(writer.work)
                 _check_splits(counts, hashes, hold_out=hold_out_below > 0)
-                counts.repeated = len(hashes) - len(np.unique(hashes))
+                counts.repeated = len(hashes) - _distinct(hashes)
                 report = CorpusReport(counts, language, time.perf_counter() - started)
+                writer.work.remove(_HASHES)
                 writer.finish(names, language=language, report=report.to_dict(), recipe=config.settings())
             return report
 
-        try:
-            return write(int(config.held_out * HASHES))
-        except _NoneHeldOut as error:  # such a corpus is small enough to be read again
-            return write(error.least_hash + 1)
+        with ExitStack() as stack:
+            verdicts: Callable[[int], dict[int, Verdict]] = _none
+            if pipeline.comparisons:
+                place = Path(output).absolute()
+                work = stack.enter_context(WorkFolder(place.with_name(f"{place.name}.notes"), signature))
+                with disk_guard(place, "the corpus was not built"):
+                    verdicts = compare(pipeline, noted, names, work)
+            try:
+                return write(verdicts, int(config.held_out * HASHES))
+            except _NoneHeldOut as error:  # such a corpus is small enough to be read again
+                return write(verdicts, error.least_hash + 1)
+
+
+def _none(part: int) -> dict[int, Verdict]:
+    return {}
 
 
 def _fill(
-    writer: CorpusWriter, encoded: Iterable[Made[Chunk]], progress: Progress | None, size: int
-) -> tuple[Counts, np.ndarray]:
-    """Write what was encoded; return the counts, and the hashes of the documents' texts."""
-    counts = Counts()
-    hashes = [np.zeros(0, np.uint64)]
-    for made in encoded:
+    writer: CorpusWriter, read: Callable[..., Iterable[Made[Chunk]]], progress: Progress | None, size: int
+) -> Counts:
+    """Write what is read, after what an interrupted writer has done, and the hashes of all texts; return the counts."""
+    counts, done = Counts(), Done()
+    if writer.state is not None:
+        counts, done = Counts.restored(writer.state["counts"]), Done(**writer.state["done"])
+        before = plural(counts.total("documents"), "document")
+        what = f"goes on after {before} that an interrupted build has left"
+        warnings.warn(f"{writer.output}: {what}", Remark, stacklevel=3)
+    for made in read(done=done):
         for chunk in made.results:
             writer.write("train", chunk.train)
             writer.write("held_out", chunk.held_out)
             counts.add(chunk.counts)
-            hashes.append(chunk.hashes)
+            writer.work.file(_HASHES).write(chunk.hashes.tobytes())
+        writer.save({"counts": counts.state(), "done": vars(made.done)})
         if progress is not None:
             progress(made.part.end, size, counts)
-    return counts, np.concatenate(hashes)
+    return counts
 
 
-def _noted(
-    readings: Iterable[Made[Noted]], lengths: array[int], progress: Progress | None, size: int
-) -> Iterator[Noted]:
-    """Yield what was noted; append the number of items so far to `lengths` after each part."""
-    for made in readings:
-        yield from made.results
-        lengths.append(lengths[-1] + made.items)
-        if progress is not None:
-            progress(made.part.end, size, Counts())
+def _hashes(work: WorkFolder) -> np.ndarray:
+    """Return the hashes of the texts of all documents, mapped into memory."""
+    work.file(_HASHES)
+    path = work.path / _HASHES
+    return np.memmap(path, np.uint64, "r") if path.stat().st_size else np.zeros(0, np.uint64)  # which cannot be mapped
+
+
+def _distinct(hashes: np.ndarray) -> int:
+    """Return how many different hashes there are, with a bounded number of them in memory at a time."""
+    shares = np.uint64(len(hashes) // _AT_ONCE + 1)
+    distinct = 0
+    for share in range(int(shares)):
+        found = [some[some % shares == share] for some in (hashes[block] for block in blocks(len(hashes)))]
+        distinct += len(np.unique(np.concatenate(found))) if found else 0
+    return distinct
 
 
 def _size(inputs: Sequence[Input]) -> int:

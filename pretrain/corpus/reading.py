@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Generic, TypeVar
 
 from ernie.data.parts import Item, Part, PartReader, parts
@@ -14,75 +15,87 @@ from ernie.data.raw import ReadOptions
 from ernie.data.read import Input
 from ernie.data.remote import without_secrets
 from ernie.errors import Remark, UserError
-from pretrain.corpus.clean.pipeline import Verdict
 from pretrain.corpus.engine import Broadcast, Engine
 
 R = TypeVar("R")
-Verdicts = Mapping[int, Verdict]  # by the position of the document
-# Makes something of a batch of items, on some of which there is a verdict.
-Make = Callable[[Sequence[Item], Verdicts], R]
+V = TypeVar("V")
+# Makes something of a batch of items, with what is known of some, by their positions.
+Make = Callable[[Sequence[Item], Mapping[int, V]], R]
 
 CHUNK = 1 << 20  # total size at which a batch of documents is complete
 
 
 @dataclass(frozen=True)
+class Done:
+    """How far a reading is: complete parts, and the items of the current input in them."""
+
+    parts: int = 0
+    items: int = 0
+
+
+@dataclass(frozen=True)
 class Made(Generic[R]):
-    """What a worker made of a part: a result for each batch of its `items`, of which `before` came earlier."""
+    """What a worker made of a part: a result for each batch of its `items`, of which `before` came earlier.
+
+    `done` is how far the reading is then.
+    """
 
     part: Part
     items: int
     before: int
     results: list[R]
     remarks: list[str]
+    done: Done = Done()
 
 
 def readings(
     inputs: Sequence[Input],
     options: ReadOptions,
     engine: Engine,
-    make: Make[R],
-    verdicts: Callable[[int], Verdicts] = lambda number: {},
+    make: Make[V, R],
+    known: Callable[[int], Mapping[int, V]] = lambda number: {},
+    done: Done = Done(),
 ) -> Iterator[Made[R]]:
-    """Yield what workers make of the parts of the inputs, in order.
+    """Yield what workers make of the parts of the inputs, in order, but for those that are done.
 
-    `verdicts` returns those on the part with a number.  Raises UserError for what cannot be read, and for an input
-    whose pieces do not fit together.
+    `known` returns what is known of items of the part with a number, by their positions.  Raises UserError for what
+    cannot be read, and for an input whose pieces do not fit together.
     """
     work = partial(_work, engine.broadcast(_Work(make, options)))
-    # A worker needs of a part with items nothing else.
-    jobs = ((part, verdicts(number)) for number, part in enumerate(parts(inputs, options)))
-    at = 0  # items of the current input so far
+    numbered = islice(enumerate(parts(inputs, options)), done.parts, None)
+    jobs = ((part, known(number)) for number, part in numbered)
     for made in engine.map(work, jobs):
-        if made.before != (0 if made.part.begins_input else at):
+        at = 0 if made.part.begins_input else done.items
+        if made.before != at:
             raise UserError(
                 f"{without_secrets(made.part.inputs[0].name)}: has {made.before:,} documents as far as a place before "
                 f"which another worker found {at:,}. Start again when nothing writes to it any more, or give a copy"
             )
-        at = made.before + made.items
+        done = Done(done.parts + 1, made.before + made.items)
         for remark in made.remarks:
             warnings.warn(remark, Remark, stacklevel=2)
-        yield made
+        yield replace(made, done=done)
 
 
-class _Work(Generic[R]):
-    def __init__(self, make: Make[R], options: ReadOptions):
+class _Work(Generic[V, R]):
+    def __init__(self, make: Make[V, R], options: ReadOptions):
         self._make = make
         self._reader = PartReader(options)
         self._chunk = CHUNK
 
-    def __call__(self, part: Part, verdicts: Verdicts) -> Made[R]:
+    def __call__(self, part: Part, known: Mapping[int, V]) -> Made[R]:
         results: list[R] = []
         with _remarks() as remarks:
             before, items = self._reader(part)
             first = 0
             for batch in _batches(items, self._chunk):
-                own = {at - first: verdict for at, verdict in verdicts.items() if 0 <= at - first < len(batch)}
+                own = {at - first: what for at, what in known.items() if 0 <= at - first < len(batch)}
                 results.append(self._make(batch, own))
                 first += len(batch)
         return Made(_without_items(part), first, before, results, remarks)
 
 
-def _work(work: Broadcast[_Work[R]], job: tuple[Part, Verdicts]) -> Made[R]:
+def _work(work: Broadcast[_Work[V, R]], job: tuple[Part, Mapping[int, V]]) -> Made[R]:
     return work.value(*job)
 
 

@@ -90,6 +90,18 @@ class Counts:
         for mine, others in zip(self.clean, other.clean, strict=True):
             mine.add(others)
 
+    def state(self) -> dict[str, Any]:
+        """Return the counts as plain data, from which `restored` makes them."""
+        return {**vars(self), "clean": [vars(tally) for tally in self.clean]}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Counts:
+        """Return counts from their `state`."""
+        counters = {name: Counter(state[name]) for name in ("dropped", "languages", "marked", "tokens")}
+        splits = {name: Counter(sizes) for name, sizes in state["splits"].items()}
+        clean = [Tally(**{**tally, "dropped": Counter(tally["dropped"])}) for tally in state["clean"]]
+        return cls(**{**state, **counters, "splits": splits, "clean": clean})
+
     def total(self, what: str) -> int:
         """Return the number of documents, sentences or tokens in both splits."""
         return sum(sizes[what] for sizes in self.splits.values())

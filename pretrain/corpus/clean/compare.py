@@ -5,69 +5,82 @@ The notes lie in a file, so that memory does not grow with them.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ernie.data.parts import Item
 from ernie.data.raw import Dropped
-from ernie.errors import UserError
+from ernie.data.work_folder import WorkFolder
 from pretrain.corpus.clean.base import Comparison, Decision
 from pretrain.corpus.clean.pipeline import Pipeline, Verdict
+from pretrain.corpus.reading import Done, Made
 
 
 class Verdicts:
-    """What the comparisons of a pipeline say of the documents of an input, which are numbered in order."""
+    """What the comparisons of a pipeline say of all documents, which are numbered in order.
 
-    def __init__(self, names: Sequence[str]):
-        self._names = names
+    `ends` (p,) are the numbers of documents as far as the end of each part.
+    """
+
+    def __init__(self, names: Sequence[str], ends: np.ndarray):
+        self._names, self._ends = names, ends
         self._found: list[tuple[int, Comparison, np.ndarray, np.ndarray]] = []
 
     def add(self, number: int, comparison: Comparison, documents: np.ndarray, because: np.ndarray) -> None:
         """Add those of the filter with this number: the ascending numbers of the documents it drops, and why."""
         self._found.append((number, comparison, documents, because))
 
-    def of(self, first: int, size: int) -> dict[int, Verdict]:
-        """Return those about `size` documents from the number `first` on, under positions counted from there."""
+    def __call__(self, part: int) -> dict[int, Verdict]:
+        """Return those on the part with this number, by the positions of documents in it."""
         verdicts: dict[int, Verdict] = {}
+        first, stop_at = self._ends[part - 1] if part else 0, self._ends[part]
         for number, comparison, documents, because in self._found:
-            start, stop = np.searchsorted(documents, (first, first + size)).tolist()
+            start, stop = np.searchsorted(documents, (first, stop_at)).tolist()
             for document, (one, two) in zip(documents[start:stop].tolist(), because[start:stop].tolist(), strict=True):
                 verdicts[document - first] = Verdict(number, comparison.explain((one, two), self._names))
         return verdicts
 
 
-def compare(pipeline: Pipeline, noted: Iterable[Noted], names: Sequence[str], output: Path) -> Verdicts:
+def compare(
+    pipeline: Pipeline, read: Callable[[Done], Iterable[Made[Noted]]], names: Sequence[str], work: WorkFolder
+) -> Verdicts:
     """Return what the comparisons of a pipeline say of all documents.
 
-    `noted` are the notes of batches of these documents, in order, and `names` those of their sources.  The notes lie
-    beside `output` meanwhile.
+    `read` takes the notes of the parts that are not done, in order; `names` are those of the documents' sources.  The
+    notes lie in the folder `work`, where an interrupted comparison is gone on with.
     """
-    verdicts = Verdicts(names)
-    files = {number: _file(output) for number in pipeline.comparisons}
-    first = 0
-    for size, notes_of in noted:
-        for number, taken in notes_of.items():
-            files[number].write(_rows(_comparison(pipeline, number), taken, first).tobytes())
-        first += size
+    state = work.state or {"parts": 0, "items": 0, "documents": 0}
+    documents = state["documents"]
+    for made in read(Done(state["parts"], state["items"])):
+        for size, notes_of in made.results:
+            for number, taken in notes_of.items():
+                rows = _rows(_comparison(pipeline, number), taken, documents)
+                work.file(f"notes-{number}").write(rows.tobytes())
+            documents += size
+        work.file("ends").write(np.int64(documents).tobytes())
+        state = {**vars(made.done), "documents": documents}
+        work.save(state)
+    verdicts = Verdicts(names, np.array(_mapped(work, "ends", np.dtype(np.int64))))
     dropped = np.zeros(0, np.int64)
-    for number, file in files.items():
+    for number in pipeline.comparisons:
         comparison = _comparison(pipeline, number)
-        with file:
-            file.flush()
-            notes: np.ndarray = np.zeros(0, _row(comparison))
-            if file.tell():  # an empty file cannot be mapped
-                notes = np.memmap(file, _row(comparison), "r")
-            rows = np.flatnonzero(np.isin(notes["document"], dropped, invert=True))
-            decision = comparison.decide(notes, rows, names)
-            documents = np.array(notes["document"][decision.rows])
-            del notes
-        verdicts.add(number, comparison, documents, decision.because)
-        dropped = np.concatenate((dropped, documents))
+        notes = _mapped(work, f"notes-{number}", _row(comparison))
+        rows = np.flatnonzero(np.isin(notes["document"], dropped, invert=True))
+        decision = comparison.decide(notes, rows, names)
+        found = np.array(notes["document"][decision.rows])
+        del notes
+        verdicts.add(number, comparison, found, decision.because)
+        dropped = np.concatenate((dropped, found))
     return verdicts
+
+
+def _mapped(work: WorkFolder, name: str, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return the rows in a file of a folder, mapped into memory."""
+    work.file(name)
+    path = work.path / name
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)  # which cannot be mapped
 
 
 class Notes(NamedTuple):
@@ -116,16 +129,6 @@ def _rows(comparison: Comparison, notes: Notes, first: int) -> np.ndarray:
     rows["document"], rows["values"] = notes.documents + first, notes.values
     rows["source"], rows["line"] = notes.places.T
     return rows
-
-
-def _file(output: Path) -> IO[bytes]:
-    """Open a file for notes, which is gone when it is closed."""
-    place = output.absolute().parent
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryFile(dir=place)
-    except OSError as error:
-        raise UserError(f"{place}: may not be written: {error.strerror}") from None
 
 
 def blocks(size: int, step: int = 1 << 16) -> Iterator[slice]:
