@@ -4,6 +4,7 @@ import re
 
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # Chinese characters, in any language
 KANA = "\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d"
+THAI = "\u0e01-\u0e3a\u0e40-\u0e4e"  # letters, vowels and tones
 NO_SPACES = f"\u3001-\u30ff\uff00-\uffef{HAN}"  # Chinese, Japanese, and their punctuation
 # The characters used to transliterate foreign names into simplified Chinese.
 TRANSLITERATION = (

@@ -1,14 +1,18 @@
-"""Sentence splitting in English and Chinese: a regular expression finds the marks, a few rules filter them."""
+"""Sentence splitting: a regular expression finds the marks, a few rules filter them; in Thai a library does it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib.util import find_spec
 
 from ernie.errors import UserError
 from ernie.text.chinese_sentences import chinese_ends
-from ernie.text.scripts import HAN, KANA
+from ernie.text.japanese_sentences import japanese_ends
+from ernie.text.scripts import HAN, KANA, THAI
 from ernie.text.sentence_marks import BULLET, CLOSING, ENGLISH_TAIL, SPACE, skip
+from ernie.text.thai_sentences import thai_ends
 
 # Abbreviations that precede what they belong to, so that no sentence ends with them.
 _BEFORE_NAME = frozenset(
@@ -33,6 +37,8 @@ _STARTERS = frozenset(
     "despite unlike according today nobody nothing everybody everyone everything somebody someone something".split()
 )
 
+LANGUAGES = ("en", "zh", "ja", "th")  # whose sentences can be split
+
 # One mark, or several: ... ?!  Those of Chinese and Japanese, and of Hindi, Arabic and Urdu, may stand in English text.
 _MARKS = re.compile(r"[.!?\u2026\u203c\u2047-\u2049\u3002\uff01\uff1f\uff61\u0964\u0965\u061f\u06d4]+")
 _SPACELESS = frozenset("\u3002\uff01\uff1f\uff61")  # marks that no space follows
@@ -44,17 +50,23 @@ _LONGEST_WORD = 24  # characters looked at before a full stop: more than any abb
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _HAN_OR_KANA = re.compile(f"[{HAN}{KANA}]+")
+_KANA = re.compile(f"[{KANA}]+")
+_LEAST_KANA = 0.1  # share of the Chinese characters and kana: Chinese text has few, and any Japanese sentence some
+_THAI = re.compile(f"[{THAI}]+")
+_LETTERS_AND_MARKS = re.compile(rf"(?:[^\W\d_]|[{THAI}])+")
 _LEAST_HAN = 0.2  # share of the letters; a Chinese character carries about as much as four or five Latin letters
 
 
 def split_sentences(text: str, language: str) -> list[str]:
     """Split a paragraph into sentences, in order, stripped of surrounding white space.
 
-    `language` is 'en' or 'zh'.  Only white space is lost; a blank paragraph has no sentences.  Raises UserError for
-    any other language.
+    `language` is one of LANGUAGES.  Only white space is lost; a blank paragraph has no sentences.  Raises UserError for
+    any other language, and if the package is missing that a language needs.
     """
     if language not in _ENDS:
-        raise UserError(f"language '{language}': sentences can be split in {' and '.join(_ENDS)} only")
+        raise UserError(f"language '{language}': sentences can be split in {', '.join(_ENDS)} only")
+    if sentence := lacking(language):
+        raise UserError(sentence)
     sentences = []
     start = 0
     for end in _ENDS[language](text):
@@ -62,6 +74,28 @@ def split_sentences(text: str, language: str) -> list[str]:
         start = end
     sentences.append(text[start:].strip())
     return list(filter(None, sentences))
+
+
+@lru_cache
+def lacking(language: str) -> str:
+    """Return what must be installed before sentences of a language can be split, in a sentence; "" for nothing."""
+    if language != "th" or all(map(find_spec, ("pythainlp", "pycrfsuite"))):
+        return ""
+    return "Thai sentences are split by the package pythainlp: pip install 'ernie-continual[languages]'"
+
+
+def detect_script(text: str) -> str:
+    """Return the language of LANGUAGES that the script of a text shows, "en" for any other one.
+
+    A text with a fifth of Chinese characters or kana is Japanese if a tenth of these are kana, else Chinese.  One with
+    a fifth of Thai letters is Thai.
+    """
+    if text.isascii():
+        return "en"
+    if detect_language(text) == "zh":
+        return "ja" if _total(_KANA, text) >= _LEAST_KANA * _total(_HAN_OR_KANA, text) else "zh"
+    thai = _total(_THAI, text)
+    return "th" if thai and thai >= _LEAST_HAN * _total(_LETTERS_AND_MARKS, text) else "en"
 
 
 def detect_language(text: str) -> str:
@@ -132,4 +166,9 @@ def _is_initial(word: str) -> bool:
     return word != "I" and word[:1].isupper() and all(len(part) == 1 for part in word.split("."))
 
 
-_ENDS: dict[str, Callable[[str], Iterator[int]]] = {"en": _english_ends, "zh": chinese_ends}
+_ENDS: dict[str, Callable[[str], Iterator[int]]] = {
+    "en": _english_ends,
+    "zh": chinese_ends,
+    "ja": japanese_ends,
+    "th": thai_ends,
+}

@@ -26,6 +26,7 @@ from ernie.arguments import add_config, add_output, add_overwrite, add_quiet, ad
 from ernie.errors import UserError
 from ernie.registry import import_plugins
 from ernie.runtime import cores
+from ernie.text.sentences import LANGUAGES
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.engines import ENGINES
@@ -48,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"
     )
     parser.add_argument(
-        "--language", choices=("auto", "en", "zh"), help="language of the text (default: detected for each document)"
+        "--language",
+        choices=("auto", *LANGUAGES),
+        help="language of the text (default: detected for each document)",
     )
     add_output(parser, "folder to write the corpus to")
     add_overwrite(parser, "corpus")

@@ -27,6 +27,8 @@ from ernie.errors import Remark, UserError
 from ernie.formatting import plural
 from ernie.text.load import load_tokenizer
 from ernie.text.segment import default_segmenters
+from ernie.text.segment.base import Segmenter
+from ernie.text.sentences import LANGUAGES
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules
 from pretrain.corpus.clean.compare import Noted, blocks, compare, take_notes
@@ -35,7 +37,6 @@ from pretrain.corpus.clean.pipeline import Pipeline, Verdict
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.engine import Engine
 from pretrain.corpus.engines import EngineName, open_engine
-from pretrain.corpus.language import LANGUAGES
 from pretrain.corpus.reading import Done, Made, readings
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
@@ -176,9 +177,12 @@ def prepare(
     sampled: dict[str, list[RawDocument]] = {name: [] for name in (LANGUAGES if detect else [language])}
     for document in pipeline.cleaned(sample(inputs, config.read, int(config.sample_mb * 1e6))):
         sampled[rules.language_of(document)].append(document)
-    broadcast, fitted = engine.broadcast(tokenizer), {}
+    broadcast = engine.broadcast(tokenizer)
+    fitted: dict[str, Sequence[Segmenter]] = {}
     for name in sorted(sampled, key=lambda name: name != language):
-        if config.segmenters is None:
+        if config.segmenters is None and not sampled[name] and name not in ("en", "zh"):
+            fitted[name] = []
+        elif config.segmenters is None:
             fitted[name] = fit(default_segmenters(name), sampled[name], name, broadcast, engine)
         elif sampled[name] or name == language:
             fitted[name] = fit(config.segmenters, sampled[name], name, broadcast, engine)

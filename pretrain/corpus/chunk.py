@@ -19,8 +19,8 @@ from ernie.data.parts import Item
 from ernie.data.raw import Dropped, RawDocument
 from ernie.data.shard_writer import Documents
 from ernie.text.coverage import count_stripped
-from ernie.text.segment.base import Kind, Segmenter, Words, combine, in_order, no_spans
-from ernie.text.sentences import split_sentences
+from ernie.text.segment.base import Kind, Segmenter, TextSegmenter, Words, combine, in_order, no_spans
+from ernie.text.sentences import lacking, split_sentences
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.clean.pipeline import Pipeline, Verdict
 from pretrain.corpus.language import document_language, paragraph_language
@@ -88,7 +88,7 @@ class Encoder:
         """
         counts = Counts(clean=self._pipeline.tallies())
         items = [
-            item if isinstance(item, Dropped) else self._pipeline(item, counts.clean, verdicts.get(at))
+            item if isinstance(item, Dropped) else self._checked(self._pipeline(item, counts.clean, verdicts.get(at)))
             for at, (_, item) in enumerate(chunk)
         ]
         readable = [
@@ -116,6 +116,12 @@ class Encoder:
         counts.bytes += sum(len(item.text.encode()) for _, item in chunk if not isinstance(item, Dropped))
         return Chunk(train, kept_out, hashes[keep], counts)
 
+    def _checked(self, item: RawDocument | Dropped) -> RawDocument | Dropped:
+        """Return a document, or why it is dropped if its language cannot be split into sentences."""
+        if isinstance(item, Dropped) or not (sentence := lacking(self._rules.language_of(item))):
+            return item
+        return Dropped(item.place, "no rules for its language", sentence)
+
     def _encode(
         self,
         documents: Sequence[RawDocument],
@@ -131,11 +137,19 @@ class Encoder:
         if sentences.units and any(self._segmenters.values()):
             self._mark_spans(documents, self._spans(languages, sentences, tokens.words, counts), sentences, tokens)
         for i, document in enumerate(documents):
+            document = self._marked(document, languages[i])
             if document.spans is not None:
                 first, last = sentences.firsts[i : i + 2]
                 flags = tokens.flags[starts[first] : starts[last]]
                 annotate(document, cut[i], np.diff(starts[first : last + 1]), flags, self._tokenizer)
         return _documents(tokens, starts, sentences, np.asarray(sources, np.int64).reshape(-1, 2))
+
+    def _marked(self, document: RawDocument, language: str) -> RawDocument:
+        """Return a document with the spans of the segmenters that mark texts, unless it is annotated."""
+        segmenters = [each for each in self._segmenters[language] if isinstance(each, TextSegmenter)]
+        if document.spans is not None or not segmenters:
+            return document
+        return document._replace(spans=in_order(np.concatenate([each.mark(document.text) for each in segmenters])))
 
     def _spans(
         self, languages: Sequence[str], sentences: Sentences, words: Sequence[str], counts: Counts

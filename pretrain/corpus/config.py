@@ -12,6 +12,7 @@ from ernie.data.remote import without_secrets
 from ernie.data.shard_writer import DEFAULT_SHARD_TOKENS
 from ernie.errors import UserError
 from ernie.text.segment.base import Segmenter
+from ernie.text.sentences import lacking
 from pretrain.corpus.clean.base import Filter
 
 MOST_MB = 100_000_000  # of text to fit segmenters or a tokenizer on: more than any real input has
@@ -23,8 +24,9 @@ class CorpusConfig:
 
     `input` lists files, folders, patterns, addresses, data sets or streams (see ernie.data.read), `tokenizer` is the
     folder or file of a tokenizer; both are relative to the working directory.  `language` decides how sentences are
-    split and which segmenters are the default; "auto" decides for each document.  `segmenters` mark words, phrases and
-    entities, in order of precedence; those that need fitting are fitted on about `sample_mb` MB of the text.
+    split and which segmenters are the default; "auto" decides for each document by its script.  `segmenters` mark
+    words, phrases and entities, in order of precedence; those that need fitting are fitted on about `sample_mb` MB of
+    the text.
     `held_out` is the fraction of documents kept for evaluation, chosen by the hash of their text: at least one
     document, unless it is 0 or all texts are equal.  Documents with less than `min_sentences` or `min_tokens` are
     dropped, with `drop_repeated` also those with the text of an earlier one.  `clean` lists filters that drop or repair
@@ -33,7 +35,7 @@ class CorpusConfig:
 
     input: list[str]
     tokenizer: Path
-    language: Literal["auto", "en", "zh"] = "auto"
+    language: Literal["auto", "en", "zh", "ja", "th"] = "auto"
     segmenters: list[Segmenter] | None = None
     sample_mb: float = 8.0
     held_out: float = 0.02
@@ -48,6 +50,8 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         if not self.input:
             raise UserError("input: expected at least one file, folder, pattern or data set")
+        if self.language != "auto" and (sentence := lacking(self.language)):
+            raise UserError(f"language: {sentence}")
         check_least(self, min_sentences=0, min_tokens=0)
         if not 0 <= self.held_out < 1:
             raise UserError(f"held_out: expected a fraction of the documents from 0 to below 1, found {self.held_out}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from ernie.text.scripts import NO_SPACES
-from ernie.text.sentences import detect_language
+from ernie.text.sentences import detect_script
 
-LANGUAGES = ("en", "zh")
 _SAMPLED = 2_000  # characters, taken from all of a document
 _SPACELESS = re.compile(f"[{NO_SPACES}]")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -18,11 +17,11 @@ def document_language(text: str, otherwise: str) -> str:
     sampled = text[:: len(text) // _SAMPLED + 1]
     if not _LETTER.search(sampled):
         return otherwise
-    return detect_language(sampled)
+    return detect_script(sampled)
 
 
 def paragraph_language(paragraph: str, document: str) -> str:
-    """Return the language whose rules split a paragraph: that of its document, unless it is all in the other one."""
-    if document == "en":
-        return detect_language(paragraph)
-    return "zh" if _SPACELESS.search(paragraph) else "en"
+    """Return the language whose rules split a paragraph: that of its document, unless it is all in another one."""
+    if document in ("en", "th"):
+        return detect_script(paragraph)
+    return document if _SPACELESS.search(paragraph) else detect_script(paragraph)

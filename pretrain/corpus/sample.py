@@ -12,7 +12,7 @@ from ernie.data import seeded_rng
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read import Input, check_unchanged, read_input
 from ernie.text.segment.base import Segmenter, Words
-from ernie.text.sentences import detect_language
+from ernie.text.sentences import LANGUAGES, detect_script
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.chunk import Sentences, cut_sentences
 from pretrain.corpus.engine import Broadcast, Engine
@@ -42,11 +42,11 @@ def sample_language(inputs: Sequence[Input], options: ReadOptions) -> str:
     texts: dict[int, str] = defaultdict(str)
     for i, document in _sampled(inputs, options, _LANGUAGE_SAMPLE, _LANGUAGE_SHARE):
         texts[i] += f"{document.text}\n"
-    weights = {"en": 0, "zh": 0}
+    weights = dict.fromkeys(LANGUAGES, 0)
     for i, text in texts.items():
         size = inputs[i].size
-        weights[detect_language(text)] += len(text.encode()) if size is None else size
-    return "zh" if weights["zh"] > weights["en"] else "en"
+        weights[detect_script(text)] += len(text.encode()) if size is None else size
+    return max(weights, key=weights.__getitem__)  # the first of equal ones
 
 
 def _sampled(

@@ -7,13 +7,16 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ernie.data.document import Flag
 from ernie.data.shards import Corpus
+from ernie.errors import Remark, UserError
+from ernie.text import segment, sentences
 from ernie.text.segment.dictionary import Dictionary
 from ernie.text.segment.mined import Mined
-from ernie.text.train import train_wordpiece
+from ernie.text.train import train_sentencepiece, train_wordpiece
 from pretrain.corpus import build
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
@@ -159,3 +162,76 @@ def test_the_same_texts_under_another_folder_are_the_same_corpus(folder: Path, t
     assert again.train.source(0) != first.train.source(0)
     (Path("elsewhere") / "a.txt").write_text(ENGLISH)
     assert built(tokenizer, "other", inputs="elsewhere").fingerprint != first.fingerprint
+
+
+JAPANESE = "国立東京大学の田中太郎教授は、「行こう。」と言った。外は雨だった。"
+THAI = "ฉันชอบกินข้าวผัดที่กรุงเทพมหานคร แม่น้ำเจ้าพระยาไหลผ่านเมืองอย่างช้าๆ เขามีเรือหนึ่งลำ"
+
+
+@pytest.fixture
+def four(folder: Path) -> Path:
+    """A file with a document in each of four languages."""
+    pytest.importorskip("pycrfsuite")
+    pytest.importorskip("sudachidict_core")
+    Path("four.txt").write_text("\n\n".join([ENGLISH, CHINESE, JAPANESE, THAI]), encoding="utf-8")
+    train_wordpiece([ENGLISH, CHINESE, JAPANESE, THAI], vocab_size=60, lowercase=True, folder=Path("words"))
+    train_sentencepiece([ENGLISH, CHINESE, JAPANESE, THAI], vocab_size=200, lowercase=True, folder=Path("pieces"))
+    return folder
+
+
+def entities_of(corpus: Corpus, document: int) -> list[str]:
+    flags, ids = corpus.train[document].flags, corpus.train[document].ids
+    firsts = np.flatnonzero(flags & Flag.BEGINS_ENTITY).tolist()
+    found = []
+    for first in firsts:
+        stop = first + 1
+        while stop < len(flags) and flags[stop] & Flag.CONTINUES_ENTITY:
+            stop += 1
+        found.append(corpus.tokenizer.decode(ids[first:stop].tolist()).removeprefix("##"))
+    return found
+
+
+def test_japanese_and_thai_are_split_and_marked_by_rules_of_their_own(four: Path) -> None:
+    corpus = built(Path("words"), inputs="four.txt")
+    assert corpus.report["languages"] == {"en": 1, "ja": 1, "th": 1, "zh": 1}
+    assert sentences_of(corpus, "four") == [3, 4, 2, 3]
+    assert entities_of(corpus, 2) == ["東京大学", "田中太郎"] and entities_of(corpus, 3) == ["กรุงเทพมหานคร"]
+
+
+def test_spans_of_texts_do_not_depend_on_how_a_tokenizer_splits_them(four: Path) -> None:
+    corpus = built(Path("pieces"), inputs="four.txt")
+    assert entities_of(corpus, 2)[0].startswith("東京大学")
+    assert sentences_of(corpus, "four") == [3, 4, 2, 3]
+    again = built(Path("pieces"), "again", inputs="four.txt", processes=2)
+    assert again.fingerprint == corpus.fingerprint
+
+
+def test_annotation_overrides_what_marks_a_text(four: Path) -> None:
+    row = {"text": JAPANESE, "spans": [[0, 2, "entity"]]}
+    Path("row.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    assert entities_of(built(Path("words"), inputs="row.jsonl"), 0) == ["国立"]
+
+
+def test_thai_without_its_package_is_dropped_and_said(four: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentences, "find_spec", lambda name: None)
+    sentences.lacking.cache_clear()
+    try:
+        corpus = built(Path("words"), inputs="four.txt")
+        assert corpus.report["dropped"] == {"no rules for its language": 1} and len(corpus.train) == 3
+        assert corpus.report["examples"] == [
+            "four.txt:7: no rules for its language: Thai sentences are split by the package pythainlp: "
+            "pip install 'ernie-continual[languages]'"
+        ]
+        with pytest.raises(UserError, match="language: Thai sentences are split by the package pythainlp"):
+            built(Path("words"), inputs="four.txt", language="th")
+    finally:
+        sentences.lacking.cache_clear()
+
+
+def test_japanese_without_its_package_is_split_but_not_marked_and_said(
+    four: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment, "find_spec", lambda name: None)
+    with pytest.warns(Remark, match=r"no words, phrases or entities are marked in 'ja' without pip install"):
+        corpus = built(Path("words"), inputs="four.txt")
+    assert sentences_of(corpus, "four") == [3, 4, 2, 3] and entities_of(corpus, 2) == []

@@ -102,7 +102,7 @@ class Segmenter:
         return ""
 
     def for_language(self, language: str) -> Segmenter:
-        """Return the segmenter for text of this language ("en" or "zh"), called before `fit`."""
+        """Return the segmenter for text of this language ("en", "zh", "ja", "th"), called before `fit`."""
         return self
 
     def fit(self, batches: Iterable[Batch]) -> Segmenter:
@@ -114,6 +114,23 @@ class Segmenter:
 
         `words` are the words (and punctuation marks) of all sentences, concatenated; `starts` (s,) are the indices of
         each sentence's first word.  Spans are sorted, cross no sentence boundary, and spans of one kind are disjoint.
+        """
+        raise NotImplementedError
+
+
+class TextSegmenter(Segmenter):
+    """Marks spans of the characters of a text, in languages whose words do not stand apart.
+
+    What it marks does not depend on how a tokenizer splits the text.  It has no `spans` of words.
+    """
+
+    def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
+        return no_spans()
+
+    def mark(self, text: str) -> np.ndarray:
+        """Return the spans of a text as (k, 3) int64: first character, past-last character, Kind.
+
+        Spans of one kind are disjoint and sorted, and no span crosses the end of a line.
         """
         raise NotImplementedError
 

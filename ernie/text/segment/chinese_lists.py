@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
+
 PLACES = (
     "中国 美国 英国 法国 德国 日本 俄罗斯 韩国 朝鲜 印度尼西亚 印度 巴基斯坦 孟加拉国 越南 "
     "老挝 柬埔寨 泰国 缅甸 马来西亚 新加坡 菲律宾 文莱 蒙古国 哈萨克斯坦 乌兹别克斯坦 阿富汗 "
@@ -47,3 +50,30 @@ OUTSIDE = (
     "最更不没无有要会能可应需去来说称讲问叫用按据自从比如则再才却即便若因后前时里内间级家位名些几两吗呢吧啊着"
     "过起任"
 )
+
+# Traditional characters, and the simplified ones of the lists above and of stop words that they stand for.
+_TRADITIONAL = (
+    "並亞佈併來侷個們倫傑傢價內兩別則剋剛劉務勞區協卻叢吳呂員問喬嗎嚮嚴囌國圖團埰報場奧孫學寀寧將對岡島崑"
+    "嶽師幾庫廈廣廳張彆後從愛慶應懞懷捨採揚撾據敘於時曏書會東楊樂樑樣檢檯歐沒湯溫漢潑澤濛濟濱瀋灣為烏無煙"
+    "熱爾瑪瓊畢發盧矇硃祕種稱穀箇範簡糰約納紐級紮紹給統絲經維編緬練縣總纍纔羅聖聯聶肅臘臺與茲莊華菸萊萬葉"
+    "著蓆蓋蔣蕭薑薩蘆蘇蘭處衕衚衹裡視訊託記許該誇誌說諾講謝譚議讓讚豐貝財貢貨責貴費賀賈賓賴賽贊趙軍辦農這"
+    "連週過達遼邁還鄒鄧鄭醫銀錢錫錶鍾鎮鐘長門開間閤閻關陝陳陸陽隊隻雖雲電韋韓頓顏顧颱餘館馬馮騰體髮鬆鬍魯"
+    "鮑鮮麥麵麼黃黨齊齣龍龐龔"
+)
+_SIMPLIFIED = (
+    "并亚布并来局个们伦杰家价内两别则克刚刘务劳区协却丛吴吕员问乔吗向严苏国图团采报场奥孙学采宁将对冈岛昆"
+    "岳师几库厦广厅张别后从爱庆应蒙怀舍采扬挝据叙于时向书会东杨乐梁样检台欧没汤温汉泼泽蒙济滨沈湾为乌无烟"
+    "热尔玛琼毕发卢蒙朱秘种称谷个范简团约纳纽级扎绍给统丝经维编缅练县总累才罗圣联聂肃腊台与兹庄华烟莱万叶"
+    "着席盖蒋萧姜萨芦苏兰处同胡只里视讯托记许该夸志说诺讲谢谭议让赞丰贝财贡货责贵费贺贾宾赖赛赞赵军办农这"
+    "连周过达辽迈还邹邓郑医银钱锡表钟镇钟长门开间合阎关陕陈陆阳队只虽云电韦韩顿颜顾台余馆马冯腾体发松胡鲁"
+    "鲍鲜麦面么黄党齐出龙庞龚"
+)
+SIMPLIFIED = dict(zip(_TRADITIONAL, _SIMPLIFIED, strict=True))
+
+
+def variants(words: Iterable[str]) -> set[str]:
+    """Return simplified words, and their forms in traditional characters."""
+    forms: dict[str, str] = {}
+    for traditional, simplified in SIMPLIFIED.items():
+        forms[simplified] = forms.get(simplified, simplified) + traditional
+    return {"".join(form) for word in words for form in product(*(forms.get(letter, letter) for letter in word))}

@@ -84,7 +84,8 @@ class KnownNames(Segmenter):
         spans = np.array(list(_names(text)), np.int64).reshape(-1, 2)
         # Subtract the gaps before the name: one per sentence up to its own.
         spans -= np.searchsorted(starts + np.arange(len(starts)), spans[:, :1], side="right")
-        known = self.persons.find(Text(words.look_up(self.characters, BREAK), starts))
+        symbols = words.map(lambda word: self.characters.get(_simplified(word), BREAK))
+        known = self.persons.find(Text(symbols, starts))
         spans = np.concatenate((spans, np.column_stack(known)))
         spans = spans[np.lexsort((-spans[:, 1], spans[:, 0]))]  # the longest first among spans with the same start
         kept = spans[disjoint(spans[:, 0], spans[:, 1])]
@@ -92,9 +93,13 @@ class KnownNames(Segmenter):
 
 
 def _as_text(words: Sequence[str], starts: np.ndarray) -> str:
-    """Return a text with one character per word, and a gap before each sentence."""
-    codes = Words.of(words).map(lambda word: ord(word) if len(word) == 1 else _UNIT)
+    """Return a text with one character per word, simplified as far as lists have it, and a gap before each sentence."""
+    codes = Words.of(words).map(lambda word: ord(_simplified(word)) if len(word) == 1 else _UNIT)
     return np.insert(codes, starts, _GAP).astype("<u4").tobytes().decode("utf-32-le")
+
+
+def _simplified(letter: str) -> str:
+    return lists.SIMPLIFIED.get(letter, letter)
 
 
 def _names(text: str) -> Iterator[tuple[int, int]]:

@@ -14,12 +14,14 @@ from ernie.errors import UserError
 from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.segment import stopwords
 from ernie.text.segment.base import Batch, Kind, Segmenter, Words, in_order, make_spans, segmenters
+from ernie.text.segment.chinese_lists import variants
 from ernie.text.segment.ngrams import BREAK, LONGEST, MOST_SYMBOLS, Text
 from ernie.text.segment.phrases import Criteria, Phrases
 from ernie.text.segment.words import Lexicon
 from ernie.text.sentences import detect_language
 
 _LONGEST_CHINESE = 3  # words in a Chinese phrase
+_CHINESE_STOPWORDS = variants(stopwords.CHINESE)
 _LANGUAGE_WORDS = 50_000  # used to detect the language
 
 
@@ -43,7 +45,8 @@ class Mined(Segmenter):
             raise UserError(f"least: expected a count of at least 2, found {self.least}")
 
     def for_language(self, language: str) -> Segmenter:
-        return replace(self, language=cast(Any, language)) if self.language == "auto" else self
+        by_characters = language in ("zh", "ja")
+        return replace(self, language=cast(Any, "zh" if by_characters else "en")) if self.language == "auto" else self
 
     def fit(self, batches: Iterable[Batch]) -> Segmenter:
         """Learn from the sample, which is held in memory."""
@@ -70,7 +73,7 @@ class Mined(Segmenter):
         frequent = frequent[:MOST_SYMBOLS]
         symbols = np.full(lexicon.size + 1, BREAK)  # the extra last entry is reached by number -1
         symbols[frequent] = np.arange(1, len(frequent) + 1)
-        stop = {int(symbols[lexicon.number(word, characters)]) for word in stopwords.CHINESE} - {BREAK}
+        stop = {int(symbols[lexicon.number(word, characters)]) for word in _CHINESE_STOPWORDS} - {BREAK}
         starts = np.searchsorted(firsts, text.starts)
         phrases = Phrases.learn(Text(symbols[numbers], starts), self._criteria(_LONGEST_CHINESE, stop))
         return ChineseWords(characters, lexicon, symbols, phrases)

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ernie.data.document import Document, Flag, Mark, Tokens
-from ernie.text.scripts import NO_SPACES
+from ernie.text.scripts import NO_SPACES, THAI
 from ernie.text.tokenizer import Tokenizer
 
 _PHRASE = int(Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE)
 _ENTITY = int(Flag.BEGINS_ENTITY | Flag.CONTINUES_ENTITY)
-_SPACELESS = re.compile(f"[{NO_SPACES}]")
+_SPACELESS = re.compile(f"[{NO_SPACES}{THAI}]")
 _CONTEXT = 8  # groups around others that decide how these are joined
 _DECODED = 200  # groups: a longer sentence is decoded in parts
 
