@@ -57,13 +57,15 @@ def start(
     )
 
 
-def launch(on: Hosts, config: Path, output: Path, each: int = 1, *more: str) -> list[subprocess.Popen[str]]:
-    """Start a run on two hosts with Paddle's launcher, as the documentation says."""
-    launcher = ["-m", "paddle.distributed.launch", "--master", f"{on.address(1)}:6170", "--nnodes", 2]
+def launch(
+    on: Hosts, config: Path, output: Path, each: int = 1, *more: str, count: int = 2
+) -> list[subprocess.Popen[str]]:
+    """Start a run on the first hosts with Paddle's launcher, as the documentation says."""
+    launcher = ["-m", "paddle.distributed.launch", "--master", f"{on.address(1)}:6170", "--nnodes", count]
     run = [ERNIE, "pretrain", config, "--output", output, "--quiet", *more]
     return [
         start(host, on, [*launcher, "--nproc_per_node", each, "--log_dir", output.parent / f"log-{host}", *run])
-        for host in (1, 2)
+        for host in range(1, count + 1)
     ]
 
 
@@ -97,27 +99,33 @@ def errors(folder: Path, host: int) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("each", "parallel"),
+    ("count", "each", "parallel"),
     [
-        (1, "{data: 2}"),
-        (1, "{tensor: 2}"),
-        (1, "{pipeline: 2}"),
-        (1, "{sharding: 2, sharding_stage: 2}"),
-        (1, "{sharding: 2, sharding_stage: 3}"),
-        (2, "{pipeline: 2, tensor: 2}"),
-        (2, "{data: 2, sharding: 2}"),
+        (2, 1, "{data: 2}"),
+        (2, 1, "{tensor: 2}"),
+        (2, 1, "{pipeline: 2}"),
+        (2, 1, "{sharding: 2, sharding_stage: 2}"),
+        (2, 1, "{sharding: 2, sharding_stage: 3}"),
+        (2, 2, "{pipeline: 2, tensor: 2}"),
+        (2, 2, "{data: 2, sharding: 2}"),
+        (4, 1, "{data: 4}"),
+        (4, 1, "{data: 2, pipeline: 2}"),
+        (4, 1, "{tensor: 2, sharding: 2}"),
     ],
 )
-def test_two_hosts_compute_the_bytes_of_one(each: int, parallel: str, config: Path, two: Hosts, tmp_path: Path) -> None:
+def test_several_hosts_compute_the_bytes_of_one(
+    count: int, each: int, parallel: str, config: Path, tmp_path: Path
+) -> None:
     more = ("--set", f"parallel={parallel[:-1]}, timeout: 60}}", "--set", "schedule.steps_per_task=3")
-    for process in launch(two, config, tmp_path / "two" / "run", each, *more):
-        assert process.wait(150) == 0, process.communicate()[0]
+    with hosts(count) as made:
+        for process in launch(made, config, tmp_path / "several" / "run", each, *more, count=count):
+            assert process.wait(150) == 0, process.communicate()[0]
     alone = tmp_path / "one"
     alone.mkdir()
-    words = ["pretrain", str(config), "--output", str(alone / "run"), "--quiet", "--processes", str(2 * each)]
+    words = ["pretrain", str(config), "--output", str(alone / "run"), "--quiet", "--processes", str(count * each)]
     done = run_ernie([*words, *more], alone)
     assert done.returncode == 0, done.stderr
-    assert weights(tmp_path / "two" / "run") == weights(alone / "run")
+    assert weights(tmp_path / "several" / "run") == weights(alone / "run")
 
 
 @pytest.mark.parametrize("lost", [1, pytest.param(2, marks=pytest.mark.slow)])
