@@ -14,12 +14,14 @@ from paddle.distributed import fleet, get_group, get_rank, get_world_size
 from paddle.distributed.fleet.utils import log_util
 
 from ernie.parallel import gloo
+from ernie.parallel.launch import is_launched
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.ports import host
-from ernie.parallel.store import disable_libuv_store, global_store
+from ernie.parallel.store import TO_BE_SERVED, disable_libuv_store, global_store
 from ernie.parallel.watch import Unwatched, Watch
 
 T = TypeVar("T")
+_TO_START = 120.0  # seconds, at least, that processes of one command have to find one another
 
 
 class Mesh:
@@ -56,7 +58,10 @@ class Mesh:
         if layout.processes == 1:
             return cls(layout)
         disable_libuv_store()
-        watch = Watch(global_store(), get_rank(), layout.processes, layout.timeout, host(), ports=layout.ports)
+        # Those of one command start together; a scheduler may start one long after another.
+        patience = max(_TO_START, layout.timeout) if is_launched() else TO_BE_SERVED
+        store = global_store(patience)
+        watch = Watch(store, get_rank(), layout.processes, layout.timeout, host(), ports=layout.ports)
         gloo.install(layout.timeout, watch.waiting, layout.ports)
         with quiet_fleet():
             strategy = fleet.DistributedStrategy()

@@ -12,16 +12,19 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import paddle
 from paddle.base import core
 from paddle.distributed import get_rank
 
-from ernie.errors import PortTaken
+from ernie.errors import PortTaken, UserError
+from ernie.formatting import duration
+from ernie.parallel.hub import FAILED
 from ernie.parallel.ports import host, listen
 
-_TO_BE_SERVED = 900.0  # seconds to wait for the first process, as long as Paddle waits
+TO_BE_SERVED = 900.0  # seconds to wait for the first process, as long as Paddle waits
+_ATTEMPT = 5.0  # seconds after which a connection is tried anew
 _BETWEEN_PROBES = 0.02  # seconds
 _UNAWAITED = 0  # as the number of a store's processes: opening it waits for none
 _PORTS_TRIED = 20
@@ -37,14 +40,23 @@ def disable_libuv_store() -> None:
     paddle.set_flags({"FLAGS_tcp_store_using_libuv": False})
 
 
-def global_store() -> Any:
-    """Return the store of all processes, which rank 0 serves.
+class Unreached(UserError):
+    """The first process was not reached, which a restart may mend."""
 
-    Raises PortTaken in rank 0 if another program has its port.
+    status: ClassVar[int] = FAILED
+
+
+def global_store(patience: float = TO_BE_SERVED) -> Any:
+    """Return the store of all processes, which rank 0 serves.  The others wait for it for `patience` seconds.
+
+    Raises PortTaken in rank 0 if another program has its port, and Unreached in others that wait in vain.
     """
     to, port = _first_process()
-    if get_rank() != 0 and port:
-        _wait_until_served(to, port)
+    if get_rank() != 0 and port and not _is_served(to, port, patience):
+        raise Unreached(
+            f"rank {get_rank()} has not reached the first process at {to}:{port} within {duration(patience)}. Is it "
+            "running, and is the network between them up? Then run the command again"
+        )
     try:
         store = core.create_or_get_global_tcp_store()
     except ValueError as error:
@@ -113,17 +125,19 @@ def _first_process() -> tuple[str, int]:
     return to, int(port) if port.isdecimal() else 0
 
 
-def _wait_until_served(to: str, port: int) -> None:
-    """Wait until the store of all processes accepts connections: Paddle would sleep for three seconds if it does not.
+def _is_served(to: str, port: int, patience: float) -> bool:
+    """Wait until the store of all processes accepts connections; return whether it does in time.
 
-    Whoever waits in vain leaves the error to Paddle.
+    Paddle would sleep for three seconds where it does not at once, and hold Python's lock while it waits, so that
+    nobody could end it.
     """
-    end = time.monotonic() + _TO_BE_SERVED
-    while time.monotonic() < end:
+    end = time.monotonic() + patience
+    while (left := end - time.monotonic()) > 0:
         with (
             contextlib.suppress(OSError),
-            socket.create_connection((to, port), timeout=_TO_BE_SERVED) as connection,
+            socket.create_connection((to, port), timeout=min(left, _ATTEMPT)) as connection,
         ):
             if connection.getsockname() != connection.getpeername():  # a connection to a free port may reach itself
-                return
+                return True
         time.sleep(_BETWEEN_PROBES)
+    return False

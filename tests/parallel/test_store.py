@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ernie.parallel.store import disable_libuv_store, join_store, serve_store
+from ernie.parallel.store import Unreached, disable_libuv_store, global_store, join_store, serve_store
 
 
 def test_a_store_is_served_on_another_port_when_a_program_takes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +62,29 @@ def test_no_message_of_a_store_waits_for_the_acknowledgement_of_the_one_before()
                 found.append(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
     assert len(found) == 4  # both ends of the connections of both stores
     assert all(found)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_whoever_does_not_reach_the_first_process_says_so_in_time(
+    is_full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody listens there, or packets get no answer, as over a link that is down."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address, waiting = silent.getsockname(), []
+        if is_full:
+            silent.listen(0)
+            for _ in range(4):  # more than are let wait
+                waiting.append(socket.socket())
+                waiting[-1].setblocking(False)
+                waiting[-1].connect_ex(address)
+        monkeypatch.setattr("ernie.parallel.store.get_rank", lambda: 3)
+        monkeypatch.setenv("PADDLE_MASTER", f"127.0.0.1:{address[1]}")
+        began = time.monotonic()
+        with pytest.raises(
+            Unreached, match=rf"^rank 3 has not reached the first process at 127\.0\.0\.1:{address[1]} "
+        ):
+            global_store(patience=0.5)
+        assert 0.4 < time.monotonic() - began < 5
+        for each in waiting:
+            each.close()
