@@ -19,6 +19,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.lr_schedule import LRScheduleConfig
+from ernie.train.trackers import check_trackers
 from finetune.calibrate import check_calibration
 from finetune.config import FinetuneConfig
 from finetune.folds import CrossValidation
@@ -40,6 +41,7 @@ _SHOWN = 60  # tokens of the example that are shown
 def check(config: FinetuneConfig) -> Iterator[str]:
     """Check model, data and one training step; yield a line for each finding.  Raises UserError for mistakes."""
     config.check_kept()
+    check_trackers(config)
     ernie = load_encoder(config, config.seed)
     shape = ernie.config
     yield f"ok: {config.model} is an encoder of {plural(shape.layers, 'layer')}, width {shape.hidden_size}"

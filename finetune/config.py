@@ -323,7 +323,8 @@ class FinetuneConfig:
 
     A trial is saved every `save_minutes` (0: never) and when it is stopped; the same command then resumes it.  `tune`
     names settings that `ernie tune` searches.  `published` holds scores to show beside ours, times 100 as papers print
-    them: {model: {split: {metric: score}}}.
+    them: {model: {split: {metric: score}}}.  `tensorboard`, `mlflow` and `wandb` say which trackers get the numbers of
+    each trial.
     """
 
     task: FinetuneTask
@@ -348,6 +349,9 @@ class FinetuneConfig:
     published: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    tensorboard: bool = False
+    mlflow: bool = False
+    wandb: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.task, EncoderConditions):

@@ -11,11 +11,12 @@ from typing import Any, Literal
 from ernie.config import check_least
 from ernie.errors import UserError, about, nearest
 from ernie.metrics import LOWER_IS_BETTER
+from ernie.train.trackers import TRACKERS
 
 # What all trials of a search share.
 _SHARED = (
     *("data", "local", "seed", "seeds", "folds", "fold_by", "keep", "calibrate", "grid", "tune", "output"),
-    *("save_minutes", "parallel", "plugins", "submission", "published"),
+    *("save_minutes", "parallel", "plugins", "submission", "published", *TRACKERS),
 )
 _RANGE_KEYS = ("low", "high", "log", "step")
 

@@ -184,6 +184,8 @@ class PretrainConfig:
     probe: ProbeConfig = field(default_factory=ProbeConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     tensorboard: bool = False
+    mlflow: bool = False
+    wandb: bool = False
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

@@ -34,6 +34,7 @@ from ernie.train.run_folder import (
     write_config,
     write_origin,
 )
+from ernie.train.trackers import TRACKERS
 from pretrain.config import PretrainConfig, load_saved
 from pretrain.feeds import label_files, training_split
 from pretrain.schedule import Schedule
@@ -49,7 +50,7 @@ _ORIGIN_KEYS = {
 # fingerprint, wherever it lies.
 _PLUGINS, _OWN_PACKAGE = "plugins", "tasks"
 _NEVER = ("data.data_shards",)  # a key that no run may change, see Run
-_FREE = ("corpus", "output", "tensorboard", "save", "probe.every", "data.workers", _PLUGINS, "parallel")
+_FREE = ("corpus", "output", *TRACKERS, "save", "probe.every", "data.workers", _PLUGINS, "parallel")
 
 
 @contextmanager

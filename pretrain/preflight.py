@@ -25,6 +25,7 @@ from ernie.kernels.precision import precision
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.inference import evaluating
 from ernie.model.losses import Loss
+from ernie.train.trackers import check_trackers
 from ernie.train.trainer import Trainer
 from pretrain.config import PretrainConfig
 from pretrain.corpus.report import MANY_UNKNOWN
@@ -47,6 +48,7 @@ _RARE = 0.5  # the fraction of documents without a sample above which that is wo
 def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
     """Check the corpus, the tasks and one step of each, yielding a line per finding.  Raises UserError for mistakes."""
     schedule = Schedule(config.schedule, config.train.micro_batches)
+    check_trackers(config)
     corpus.verify()
     yield (
         f"ok: {config.corpus}: {plural(len(corpus.train), 'document')} to learn from, {len(corpus.held_out):,} held "

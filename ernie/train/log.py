@@ -1,4 +1,4 @@
-"""Run logging: a progress bar for people, `metrics.jsonl` for programs, optional TensorBoard files."""
+"""Run logging: a progress bar for people, `metrics.jsonl` for programs, trackers for those who have one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tqdm import tqdm
 from ernie.atomic import check_within, disk_guard, put_text
 from ernie.errors import UserError
 from ernie.formatting import duration
+from ernie.train.trackers import TrackedRun, TrackerSender, numbers_of, open_trackers
 
 METRICS_FILE = "metrics.jsonl"
 _BAR = "{percentage:3.0f}% |{bar:8}| {n_fmt}/{total_fmt}  left {remaining}{postfix}"
@@ -26,7 +27,8 @@ class Log:
 
     A record is one line of JSON with a `kind` ("step", "probe", ...) and a `step`.  `resume_at` drops the records of
     that step and later, which a resumed run writes again.  Without a folder, as in all but the first process of a run,
-    nothing is written or shown.  `kept` and `dropped` count the steps whose records were there.
+    nothing is written or shown.  The trackers of `tracked` get the numbers, too.  `kept` and `dropped` count the steps
+    whose records were there.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Log:
         *,
         resume_at: int = 0,
         quiet: bool = False,
-        tensorboard: bool = False,
+        tracked: TrackedRun | None = None,
     ):
         self._file: TextIO | None = None
         self.kept = self.dropped = 0
@@ -44,13 +46,15 @@ class Log:
             check_within(folder, folder / METRICS_FILE)
             self.kept, self.dropped = _truncate(folder / METRICS_FILE, resume_at)
             self._file = (folder / METRICS_FILE).open("a", encoding="utf-8")
-        self._writer = _tensorboard(folder, resume_at) if folder is not None and tensorboard else None
         self._quiet = quiet = quiet or folder is None
-        self._steps = steps
+        self._steps, self._done = steps, resume_at
         self._first = resume_at
         self._started = self._last_shown = time.monotonic()
         terminal = sys.stderr.isatty() and not quiet
         self._bar = tqdm(total=steps, initial=resume_at, bar_format=_BAR, dynamic_ncols=True) if terminal else None
+        self._trackers: list[TrackerSender] = []
+        if folder is not None and tracked is not None:
+            self._trackers = open_trackers(tracked, folder, resume_at, self.say)
 
     def record(self, kind: str, step: int, **values: Any) -> None:
         """Write one record and flush it, so that other programs can read it at once."""
@@ -59,12 +63,13 @@ class Log:
         with disk_guard(Path(self._file.name), "the last records are not in it"):
             self._file.write(json.dumps(_plain({"kind": kind, "step": step, **values})) + "\n")
             self._file.flush()
-        if self._writer is not None:
-            for name, value in _numbers(values, ""):
-                self._writer.add_scalar(f"{kind}/{name}", value, step)
+        if self._trackers and (numbers := numbers_of({kind: values})):
+            for tracker in self._trackers:
+                tracker.add(numbers, step)
 
     def progress(self, step: int, **shown: str) -> None:
         """Show that `step` is done, with a few numbers."""
+        self._done = step + 1
         figures = "  ".join(f"{name} {value}" for name, value in shown.items())
         if self._bar is not None:
             self._bar.set_postfix_str(figures, refresh=False)
@@ -87,13 +92,13 @@ class Log:
             print(sentence, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Close the files and the bar."""
+        """Close the files and the bar, and send what trackers lack."""
         if self._file is not None:
             self._file.close()
         if self._bar is not None:
             self._bar.close()
-        if self._writer is not None:
-            self._writer.close()
+        for tracker in self._trackers:
+            tracker.close(finished=self._done >= self._steps)
 
 
 def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
@@ -138,14 +143,6 @@ def _truncate(path: Path, step: int) -> tuple[int, int]:
     return before, len(steps) - before
 
 
-def _tensorboard(folder: Path, step: int) -> Any:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise UserError("tensorboard: needs tensorboardX: pip install 'ernie-continual[tracking]'") from None
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)  # later steps are trained again
-
-
 def _plain(value: Any) -> Any:
     """Replace non-finite numbers, which JSON does not have, by None."""
     if isinstance(value, dict):
@@ -153,13 +150,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _numbers(values: dict[str, Any], prefix: str) -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found += _numbers(value, f"{prefix}{key}/")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found.append((f"{prefix}{key}", float(value)))
-    return found

@@ -27,6 +27,7 @@ from itertools import product
 from pathlib import Path
 
 from ernie.atomic import check_room, disk_guard, inner_folder, put_text
+from ernie.config import to_dict
 from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError, about
 from ernie.model.config import EncoderConfig
@@ -40,9 +41,10 @@ from ernie.train.checkpoint import await_visible
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from ernie.train.run_folder import CHECKPOINTS, MODEL
+from ernie.train.trackers import TrackedRun, check_trackers, tracked_by
 from ernie.train.trainer import StepReport
 from finetune.calibrate import Logits, calibrate, check_calibration
-from finetune.config import HELD_OUT, OUT_OF_FOLD, FinetuneConfig, TrainConfig
+from finetune.config import HELD_OUT, OUT_OF_FOLD, FinetuneConfig, GridConfig, TrainConfig
 from finetune.folds import CrossValidation
 from finetune.logits_file import read_logits, write_logits
 from finetune.prepare import Prepared, check_segments, describe, prepare_all, training_rows
@@ -108,6 +110,7 @@ def run(
     """
     mesh = mesh or Mesh()
     config.check_kept()
+    check_trackers(config)
     ernie = load_encoder(config)
     mesh.layout.check(sizes(ernie.config, mesh.layout))
     say(f"model: {config.model}")
@@ -317,8 +320,18 @@ class _Runner:
         done, is_foreign, checkpoints.found = opened
         if checkpoints.found is not None:
             await_visible(checkpoints.found, self.mesh.rank)
+        tracked = TrackedRun(
+            f"{self.folder.name}/{trial_folder.name}",
+            group=self.folder.name,
+            settings=to_dict(replace(self.config, train=settings, seed=seed, seeds=1, grid=GridConfig())),
+            trackers=tracked_by(self.config),
+        )
         log = Log(
-            trial_folder if self.mesh.is_first else None, steps, resume_at=done + 1 if done else 0, quiet=self.quiet
+            trial_folder if self.mesh.is_first else None,
+            steps,
+            resume_at=done + 1 if done else 0,
+            quiet=self.quiet,
+            tracked=tracked,
         )
         if done:
             log.say(f"{trial_folder.name}: resumes after step {done:,}")

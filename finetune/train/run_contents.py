@@ -44,6 +44,7 @@ from ernie.train.run_folder import (
     write_config,
     write_origin,
 )
+from ernie.train.trackers import TRACKERS
 from finetune.calibrate import with_decoding_of
 from finetune.config import FinetuneConfig, decoding_overrides, load
 from finetune.prepare import Prepared
@@ -72,6 +73,7 @@ _UNRELATED_KEYS = (
     "submission",
     "local",
     "parallel",
+    *TRACKERS,
 )
 
 

@@ -47,6 +47,7 @@ from ernie.train.run_folder import (
     changed_keys,
     locked_folder,
 )
+from ernie.train.trackers import TRACKERS
 from ernie.yaml_tree import dump_plain
 from finetune.config import HELD_OUT, FinetuneConfig, build_tuned, load, nested
 from finetune.search_space import Choices, Parameter, SearchRecord, SearchTrial, TuneConfig, phrase, written
@@ -60,7 +61,10 @@ TUNE_FILE, BEST_FILE, RECORD_FILE = "tune.yaml", "best.yaml", "search.jsonl"
 _STUDY, _RUNS = "study.jsonl", "searched"
 _WAYS_OUT = "Choose another --output, or delete the folder to start over."
 # Keys that may change between two sessions of a search.
-_FREE = ("output", "save_minutes", "tune.trials", "tune.hours", "published", "submission", "local", "plugins")
+_FREE = (
+    *("output", "save_minutes", "tune.trials", "tune.hours", "published", "submission", "local", "plugins"),
+    *TRACKERS,
+)
 _OUTCOMES = {TrialState.COMPLETE: "done", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 _ENOUGH = 4  # finished trials that tell how much each key matters
 

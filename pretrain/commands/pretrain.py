@@ -131,6 +131,7 @@ def _train(
     config: PretrainConfig, layout: ParallelConfig, corpus: Corpus, output: Path, arguments: argparse.Namespace
 ) -> int:
     """Train in this process, which may be one of several."""
+    from ernie.config import to_dict
     from ernie.formatting import plural
     from ernie.kernels.precision import precision
     from ernie.parallel.collectives import on_rank0
@@ -138,6 +139,7 @@ def _train(
     from ernie.train.checkpoint import Checkpoints, await_visible, check, read_manifest
     from ernie.train.log import Log
     from ernie.train.run_folder import CHECKPOINTS
+    from ernie.train.trackers import TrackedRun, tracked_by
     from ernie.train.trainer import TrainingStopped
     from pretrain import folder
     from pretrain.agreement import check_agreement
@@ -163,7 +165,8 @@ def _train(
             check_agreement(mesh, config, corpus, step)
             steps = len(Schedule(config.schedule))
             place = output if mesh.is_first else None
-            log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
+            tracked = TrackedRun(output.resolve().name, settings=to_dict(config), trackers=tracked_by(config))
+            log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tracked=tracked)
             for remark in config.remarks:
                 log.say(f"note: {remark}")
             if checkpoint is None and log.dropped:

@@ -86,16 +86,6 @@ def test_a_terminal_shows_a_progress_bar_with_the_same_values(tmp_path: Path, mo
     assert last.rstrip().endswith("stage 1/1  loss red 1.5")
 
 
-def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX")
-    log = Log(tmp_path, 2, quiet=True, tensorboard=True)
-    log.record("step", 0, loss={"red": 1.5}, task="red")
-    log.close()
-    (events,) = (tmp_path / "tensorboard").iterdir()
-    assert b"step/loss/red" in events.read_bytes()
-    assert json.loads((tmp_path / METRICS_FILE).read_text())["loss"] == {"red": 1.5}
-
-
 def test_a_non_finite_number_is_written_as_null(tmp_path: Path) -> None:
     log = Log(tmp_path, 10, quiet=True)
     log.record("step", 0, loss={"red": float("nan")}, rate=float("inf"))
