@@ -17,7 +17,7 @@ from ernie.parallel import gloo
 from ernie.parallel.launch import is_launched
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.ports import host
-from ernie.parallel.store import TO_BE_SERVED, disable_libuv_store, global_store
+from ernie.parallel.store import TO_BE_SERVED, Unreached, disable_libuv_store, global_store
 from ernie.parallel.watch import Unwatched, Watch
 
 T = TypeVar("T")
@@ -61,7 +61,13 @@ class Mesh:
         # Those of one command start together; a scheduler may start one long after another.
         patience = max(_TO_START, layout.timeout) if is_launched() else TO_BE_SERVED
         store = global_store(patience)
-        watch = Watch(store, get_rank(), layout.processes, layout.timeout, host(), ports=layout.ports)
+        try:
+            watch = Watch(store, get_rank(), layout.processes, layout.timeout, host(), ports=layout.ports)
+        except Exception as error:  # of Paddle's C++ or of the network
+            raise Unreached(
+                f"rank {get_rank()} has lost the first process while all found one another "
+                f"({next(iter(str(error).strip().splitlines()), type(error).__name__)}); run the command again"
+            ) from error
         gloo.install(layout.timeout, watch.waiting, layout.ports)
         with quiet_fleet():
             strategy = fleet.DistributedStrategy()

@@ -25,6 +25,7 @@ from ernie.parallel.ports import host, listen
 
 TO_BE_SERVED = 900.0  # seconds to wait for the first process, as long as Paddle waits
 _ATTEMPT = 5.0  # seconds after which a connection is tried anew
+_ALIVE = 10  # seconds after which, and between which, an idle connection is asked whether it still is one
 _BETWEEN_PROBES = 0.02  # seconds
 _UNAWAITED = 0  # as the number of a store's processes: opening it waits for none
 _PORTS_TRIED = 20
@@ -49,6 +50,7 @@ class Unreached(UserError):
 def global_store(patience: float = TO_BE_SERVED) -> Any:
     """Return the store of all processes, which rank 0 serves.  The others wait for it for `patience` seconds.
 
+    So long it may be silent later, as over a link that is down, before what waits for it raises an error of Paddle.
     Raises PortTaken in rank 0 if another program has its port, and Unreached in others that wait in vain.
     """
     to, port = _first_process()
@@ -67,7 +69,7 @@ def global_store(patience: float = TO_BE_SERVED) -> Any:
             f"port {found[1]}, which was free when the processes were started, is in use by another program now; run "
             "the command again"
         ) from None
-    _send_at_once(port)
+    _send_at_once(port, patience)
     return store
 
 
@@ -94,12 +96,21 @@ def join_store(address: str) -> Any:
     return store
 
 
-def _send_at_once(port: int) -> None:
+def _send_at_once(port: int, patience: float | None = None) -> None:
     """Turn Nagle's algorithm off on this process's connections at a store's port, and on those that it accepts later.
 
     Paddle writes a message in pieces.  Each waits 40 ms for the other side's delayed acknowledgement of the one before,
-    so that a look-up takes 90 ms instead of 0.1.
+    so that a look-up takes 90 ms instead of 0.1.  With `patience` connections also end when the other side has
+    acknowledged nothing for so many seconds: Paddle waits without a limit.
     """
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+    if patience is not None and hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        options += [
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _ALIVE),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _ALIVE),
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * patience)),
+        ]
     with contextlib.suppress(OSError):  # a system without such a folder
         for file in Path("/dev/fd").iterdir():
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(file.name))) as connection:
@@ -107,7 +118,8 @@ def _send_at_once(port: int) -> None:
                     connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM
                 )
                 if is_tcp and port in (connection.getsockname()[1], _peer_port(connection)):
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    for option in options:
+                        connection.setsockopt(*option)
 
 
 def _peer_port(connection: socket.socket) -> int:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import socket
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -88,3 +92,13 @@ def test_whoever_does_not_reach_the_first_process_says_so_in_time(
         assert 0.4 < time.monotonic() - began < 5
         for each in waiting:
             each.close()
+
+
+def test_whoever_waits_over_a_link_that_is_down_is_told_so_in_time() -> None:
+    """Two processes in a network of their own: Paddle itself would wait for an answer without a limit."""
+    lost = Path(__file__).parents[1] / "support/parallel/lost_link.py"
+    alone = ["unshare", "--user", "--map-root-user", "--net"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "ip", "link"], check=False).returncode:
+        pytest.skip("network namespaces are not allowed here")
+    done = subprocess.run([*alone, sys.executable, str(lost)], text=True, capture_output=True, timeout=100)
+    assert re.fullmatch(r"(\w+ after [2-9]\.\d s\n){2}", done.stdout), done.stderr

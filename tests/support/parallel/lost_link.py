@@ -1,0 +1,37 @@
+"""Two processes open their store; then the link between them goes down.  Run it in a network of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+PATIENCE = 2.0
+
+if __name__ == "__main__":
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    first = os.fork() != 0
+    os.environ.update(
+        PADDLE_TRAINER_ID="0" if first else "1",
+        PADDLE_TRAINERS_NUM="2",
+        PADDLE_MASTER="127.0.0.1:6170",
+        PADDLE_TRAINER_ENDPOINTS="127.0.0.1:6170,127.0.0.1:6171",
+    )
+    from ernie.parallel import store  # after the fork, which Paddle would not survive
+
+    store.disable_libuv_store()
+    opened = store.global_store(PATIENCE)
+    opened.set(f"first {first}", b"value")
+    opened.get(f"first {not first}")  # both are here
+    if first:
+        subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+    began = time.monotonic()
+    while True:
+        try:
+            opened.get("first True")
+        except Exception as error:
+            print(f"{type(error).__name__} after {time.monotonic() - began:.1f} s", flush=True)
+            break
+    if first:
+        os.wait()
+    os._exit(0)
