@@ -6,7 +6,8 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -38,44 +39,54 @@ def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
     assert json.loads((tmp_path / METRICS_FILE).read_text())["loss"] == {"red": 1.5}
 
 
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a database in a file, in the place of a server; making its tables takes seconds."""
+    pytest.importorskip("mlflow")
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+
+
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client of an MLflow whose server is a database in a file."""
-    mlflow = pytest.importorskip("mlflow")
-    address = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "films")
-    yield mlflow.MlflowClient(address)
+def runs(database: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Any]]:
+    """The runs in an experiment of MLflow that is the test's own, when called."""
+    import mlflow
+
+    name = uuid.uuid4().hex
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", name)
+    client = mlflow.MlflowClient(database)
+    return lambda: list(client.search_runs([client.get_experiment_by_name(name).experiment_id]))
 
 
-def test_mlflow_gets_the_settings_and_every_number_and_a_resumed_run_goes_on_there(client: Any, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    ran(run, "mlflow", steps=3)
-    experiment = client.get_experiment_by_name("films")
-    (found,) = client.search_runs([experiment.experiment_id])
+def test_mlflow_gets_the_settings_and_every_number_and_a_resumed_run_goes_on_there(
+    runs: Callable[[], list[Any]], database: str, tmp_path: Path
+) -> None:
+    import mlflow
+
+    ran(tmp_path, "mlflow", steps=3)
+    (found,) = runs()
     assert (found.info.run_name, found.info.status) == ("reviews/seed=0", "KILLED")  # after 3 of its 4 steps
     assert found.data.params == {"train.lr.peak": "0.001", "plugins": "()", "model": "null"}
     assert found.data.tags["group"] == "reviews"
-    ran(run, "mlflow", first=2)
-    (found,) = client.search_runs([experiment.experiment_id])
+    ran(tmp_path, "mlflow", first=2)
+    (found,) = runs()
     assert found.info.status == "FINISHED"
-    values = client.get_metric_history(found.info.run_id, "step/loss/red")
+    values = mlflow.MlflowClient(database).get_metric_history(found.info.run_id, "step/loss/red")
     assert sorted((value.step, value.value) for value in values) == [(0, 1.5), (1, 2.5), (2, 3.5), (2, 3.5), (3, 4.5)]
 
 
-def test_a_run_that_mlflow_has_lost_is_begun_anew(client: Any, tmp_path: Path) -> None:
+def test_a_run_that_mlflow_has_lost_is_begun_anew(runs: Callable[[], list[Any]], tmp_path: Path) -> None:
     (tmp_path / RECORD).write_text('{"mlflow": "0123456789abcdef0123456789abcdef"}')
     ran(tmp_path, "mlflow", steps=4)
-    (found,) = client.search_runs([client.get_experiment_by_name("films").experiment_id])
+    (found,) = runs()
     assert json.loads((tmp_path / RECORD).read_text()) == {"mlflow": found.info.run_id}
 
 
-def test_names_that_mlflow_refuses_are_spelled_with_underscores(client: Any, tmp_path: Path) -> None:
+def test_names_that_mlflow_refuses_are_spelled_with_underscores(runs: Callable[[], list[Any]], tmp_path: Path) -> None:
     log = Log(tmp_path, 1, quiet=True, tracked=TrackedRun("run", trackers=("mlflow",)))
     log.record("step", 0, loss={"蓝(2)": 2.0}, rate=float("nan"))
     log.close()
-    (found,) = client.search_runs([client.get_experiment_by_name("films").experiment_id])
+    (found,) = runs()
     assert found.data.metrics["step/loss/蓝_2_"] == 2
 
 
@@ -108,8 +119,11 @@ def test_without_a_key_wandb_keeps_the_run_to_be_sent_later(
     assert found is not None
     (kept,) = Path(found[1]).glob("run-*.wandb")
     assert kept.stem == f"run-{json.loads((tmp_path / RECORD).read_text())['wandb']}"
-    content = kept.read_bytes()
-    assert b"step/loss/red" in content and b"peak" in content
+    end = time.monotonic() + 30
+    while b"step/loss/red" not in kept.read_bytes():  # wandb's own process writes it
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert b"peak" in kept.read_bytes()
 
 
 class Slow:
