@@ -26,6 +26,9 @@ _WIDE = re.compile(f"[{NO_SPACES}]")  # characters that take two columns, and ar
 _WIDE_RUN = re.compile(f"[{NO_SPACES}]+")
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]|\(?(?:\d{1,3}|[A-Za-z])[.)])\s")
 _GAP = re.compile(r"[^\s.!?:;\"'\u201d\u2019)\]]\s{2,}\S")  # in a table; typists put two spaces after a full stop
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_BROKEN = re.compile(r"([^\W\d_]+)-\s*\Z")  # the part of a word that a hyphen breaks at the end of a line
+_FIRST = re.compile(r"\s*([^\W\d_]+)")
 _FINAL = re.compile(r"[.!?\u2026\u3002\uff01\uff1f:\uff1a][\"'\u201d\u2019\u300d\u300f)\]]*\s*\Z")
 
 
@@ -79,13 +82,16 @@ def wrap_width(lines: Sequence[str]) -> int:
 def joined(lines: Sequence[str], width: int | None) -> list[str]:
     """Return the paragraphs of lines that were wrapped at `width`; with None, all lines between blank ones are one.
 
-    Blank lines stay.
+    Blank lines stay.  A hyphen at the end of a line goes if the document has the word without it elsewhere, and not
+    with it.
     """
+    words = _words(lines) if any(map(_BROKEN.search, lines)) else frozenset()
     paragraphs: list[str] = []
     before = ""
     for line in lines:
         if before.strip() and line.strip() and (width is None or _belongs(before, line, width)):
-            paragraphs[-1] += _space(paragraphs[-1], line) + line.strip()
+            start = paragraphs[-1][:-1] if _is_broken(paragraphs[-1], line, words) else paragraphs[-1]
+            paragraphs[-1] = start + _space(paragraphs[-1], line) + line.strip()
         else:
             paragraphs.append(line.rstrip() if line.strip() else line)
         before = line
@@ -114,6 +120,20 @@ def _is_continued(line: str, after: str) -> bool:
 def _is_no_prose(line: str) -> bool:
     """Whether a line is of a table, or has hardly a space, as addresses do."""
     return _GAP.search(line) is not None or (len(line.split()) < _LEAST_WORDS and not _WIDE.search(line))
+
+
+def _words(lines: Sequence[str]) -> frozenset[str]:
+    """Return the words of lines in small letters, also with hyphens inside, without those that a line breaks."""
+    return frozenset(word.lower() for line in lines for word in _WORD.findall(_BROKEN.sub("", line)))
+
+
+def _is_broken(line: str, after: str, words: frozenset[str]) -> bool:
+    """Whether a line ends in the hyphen of a word that was broken, by the other words of the document."""
+    first, second = _BROKEN.search(line), _FIRST.match(after)
+    if not words or first is None or second is None:
+        return False
+    whole, hyphened = f"{first[1]}{second[1]}".lower(), f"{first[1]}-{second[1]}".lower()
+    return whole in words and hyphened not in words
 
 
 def _space(line: str, after: str) -> str:

@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--language",
-        choices=("auto", *LANGUAGES),
-        help="language of the text (default: detected for each document)",
+        choices=("auto", "identify", *LANGUAGES),
+        help="language of the text (default: that of each document by its script; identify: also by its words)",
     )
     add_output(parser, "folder to write the corpus to")
     add_overwrite(parser, "corpus")

@@ -15,6 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from ernie import config as configuration
@@ -27,7 +28,7 @@ from ernie.errors import Remark, UserError
 from ernie.formatting import plural
 from ernie.text.load import load_tokenizer
 from pretrain.corpus.config import MOST_MB
-from pretrain.corpus.language import document_language
+from pretrain.corpus.language import document_language, identified_language
 from pretrain.corpus.look.tokenizers import Texts, comparison_page, described_as, grouped, measured, of, rows
 from pretrain.corpus.sample import sample
 
@@ -51,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("language", "input", "all"),
         default="language",
-        help="a table for the texts of each language or of each file, or one for all (default: %(default)s)",
+        help="a table for the texts of each language, or of each file, or one for all; without the package py3langid "
+        "languages of one script are taken for one (default: %(default)s)",
     )
     parser.add_argument(
         "--sample-mb", type=float, default=5.0, metavar="N", help="MB of text that are read (default: %(default)s)"
@@ -91,8 +93,9 @@ def _groups(arguments: argparse.Namespace) -> list[Texts]:
     """Return the texts of the sample in groups.  Raises UserError if there is none."""
     options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
     dropped: list[Dropped] = []
+    language_of = identified_language if find_spec("py3langid") else document_language
     group_of: dict[str, Callable[[RawDocument], str]] = {
-        "language": lambda document: document_language(document.text, "en"),
+        "language": lambda document: language_of(document.text, "en"),
         "input": lambda document: document.place.file,
         "all": lambda document: "all",
     }

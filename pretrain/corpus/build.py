@@ -26,7 +26,7 @@ from ernie.data.work_folder import WorkFolder
 from ernie.errors import Remark, UserError
 from ernie.formatting import plural
 from ernie.text.load import load_tokenizer
-from ernie.text.segment import default_segmenters
+from ernie.text.segment import default_segmenters, unmarked
 from ernie.text.segment.base import Segmenter
 from ernie.text.sentences import LANGUAGES
 from ernie.text.tokenizer import Tokenizer
@@ -37,6 +37,7 @@ from pretrain.corpus.clean.pipeline import Pipeline, Verdict
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.engine import Engine
 from pretrain.corpus.engines import EngineName, open_engine
+from pretrain.corpus.language import OTHER, segmented_as, split_as
 from pretrain.corpus.reading import Done, Made, readings
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
@@ -171,24 +172,29 @@ def prepare(
     Segmenters are fitted on what the pipeline leaves of the sampled documents, without comparing them.  Unless the
     recipe gives the language, the segmenters of each language are fitted on its sampled documents.
     """
-    detect = config.language == "auto"
+    detect, identify = config.language in ("auto", "identify"), config.language == "identify"
     language = sample_language(inputs, config.read) if detect else config.language
-    rules = Rules(language, config.min_sentences, config.min_tokens, detect)
-    sampled: dict[str, list[RawDocument]] = {name: [] for name in (LANGUAGES if detect else [language])}
+    rules = Rules(language, config.min_sentences, config.min_tokens, detect, identify)
+    sampled: dict[str, list[RawDocument]] = {name: [] for name in _names(language, detect, identify)}
     for document in pipeline.cleaned(sample(inputs, config.read, int(config.sample_mb * 1e6))):
-        sampled[rules.language_of(document)].append(document)
+        sampled[segmented_as(rules.language_of(document))].append(document)
     broadcast = engine.broadcast(tokenizer)
     fitted: dict[str, Sequence[Segmenter]] = {}
     for name in sorted(sampled, key=lambda name: name != language):
-        if config.segmenters is None and not sampled[name] and name not in ("en", "zh"):
-            fitted[name] = []
-        elif config.segmenters is None:
-            fitted[name] = fit(default_segmenters(name), sampled[name], name, broadcast, engine)
+        if config.segmenters is None:
+            if sampled[name] and (sentence := unmarked(name)):
+                warnings.warn(sentence, Remark, stacklevel=2)
+            fitted[name] = fit(default_segmenters(name), sampled[name], split_as(name), broadcast, engine)
         elif sampled[name] or name == language:
-            fitted[name] = fit(config.segmenters, sampled[name], name, broadcast, engine)
+            fitted[name] = fit(config.segmenters, sampled[name], split_as(name), broadcast, engine)
         else:  # a segmenter of one's own may not accept an empty sample
             fitted[name] = fitted[language]
     return Encoder(tokenizer, fitted, rules, pipeline), language
+
+
+def _names(language: str, detect: bool, identify: bool) -> list[str]:
+    """Return the languages that have segmenters of their own."""
+    return [*LANGUAGES, *([OTHER] if identify else [])] if detect else [language]
 
 
 def _encode(encoder: Encoder, hold_out_below: int, items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> Chunk:

@@ -23,7 +23,13 @@ from ernie.text.segment.base import Kind, Segmenter, TextSegmenter, Words, combi
 from ernie.text.sentences import lacking, split_sentences
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.clean.pipeline import Pipeline, Verdict
-from pretrain.corpus.language import document_language, paragraph_language
+from pretrain.corpus.language import (
+    document_language,
+    identified_language,
+    paragraph_language,
+    segmented_as,
+    split_as,
+)
 from pretrain.corpus.report import Counts
 from pretrain.corpus.units import Tokenized, UnitTable
 
@@ -39,15 +45,21 @@ _FLAGS = {  # the flags of a span's first token and of its others
 
 @dataclass(frozen=True)
 class Rules:
-    """Which documents are kept, and of which language they are: all of `language`, or each as detected."""
+    """Which documents are kept, and of which language they are: all of `language`, or each as detected.
+
+    With `identify` languages of the same script are told apart, too.
+    """
 
     language: str
     min_sentences: int
     min_tokens: int
     detect: bool = False
+    identify: bool = False
 
     def language_of(self, document: RawDocument) -> str:
         """Return the language of a document."""
+        if self.identify:
+            return identified_language(document.text, self.language)
         return document_language(document.text, self.language) if self.detect else self.language
 
 
@@ -88,15 +100,18 @@ class Encoder:
         """
         counts = Counts(clean=self._pipeline.tallies())
         items = [
-            item if isinstance(item, Dropped) else self._checked(self._pipeline(item, counts.clean, verdicts.get(at)))
+            item if isinstance(item, Dropped) else self._pipeline(item, counts.clean, verdicts.get(at))
             for at, (_, item) in enumerate(chunk)
         ]
+        spoken = ["" if isinstance(item, Dropped) else self._rules.language_of(item) for item in items]
+        items = [_if_split(item, language) for item, language in zip(items, spoken, strict=True)]
         readable = [
-            (source, item) for (source, _), item in zip(chunk, items, strict=True) if not isinstance(item, Dropped)
+            (source, item, language)
+            for (source, _), item, language in zip(chunk, items, spoken, strict=True)
+            if not isinstance(item, Dropped)
         ]
-        documents = [document for _, document in readable]
-        languages = [self._rules.language_of(document) for document in documents]
-        sources = [(source, document.place.line) for source, document in readable]
+        documents, languages = [document for _, document, _ in readable], [language for *_, language in readable]
+        sources = [(source, document.place.line) for source, document, _ in readable]
         arrays = self._encode(documents, languages, sources, counts)
         reasons = self._filter(documents, arrays, counts)
         remaining = iter(reasons)
@@ -116,12 +131,6 @@ class Encoder:
         counts.bytes += sum(len(item.text.encode()) for _, item in chunk if not isinstance(item, Dropped))
         return Chunk(train, kept_out, hashes[keep], counts)
 
-    def _checked(self, item: RawDocument | Dropped) -> RawDocument | Dropped:
-        """Return a document, or why it is dropped if its language cannot be split into sentences."""
-        if isinstance(item, Dropped) or not (sentence := lacking(self._rules.language_of(item))):
-            return item
-        return Dropped(item.place, "no rules for its language", sentence)
-
     def _encode(
         self,
         documents: Sequence[RawDocument],
@@ -130,7 +139,10 @@ class Encoder:
         counts: Counts,
     ) -> Documents:
         each = self._rules.detect
-        cut = [cut_sentences(*both, each) for both in zip(documents, languages, strict=True)]
+        cut = [
+            cut_sentences(document, split_as(language), each)
+            for document, language in zip(documents, languages, strict=True)
+        ]
         sentences = Sentences(cut, self._tokenizer)
         tokens = self._table.tokenize(sentences.units, sentences.words)
         starts = tokens.starts[sentences.unit_starts]
@@ -146,7 +158,7 @@ class Encoder:
 
     def _marked(self, document: RawDocument, language: str) -> RawDocument:
         """Return a document with the spans of the segmenters that mark texts, unless it is annotated."""
-        segmenters = [each for each in self._segmenters[language] if isinstance(each, TextSegmenter)]
+        segmenters = [each for each in self._segmenters[segmented_as(language)] if isinstance(each, TextSegmenter)]
         if document.spans is not None or not segmenters:
             return document
         return document._replace(spans=in_order(np.concatenate([each.mark(document.text) for each in segmenters])))
@@ -155,6 +167,7 @@ class Encoder:
         self, languages: Sequence[str], sentences: Sentences, words: Sequence[str], counts: Counts
     ) -> np.ndarray:
         """Return the spans (k, 3) that the segmenters of each document's language find in it."""
+        languages = list(map(segmented_as, languages))
         present = sorted(set(languages))
         if len(present) == 1:
             return combine(self._segmenters[present[0]], words, sentences.starts, counts.marked)
@@ -203,6 +216,13 @@ class Encoder:
             keep &= ~bad
         counts.one_sentence += int((keep & (sentences == 1)).sum())
         return reasons
+
+
+def _if_split(item: RawDocument | Dropped, language: str) -> RawDocument | Dropped:
+    """Return an item, dropped if it is a document in a language of which sentences cannot be split."""
+    if isinstance(item, Dropped) or not (sentence := lacking(split_as(language))):
+        return item
+    return Dropped(item.place, "no rules for its language", sentence)
 
 
 def text_hash(document: RawDocument) -> int:

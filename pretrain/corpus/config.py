@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,9 +25,9 @@ class CorpusConfig:
 
     `input` lists files, folders, patterns, addresses, data sets or streams (see ernie.data.read), `tokenizer` is the
     folder or file of a tokenizer; both are relative to the working directory.  `language` decides how sentences are
-    split and which segmenters are the default; "auto" decides for each document by its script.  `segmenters` mark
-    words, phrases and entities, in order of precedence; those that need fitting are fitted on about `sample_mb` MB of
-    the text.
+    split and which segmenters are the default; "auto" decides for each document by its script, and "identify" also
+    tells languages of one script apart.  `segmenters` mark words, phrases and entities, in order of precedence; those
+    that need fitting are fitted on about `sample_mb` MB of the text.
     `held_out` is the fraction of documents kept for evaluation, chosen by the hash of their text: at least one
     document, unless it is 0 or all texts are equal.  Documents with less than `min_sentences` or `min_tokens` are
     dropped, with `drop_repeated` also those with the text of an earlier one.  `clean` lists filters that drop or repair
@@ -35,7 +36,7 @@ class CorpusConfig:
 
     input: list[str]
     tokenizer: Path
-    language: Literal["auto", "en", "zh", "ja", "th"] = "auto"
+    language: Literal["auto", "identify", "en", "zh", "ja", "th"] = "auto"
     segmenters: list[Segmenter] | None = None
     sample_mb: float = 8.0
     held_out: float = 0.02
@@ -50,8 +51,10 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         if not self.input:
             raise UserError("input: expected at least one file, folder, pattern or data set")
-        if self.language != "auto" and (sentence := lacking(self.language)):
+        if sentence := lacking(self.language):
             raise UserError(f"language: {sentence}")
+        if self.language == "identify" and find_spec("py3langid") is None:
+            raise UserError("language: identify needs the package py3langid: pip install 'ernie-continual[clean]'")
         check_least(self, min_sentences=0, min_tokens=0)
         if not 0 <= self.held_out < 1:
             raise UserError(f"held_out: expected a fraction of the documents from 0 to below 1, found {self.held_out}")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from typing import Any
 
 from ernie.text.scripts import NO_SPACES
-from ernie.text.sentences import detect_script
+from ernie.text.sentences import LANGUAGES, detect_script
 
+OTHER = "other"  # stands for all languages without segmenters of their own
+_READ = 4_000  # characters that a language is identified by, from the beginning
+_LEAST_PROBABILITY = 0.65  # below it a text may as well be English
 _SAMPLED = 2_000  # characters, taken from all of a document
 _SPACELESS = re.compile(f"[{NO_SPACES}]")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -25,3 +30,43 @@ def paragraph_language(paragraph: str, document: str) -> str:
     if document in ("en", "th"):
         return detect_script(paragraph)
     return document if _SPACELESS.search(paragraph) else detect_script(paragraph)
+
+
+def identified_language(text: str, otherwise: str) -> str:
+    """Return the language of a document as `document_language` does, but tell those apart that share a script.
+
+    Others than LANGUAGES have codes of ISO 639-1, such as "de".  A text that is likely to be in none is English.
+    """
+    found = document_language(text, otherwise)
+    if found != "en" or not _LETTER.search(text):
+        return found
+    code, probability = identify(text)
+    return code if probability >= _LEAST_PROBABILITY and code not in LANGUAGES else "en"
+
+
+def segmented_as(language: str) -> str:
+    """Return the language whose segmenters mark text in any language: itself, or OTHER."""
+    return language if language in LANGUAGES else OTHER
+
+
+def split_as(language: str) -> str:
+    """Return the language whose rules split text in any language: itself, or English."""
+    return language if language in LANGUAGES else "en"
+
+
+def identify(text: str) -> tuple[str, float]:
+    """Return the most probable language of a text by the package py3langid, and its probability."""
+    code, probability = _identifier().classify(text[:_READ])
+    return str(code), float(probability)
+
+
+def identifiable() -> list[str]:
+    """Return the codes of the languages that `identify` knows."""
+    return sorted(map(str, _identifier().nb_classes))
+
+
+@lru_cache(maxsize=1)
+def _identifier() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

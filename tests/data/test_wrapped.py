@@ -150,6 +150,23 @@ def test_hyphens_at_the_end_of_lines_stay_and_take_no_space() -> None:
     assert joined(["10 -", "3"], None) == ["10 - 3"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "paragraph"),
+    [
+        (["An exam-", "ple is no proof: Example, one more."], "An example is no proof: Example, one more."),
+        (["A well-", "known well-known wellknown man."], "A well-known well-known wellknown man."),
+        (["An exam-", "ple."], "An exam-ple."),
+        (
+            ["The ex- ", "ample of 10-", "20 ample ex examples, example"],
+            "The example of 10-20 ample ex examples, example",
+        ),
+        (["Grün-", "anlage, die Grünanlage"], "Grünanlage, die Grünanlage"),
+    ],
+)
+def test_a_word_that_a_line_breaks_is_put_together_where_the_document_has_it(lines: list[str], paragraph: str) -> None:
+    assert joined(lines, None) == [paragraph]
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(alphabet="abcdefgh", min_size=1, max_size=12), min_size=60, max_size=200), st.integers(50, 110))
 def test_wrapping_loses_nothing(words: list[str], width: int) -> None:

@@ -18,9 +18,10 @@ from ernie.text.segment.dictionary import Dictionary
 from ernie.text.segment.mined import Mined
 from ernie.text.train import train_sentencepiece, train_wordpiece
 from pretrain.corpus import build
+from pretrain.corpus import config as config_module
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
-from pretrain.corpus.language import document_language
+from pretrain.corpus.language import document_language, identified_language
 
 ENGLISH = "The Spree runs past the mill. Anna Weber lives there. It is slow."
 CHINESE = "江水很慢。她住在北京大学旁边。天气很好。我们去公园吧。"
@@ -108,7 +109,7 @@ def test_segmenters_learn_from_the_documents_of_their_language(
     monkeypatch.setattr(build, "fit", watched)
     for segmenters in (None, [Mined()]):
         built(tokenizer, segmenters=segmenters)
-        assert learned == {"en": {ENGLISH[:5]}, "zh": {CHINESE[:5]}}
+        assert learned == {"en": {ENGLISH[:5]}, "zh": {CHINESE[:5]}, "ja": set(), "th": set()}
 
 
 @pytest.mark.parametrize("file", ["in/a.txt", "in/b.txt"])
@@ -232,6 +233,47 @@ def test_japanese_without_its_package_is_split_but_not_marked_and_said(
     four: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment, "find_spec", lambda name: None)
-    with pytest.warns(Remark, match=r"no words, phrases or entities are marked in 'ja' without pip install"):
+    with pytest.warns(Remark, match=r"nothing is marked in documents in 'ja' without pip install"):
         corpus = built(Path("words"), inputs="four.txt")
     assert sentences_of(corpus, "four") == [3, 4, 2, 3] and entities_of(corpus, 2) == []
+
+
+GERMAN = (
+    "Der Fluss ist langsam und breit, und die Leute am Ufer haben Boote. Bei Frost liegt dort Eis, das keinen hält. "
+    "Nur die Enten bleiben, weil sie keinen anderen Ort haben."
+)
+
+
+def test_languages_of_one_script_are_told_apart_when_they_are_identified(folder: Path, tokenizer: Path) -> None:
+    pytest.importorskip("py3langid")
+    lines = "The people of the river have old boats. Anna Weber lives there with her brothers. It is slow in winter."
+    Path("both.txt").write_text(f"{GERMAN}\n\n{lines}\n\n{CHINESE}", encoding="utf-8")
+    by_script = built(tokenizer, inputs="both.txt")
+    assert by_script.report["languages"] == {"en": 2, "zh": 1} and len(entities_of(by_script, 0)) > 3
+    identified = built(tokenizer, "identified", inputs="both.txt", language="identify")
+    assert identified.report["languages"] == {"de": 1, "en": 1, "zh": 1}
+    # German nouns have capitals, and are no names; what else is marked is the same.
+    assert entities_of(identified, 0) == [] and entities_of(identified, 1) == entities_of(by_script, 1) != []
+    assert sentences_of(identified, "both") == sentences_of(by_script, "both") == [3, 3, 4]
+    again = built(tokenizer, "again", inputs="both.txt", language="identify", processes=1)
+    assert again.fingerprint == identified.fingerprint
+
+
+@pytest.mark.parametrize("text", ["1998", "", "ok.", "Zq xv."])
+def test_a_text_that_identifies_no_language_is_english(text: str) -> None:
+    pytest.importorskip("py3langid")
+    assert identified_language(text, "en") == "en"
+
+
+def test_identifying_languages_without_the_package_is_an_error(
+    tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_module, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"language: identify needs the package py3langid: pip install"):
+        CorpusConfig(["in"], tokenizer, language="identify")
+
+
+def test_a_language_that_the_sample_lacks_is_marked_where_that_needs_no_sample(four: Path) -> None:
+    Path("late.txt").write_text("\n\n".join([ENGLISH * 300, JAPANESE]), encoding="utf-8")
+    corpus = built(Path("words"), inputs="late.txt", sample_mb=0.01)
+    assert entities_of(corpus, 1) == ["東京大学", "田中太郎"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from importlib.util import find_spec
 
-from ernie.errors import Remark
 from ernie.text.segment import capitals, chinese_names, dictionary, jieba, mined, spacy, sudachi, thai
 from ernie.text.segment.base import Segmenter
 
@@ -19,21 +17,26 @@ __all__ = [
     "spacy",
     "sudachi",
     "thai",
+    "unmarked",
 ]
-_PACKAGES = {"ja": ("sudachipy", "sudachidict_core"), "th": ("pythainlp",)}
+_PACKAGES = {"ja": sudachi.PACKAGES, "th": thai.PACKAGES}
 
 
 def default_segmenters(language: str) -> list[Segmenter]:
-    """Return the default segmenters of a language.
+    """Return the default segmenters of a language; any but "en", "zh", "ja" and "th" has the same.
 
-    Those of Japanese and Thai need packages.  Without them there are none, which a remark says.
+    Those of Japanese and Thai need packages, without which there are none, see `unmarked`.
     """
     if language in _PACKAGES:
-        if not all(map(find_spec, _PACKAGES[language])):
-            needed = "pip install 'ernie-continual[languages]'"
-            warnings.warn(f"no words, phrases or entities are marked in '{language}' without {needed}", Remark, 2)
-            return []
-        return [sudachi.Sudachi() if language == "ja" else thai.Thai()]
+        return [] if unmarked(language) else [sudachi.Sudachi() if language == "ja" else thai.Thai()]
     if language == "zh":
         return [chinese_names.ChineseNames(), mined.Mined(language="zh")]
-    return [capitals.Capitals(), mined.Mined(language="en")]
+    # Capitals are no names in every language of this alphabet: German nouns have them.
+    return [*([capitals.Capitals()] if language == "en" else []), mined.Mined(language="en")]
+
+
+def unmarked(language: str) -> str:
+    """Return a sentence on the packages that the default segmenters of a language lack, "" for none."""
+    if all(map(find_spec, _PACKAGES.get(language, ()))):
+        return ""
+    return f"nothing is marked in documents in '{language}' without pip install 'ernie-continual[languages]'"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ernie.errors import UserError
 from ernie.text.segment.base import TextSegmenter, segmenters
 from ernie.text.segment.tagged import Part, Word, spans_of
 
+PACKAGES = ("sudachipy", "sudachidict_core")
 _LONGEST = 4_000  # characters that are analyzed at once; the library takes 49,149 bytes
 _PIECE = re.compile(rf".{{1,{_LONGEST}}}(?<=[。、，！？ 　])|.{{1,{_LONGEST}}}")
 
@@ -30,7 +32,8 @@ class Sudachi(TextSegmenter):
     phrases: bool = True
 
     def __post_init__(self) -> None:
-        _load()
+        if not all(map(find_spec, PACKAGES)):
+            raise UserError("the segmenter 'sudachi' needs packages: pip install 'ernie-continual[languages]'")
 
     def mark(self, text: str) -> np.ndarray:
         """Return the words, phrases and entities of a text."""
@@ -39,12 +42,8 @@ class Sudachi(TextSegmenter):
 
 @lru_cache(maxsize=1)
 def _load() -> Any:
-    try:
-        import sudachidict_core
-        import sudachipy
-    except ImportError:
-        raise UserError("the segmenter 'sudachi' needs a package: pip install 'ernie-continual[languages]'") from None
-    assert sudachidict_core
+    import sudachipy
+
     dictionary = sudachipy.Dictionary(dict="core")
     make = getattr(dictionary, "tokenizer", dictionary.create)  # versions before 0.7 have the other name only
     return make(sudachipy.SplitMode.C)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ernie.errors import UserError
 from ernie.text.segment.base import TextSegmenter, segmenters
 from ernie.text.segment.tagged import Part, Word, spans_of
 
+PACKAGES = ("pythainlp",)
 _PARTS = {"PROPN": Part.NAME, "NOUN": Part.NOUN, "PUNCT": Part.MARK, "SYM": Part.MARK}
 
 
@@ -29,7 +31,8 @@ class Thai(TextSegmenter):
     phrases: bool = True
 
     def __post_init__(self) -> None:
-        _load()
+        if not all(map(find_spec, PACKAGES)):
+            raise UserError("the segmenter 'thai' needs packages: pip install 'ernie-continual[languages]'")
 
     def mark(self, text: str) -> np.ndarray:
         """Return the words, phrases and entities of a text."""
@@ -38,11 +41,9 @@ class Thai(TextSegmenter):
 
 @lru_cache(maxsize=1)
 def _load() -> tuple[Any, Any]:
-    try:
-        from pythainlp.tag import pos_tag
-        from pythainlp.tokenize import word_tokenize
-    except ImportError:
-        raise UserError("the segmenter 'thai' needs a package: pip install 'ernie-continual[languages]'") from None
+    from pythainlp.tag import pos_tag
+    from pythainlp.tokenize import word_tokenize
+
     return word_tokenize, pos_tag
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 from ernie.data.raw import RawDocument
 from ernie.errors import UserError, nearest
 from pretrain.corpus.clean.base import Filter, Rejected, check_shares, filters, require
-
-_READ = 4_000  # characters that are looked at, from the beginning
+from pretrain.corpus.language import identifiable, identify
 
 
 @filters.register("language")
@@ -30,24 +27,13 @@ class Language(Filter):
         check_shares(self, "min_probability")
         if not self.keep:
             raise UserError("keep: expected at least one language, such as en")
-        known = _known()
+        known = identifiable()
         if unknown := [name for name in self.keep if name not in known]:
             raise UserError(f"keep: '{unknown[0]}' is no language that is recognized.{nearest(unknown[0], known)}")
 
     def apply(self, document: RawDocument) -> RawDocument | Rejected:
         """Return the document, or the language that it seems to be in."""
-        language, probability = _identifier().classify(document.text[:_READ])
+        language, probability = identify(document.text)
         if probability < self.min_probability:
             return Rejected("uncertain", f"{language} with probability {probability:.2f}")
-        return document if language in self.keep else Rejected(str(language), f"its language is {language}")
-
-
-@lru_cache(maxsize=1)
-def _identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-
-
-def _known() -> list[str]:
-    return sorted(map(str, _identifier().nb_classes))
+        return document if language in self.keep else Rejected(language, f"its language is {language}")
