@@ -33,11 +33,14 @@ def add_plugin(parser: argparse.ArgumentParser, help: str = "a module that the r
     parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help=f"{help} (repeatable)")
 
 
-def add_output(parser: argparse.ArgumentParser, help: str | None = None) -> None:
-    """Add --output DIR, a Path: required if `help` is given, otherwise a run's folder, which is also a config key."""
+def add_output(parser: argparse.ArgumentParser, help: str | None = None, addresses: bool = False) -> None:
+    """Add --output DIR, a Path: required if `help` is given, otherwise a run's folder, which is also a config key.
+
+    With `addresses` it may also be the text of an address.
+    """
     parser.add_argument(
         "--output",
-        type=output_path,
+        type=_output_place if addresses else output_path,
         required=help is not None,
         metavar="DIR",
         help=help or "the run's folder (also the key `output`)",
@@ -55,6 +58,10 @@ def output_path(text: str) -> Path:
     except UnicodeEncodeError:  # cards and reports, which are UTF-8, name the folder when all the work is done
         raise argparse.ArgumentTypeError(f"{text}: is not UTF-8, or lies in a folder that is not; rename it") from None
     return Path(text)
+
+
+def _output_place(text: str) -> Path | str:
+    return text if "://" in text else output_path(text)
 
 
 def add_overwrite(parser: argparse.ArgumentParser, what: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ernie.config import Value, build, check_least, check_most, check_seed, read
+from ernie.data.mirror import CACHE_MB
 from ernie.data.stream import SHUFFLE_BUFFER_TOKENS
 from ernie.errors import UserError, about, nearest
 from ernie.model.config import EncoderConfig
@@ -95,7 +96,9 @@ class DataConfig:
     of the training documents; a smaller fraction is a subset of every larger one.  With 0 `workers` a thread makes the
     batches, which is enough whenever a step takes longer than its data.  The micro-batches of a step are dealt from
     `data_shards`, each with documents of its own.  Processes that split a step make only the shards that they need.  No
-    batch depends on the number of processes.
+    batch depends on the number of processes.  With `shuffle_shards` the documents of so many shards of the corpus are
+    shuffled together at a time, in place of all.  Of a corpus at an address, at most `cache_mb` MB of shards are kept
+    on this machine.
     """
 
     max_len: int = DEFAULT_MAX_LEN
@@ -104,12 +107,17 @@ class DataConfig:
     workers: int = 0
     fraction: float = field(default=1.0, metadata=formerly("share"))
     data_shards: int = field(default=1, metadata=formerly("lanes"))
+    shuffle_shards: int = 0
+    cache_mb: int = CACHE_MB
 
     def __post_init__(self) -> None:
         check_least(self, max_len=SHORTEST_MAX_LEN, shuffle_buffer_tokens=0, workers=0, data_shards=1)
+        check_least(self, shuffle_shards=0, cache_mb=1)
         check_most(self, workers=10_000, data_shards=MOST_MICRO_BATCHES)
         if not 0 < self.fraction <= 1:
             raise UserError(f"fraction: expected more than 0 and at most 1, found {self.fraction:g}")
+        if self.fraction < 1 and self.shuffle_shards:
+            raise UserError("shuffle_shards: expected 0, since a fraction below 1 takes documents of all shards")
         if self.micro_batch_tokens < self.max_len:
             raise UserError(
                 f"micro_batch_tokens: {self.micro_batch_tokens} cannot hold one sample of max_len {self.max_len} tokens"

@@ -20,6 +20,7 @@ _LISTED = 5  # classes in an error message, at most
 
 def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[Source]:
     """Return what each scheduled task trains on, or is measured on.  Raises UserError if one cannot be trained."""
+    corpus.check_cache(config.data.shuffle_shards)
     split = corpus.held_out if held_out else training_split(config, corpus)
     found = []
     for name in config.schedule.task_names:
@@ -36,7 +37,8 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
         mixed = (
             SHUFFLE_BUFFER_TOKENS if held_out else config.data.shuffle_buffer_tokens
         )  # the same measurement whatever `data.shuffle_buffer_tokens` is
-        found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.micro_batch_tokens, mixed))
+        tokens, shards = config.data.micro_batch_tokens, config.data.shuffle_shards
+        found.append(Source(name, task, items, corpus.tokenizer, seed, tokens, mixed, shards))
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ernie.atomic import PARTIAL
 from ernie.config import read as read_tree
 from ernie.config import to_dict
+from ernie.data.remote import address_of
 from ernie.data.shards import Corpus
 from ernie.errors import UserError, check_exists, nearest
 from ernie.json_file import read_json
@@ -50,7 +51,7 @@ _ORIGIN_KEYS = {
 # fingerprint, wherever it lies.
 _PLUGINS, _OWN_PACKAGE = "plugins", "tasks"
 _NEVER = ("data.data_shards",)  # a key that no run may change, see Run
-_FREE = ("corpus", "output", *TRACKERS, "save", "probe.every", "data.workers", _PLUGINS, "parallel")
+_FREE = ("corpus", "output", *TRACKERS, "save", "probe.every", "data.workers", "data.cache_mb", _PLUGINS, "parallel")
 
 
 @contextmanager
@@ -168,7 +169,7 @@ def read(folder: Path, corpus_folder: Path | None = None) -> tuple[PretrainConfi
     config = read_config(folder)
     if corpus_folder is not None:
         config = replace(config, corpus=corpus_folder)
-    elif not config.corpus.exists():
+    elif address_of(config.corpus) is None and not config.corpus.exists():
         relative = " Relative paths of a run begin in the folder where it was started: give the command there." * (
             not config.corpus.is_absolute()
         )
@@ -176,7 +177,7 @@ def read(folder: Path, corpus_folder: Path | None = None) -> tuple[PretrainConfi
             f"{config.corpus}: the corpus of the run in {folder} is not there.{relative} If it was moved, put a link "
             "to it there; `ernie verify`, `ernie replay` and `ernie scaling` can be told where it is: --corpus DIR"
         )
-    corpus = Corpus.open(config.corpus)
+    corpus = Corpus.open(config.corpus, config.data.cache_mb)
     _check_unchanged(config, corpus, folder)
     return config, corpus
 

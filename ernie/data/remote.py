@@ -1,11 +1,13 @@
-"""Files at addresses, such as s3://bucket/a.txt or https://host/a.txt, by fsspec: found, and read on after an error.
+"""Files at addresses, such as s3://bucket/a.txt or https://host/a.txt, by fsspec: found, read, and written.
 
 Credentials and end points are those of fsspec's own configuration and of each store's client.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import logging
 import random
 import re
 import time
@@ -19,6 +21,7 @@ from urllib.parse import urlsplit
 
 from ernie.errors import Remark, UserError
 from ernie.formatting import plural
+from ernie.sha256 import file_sha256
 
 T = TypeVar("T")
 TRIES, PAUSE, LONGEST_PAUSE = 6, 0.5, 20.0  # without a byte of progress; seconds before the second try, and at most
@@ -27,6 +30,7 @@ _BUFFER = 1 << 20  # bytes read at a time
 _BLOCK = 1 << 22  # bytes asked of a store at a time
 _SHOWN = 300  # characters of another library's message
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/(?=[^/])", re.IGNORECASE)  # what a Path leaves of it
 _WEB = ("http", "https")
 _PASSWORD = re.compile(r"(://[^/@:]*):[^/@]*@")
 _SECRET = re.compile(r"([?&][^=&#]*(?:sig|token|key|credential|secret|password)[^=&#]*=)[^&#]*", re.IGNORECASE)
@@ -61,6 +65,9 @@ class Address:
         """The suffix of the name, with its full stop."""
         return self.path.suffix
 
+    def __truediv__(self, name: str) -> Address:
+        return Address(f"{self.url.rstrip('/')}/{name}")
+
     def open(self, mode: str = "rb") -> BinaryIO:
         """Open the file for reading.  Raises UserError when it cannot be read, also while it is read."""
         return cast(BinaryIO, io.BufferedReader(_Resumed(self), _BUFFER))
@@ -83,6 +90,14 @@ def is_address(name: str) -> bool:
 def place(name: str) -> Path | Address:
     """Return what a name stands for: a local path, or an address."""
     return Address(name) if is_address(name) else Path(name)
+
+
+def address_of(path: str | Path) -> Address | None:
+    """Return the address that a path stands for, also one that was taken for a local path; None for a local one."""
+    url = str(path)
+    if not is_address(url):
+        url = _AS_PATH.sub(lambda found: f"{found[1]}:{'///' if found[1].lower() == 'file' else '//'}", url, count=1)
+    return Address(url) if is_address(url) else None
 
 
 def without_secrets(url: str) -> str:
@@ -121,6 +136,43 @@ def find(url: str) -> list[Found] | Found:
         return _found(system, found)
     files = [info for info in found.values() if info["type"] == "file"]
     return sorted((_found(system, info) for info in files), key=lambda each: each.address.url)
+
+
+def sizes_below(folder: Address) -> dict[str, int | None]:
+    """Return the sizes of all files in a folder by their names in it; none if there is no such folder."""
+    system, path = _system(folder.url)
+    found = _repeated(folder.url, lambda: system.find(path, detail=True))
+    start = len(path.rstrip("/")) + 1
+    return {info["name"][start:]: info.get("size") for info in found.values() if info["type"] == "file"}
+
+
+def write(file: Path, address: Address) -> None:
+    """Copy a local file to an address, and compare what is there with it.  Raises UserError when that fails."""
+    system, path = _system(address.url)
+    _repeated(address.url, lambda: system.put_file(str(file), path), verb="written")
+    if (found := sha256_at(address)) != file_sha256(file):
+        raise UserError(f"{address}: is not what was written there (its SHA-256 is {found}). Check the store")
+
+
+def write_text(text: str, address: Address) -> None:
+    """Write a text to an address, as UTF-8."""
+    system, path = _system(address.url)
+    _repeated(address.url, lambda: system.pipe_file(path, text.encode()), verb="written")
+
+
+def delete(address: Address) -> None:
+    """Remove a file at an address, if it is there."""
+    system, path = _system(address.url)
+    _repeated(address.url, lambda: system.rm_file(path) if system.exists(path) else None, verb="removed")
+
+
+def sha256_at(address: Address) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with address.open() as file:
+        while block := file.read(_BUFFER):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def size_of(path: Path | Address) -> int:
@@ -184,6 +236,8 @@ def _options(protocol: str) -> dict[str, Any]:
         # A transfer that is compressed has other offsets than its file.
         return {"client_kwargs": {"timeout": timeout, "headers": {"Accept-Encoding": "identity"}}}
     if protocol in ("s3", "s3a"):
+        for library in ("botocore", "aiobotocore"):  # which tell where they found the credentials
+            logging.getLogger(library).setLevel(logging.WARNING)
         return {
             "config_kwargs": {
                 "connect_timeout": _TIMEOUT,
@@ -275,11 +329,15 @@ class _Resumed(io.RawIOBase):
 
 
 def _repeated(
-    url: str, do: Callable[[], T], failed: Callable[[BaseException], None] = lambda error: None, where: str = ""
+    url: str,
+    do: Callable[[], T],
+    failed: Callable[[BaseException], None] = lambda error: None,
+    where: str = "",
+    verb: str = "read",
 ) -> T:
     """Return what `do` returns, trying again with growing pauses while its errors may pass; `failed` gets each.
 
-    Raises UserError for an error that does not pass.
+    Raises UserError for an error that does not pass: that the file cannot be read, or what `verb` says.
     """
     shown = without_secrets(url)
     for attempt in range(1, TRIES + 1):
@@ -289,11 +347,10 @@ def _repeated(
             raise
         except Exception as error:  # each store's client has its own
             if not _may_pass(error):
-                raise UserError(f"{shown}: {_why(error)}") from None
+                raise UserError(f"{shown}: {_why(error, verb)}") from None
             if attempt == TRIES:
-                raise UserError(
-                    f"{shown}: cannot be read{where} after {TRIES} tries: {_sentence(error)}. {_advice(_protocol(url))}"
-                ) from None
+                what = f"cannot be {verb}{where} after {TRIES} tries"
+                raise UserError(f"{shown}: {what}: {_sentence(error)}. {_advice(_protocol(url))}") from None
             failed(error)
             time.sleep(min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * random.uniform(0.5, 1))
     raise AssertionError("unreachable")
@@ -329,14 +386,14 @@ def _lacks_credentials(error: BaseException) -> bool:
     return "Credentials" in type(error).__name__
 
 
-def _why(error: BaseException) -> str:
+def _why(error: BaseException, verb: str) -> str:
     cause, status = _cause(error), _status(error)
     if isinstance(cause, FileNotFoundError) or status in (404, 410):
         return "there is no such file or folder"
     if isinstance(cause, PermissionError) or status in (401, 403) or _lacks_credentials(cause):
         public = "; for what anybody may read, FSSPEC_S3_ANON=true" * _lacks_credentials(cause)
-        return f"may not be read: {_sentence(cause)}. Give the store's client its credentials{public}"
-    return f"cannot be read: {_sentence(cause)}"
+        return f"may not be {verb}: {_sentence(cause)}. Give the store's client its credentials{public}"
+    return f"cannot be {verb}: {_sentence(cause)}"
 
 
 def _sentence(error: BaseException | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ernie.atomic import check_free, no_room, put
+from ernie.atomic import no_room
+from ernie.data.destination import Destination, destination_of
 from ernie.data.document import Document
 from ernie.data.index import FORMAT
 from ernie.data.shards import SPLITS, SUFFIXES, dtypes, shard_stem
@@ -82,15 +83,16 @@ class CorpusWriter:
         overwrite: bool = False,
         signature: str = "",
     ):
-        self.output = Path(output)
-        self._check = partial(check_output, self.output, overwrite)
-        self._check()
-        self.work = WorkFolder(self.output, signature)
+        self._destination = corpus_destination(output, overwrite)
+        self._destination.check()
+        self.output = str(self._destination)
+        self.work = WorkFolder(self._destination.place, signature)
         self._folder = self.work.path
         self._tokenizer = tokenizer
         types, saved = dtypes(tokenizer.vocab_size), self.work.state or {}
         self.state: dict[str, Any] | None = saved.get("state")
-        self._splits = {name: _SplitWriter(self.work, name, types, shard_tokens) for name in SPLITS}
+        take = partial(self._destination.take, self.work)
+        self._splits = {name: _SplitWriter(self.work, name, types, shard_tokens, take) for name in SPLITS}
         for name, split in saved.get("splits", {}).items():
             self._splits[name].restore(split)
 
@@ -99,6 +101,7 @@ class CorpusWriter:
             self.work.create()
             (self._folder / "tokenizer").mkdir(exist_ok=True)
             self._tokenizer.save(self._folder / "tokenizer")
+            self._destination.begin(self.work)
         except BaseException as error:
             self._discard(error)
             raise
@@ -149,7 +152,7 @@ class CorpusWriter:
             "files": dict(sorted(files.items())),
         }
         _write_json(self._folder / "corpus.json", index)
-        put(self._folder, self.output, self._check)
+        self._destination.finish(self.work, files)
 
     def _discard(self, error: BaseException) -> None:
         self.work.leave(keep=not no_room(error))
@@ -162,20 +165,28 @@ class CorpusWriter:
             raise UserError(f"{self.output}: may not be written: {error.strerror}") from error
 
 
-def check_output(output: Path, overwrite: bool) -> None:
-    """Raise UserError unless a corpus may be written to `output`."""
-    check_free(output, "corpus", "corpus.json", {"corpus.json", "sources.json", "tokenizer", *SPLITS}, overwrite)
+def corpus_destination(output: str | Path, overwrite: bool) -> Destination:
+    """Return where a corpus is written to: the folder `output`, or one at an address."""
+    return destination_of(output, ("corpus.json", "sources.json", "tokenizer", *SPLITS), overwrite)
 
 
 class _SplitWriter:
-    """Writes the shards of one split.  `shards` has the counts of each closed shard."""
+    """Writes the shards of one split.  `shards` has the counts of each closed shard, `take` gets the files of each."""
 
-    def __init__(self, work: WorkFolder, name: str, types: dict[str, np.dtype[Any]], shard_tokens: int):
+    def __init__(
+        self,
+        work: WorkFolder,
+        name: str,
+        types: dict[str, np.dtype[Any]],
+        shard_tokens: int,
+        take: Callable[[list[str]], None],
+    ):
         self.shards: list[dict[str, int]] = []
         self._work = work
         self._name = name
         self._dtypes = types
         self._shard_tokens = shard_tokens
+        self._take = take
         self._counts = {"documents": 0, "sentences": 0, "tokens": 0}
 
     def record(self) -> dict[str, Any]:
@@ -198,8 +209,10 @@ class _SplitWriter:
     def close(self) -> None:
         """Close the shard that is being written, if there is one."""
         if self._counts["documents"]:
-            for suffix in SUFFIXES:
-                self._work.complete(self._file(suffix))
+            names = [self._file(suffix) for suffix in SUFFIXES]
+            for name in names:
+                self._work.complete(name)
+            self._take(names)
             self.shards.append(self._counts)
             self._counts = dict.fromkeys(self._counts, 0)
 

@@ -26,6 +26,9 @@ from ernie.config import build, from_dict
 from ernie.data import seeded_rng
 from ernie.data.document import Document
 from ernie.data.index import damaged, read_index
+from ernie.data.mirror import CACHE_MB, Mirror
+from ernie.data.remote import address_of
+from ernie.formatting import plural
 from ernie.sha256 import file_sha256
 from ernie.text.tokenizer import Tokenizer
 
@@ -46,23 +49,31 @@ def dtypes(vocab_size: int) -> dict[str, np.dtype[Any]]:
 class Corpus:
     """A corpus written by `ernie data build`: two splits of documents and the tokenizer used to build them.
 
-    Open one with `Corpus.open`.  Only counts are held in memory; unpickling reopens the corpus by its path.
+    Open one with `Corpus.open`.  Only counts are held in memory; unpickling reopens the corpus by its path.  Of one at
+    an address, `folder` has a copy, see `Mirror`.
     """
 
-    def __init__(self, folder: Path, index: dict[str, Any]):
+    def __init__(self, folder: Path, index: dict[str, Any], mirror: Mirror | None = None):
         self.folder = folder
         self.index = index
+        self.mirror = mirror
         vocab_size = index["tokenizer"]["vocab_size"]
-        self.train = Split(folder, "train", index["splits"]["train"], vocab_size)
-        self.held_out = Split(folder, "held_out", index["splits"]["held_out"], vocab_size)
+        self.train = Split(folder, "train", index["splits"]["train"], vocab_size, mirror)
+        self.held_out = Split(folder, "held_out", index["splits"]["held_out"], vocab_size, mirror)
 
     @classmethod
-    def open(cls, folder: str | Path) -> Corpus:
-        """Open the corpus in `folder`.
+    def open(cls, folder: str | Path, cache_mb: int = CACHE_MB) -> Corpus:
+        """Open the corpus in `folder`, which may be at an address: then at most `cache_mb` MB of shards are kept here.
 
         Raises UserError when it is not a corpus, has another format version, or a file's size is not the recorded one.
         The contents of the files are not read; see `verify`.
         """
+        if (address := address_of(folder)) is not None:
+            mirror = Mirror(address, cache_mb * 10**6)
+            mirror.open()
+            index = read_index(mirror.folder)
+            mirror.check(index["files"])
+            return cls(mirror.folder, index, mirror)
         folder = Path(folder)
         index = read_index(folder)
         for name, written in index["files"].items():
@@ -106,12 +117,37 @@ class Corpus:
         return fingerprint in (self.fingerprint, _digest(self.index["files"]))
 
     def verify(self) -> None:
-        """Compare the SHA-256 of every file with the recorded one.  Raises UserError naming the first that differs."""
+        """Compare the SHA-256 of every file with the recorded one.  Raises UserError naming the first that differs.
+
+        The files of a corpus at an address are compared when they are fetched.
+        """
+        if self.mirror is not None:
+            return
         for name, written in self.index["files"].items():
             if file_sha256(self.folder / name) != written["sha256"]:
                 raise damaged(self.folder / name, "is not what was written (its SHA-256 differs)")
 
+    def check_cache(self, mixed: int) -> None:
+        """Raise UserError if a corpus at an address has more in use at a time than the cache holds.
+
+        That is twice the shards of which `mixed` are mixed at a time, in both splits, or all where this is 0.
+        """
+        if self.mirror is None:
+            return
+        needed = 0
+        for split in SPLITS:
+            sizes = sorted(size for stem, size in self.mirror.sizes.items() if stem.startswith(f"{split}/"))
+            needed += sum(sizes[-2 * mixed :] if mixed else sizes)
+        if mixed:
+            what = f"twice {plural(mixed, 'shard')} of each split, of which data.shuffle_shards mixes the documents"
+            self.mirror.check_room(needed, what, "Give it more, or mix fewer")
+        else:
+            advice = "Give it more, or mix the documents of some shards at a time: --set data.shuffle_shards=4"
+            self.mirror.check_room(needed, "all shards", advice)
+
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.mirror is not None:
+            return Corpus.open, (self.mirror.address.url, self.mirror.limit // 10**6)
         return Corpus.open, (self.folder,)
 
 
@@ -121,8 +157,11 @@ class Split(Sequence[Document]):
     The arrays of a document are read-only, and its ids have the dtype of the file (see `dtypes`).
     """
 
-    def __init__(self, folder: Path, name: str, shards: list[dict[str, int]], vocab_size: int):
+    def __init__(
+        self, folder: Path, name: str, shards: list[dict[str, int]], vocab_size: int, mirror: Mirror | None = None
+    ):
         self.name = name
+        self._mirror = mirror
         self.folder = folder / name
         self._shards = shards
         self._dtypes = dtypes(vocab_size)
@@ -142,6 +181,16 @@ class Split(Sequence[Document]):
         return Document(
             i, shard.ids[start:stop], shard.flags[start:stop], shard.ends[first:last], shard.marks[first:last]
         )
+
+    @property
+    def documents_of_shards(self) -> list[int]:
+        """The number of documents of each shard."""
+        return [shard["documents"] for shard in self._shards]
+
+    def expect(self, shards: Sequence[int]) -> None:
+        """Prepare for documents of these shards, as far as they are elsewhere."""
+        if self._mirror is not None:
+            self._mirror.expect([self._stem(number) for number in shards])
 
     @property
     def tokens(self) -> int:
@@ -196,7 +245,20 @@ class Split(Sequence[Document]):
             shard = self._opened[number] = self._open(number)
         return shard, i - self._firsts[number]
 
+    def _stem(self, number: int) -> str:
+        return f"{self.name}/{shard_stem(number)}"
+
     def _open(self, number: int) -> _Shard:
+        if self._mirror is not None:
+            for other, opened in enumerate(self._opened):
+                # What the cache has removed stays on the disk until it is closed.
+                if opened is not None and not self._mirror.has(self._stem(other)):
+                    self._opened[other] = None
+            with self._mirror.shard(self._stem(number)):
+                return self._mapped(number)
+        return self._mapped(number)
+
+    def _mapped(self, number: int) -> _Shard:
         stem = self.folder / shard_stem(number)
         arrays = [_memory_map(stem.with_suffix(f".{suffix}"), self._dtypes[suffix]) for suffix in SUFFIXES]
         arrays[-1] = arrays[-1].reshape(-1, len(DOC_COLUMNS))

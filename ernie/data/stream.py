@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ import numpy as np
 from ernie.data import seeded_rng
 from ernie.data.batch import Packed, pack, plan
 from ernie.data.document import Sample
+from ernie.data.order import Everywhere, Order, order_of
 from ernie.data.shards import Split, Subset
 from ernie.data.workers import Workers, reporting_killed
 from ernie.errors import UserError
@@ -63,7 +64,8 @@ class Source:
     """The data and settings of one task's batches; picklable, since workers hold a copy.
 
     `items` is any sequence, such as a corpus split.  A block has at least `shuffle_buffer_tokens` unless samples are
-    rare, so that consecutive batches mix many documents.
+    rare, so that consecutive batches mix many documents.  With `shuffle_shards`, only the documents of so many shards
+    of a split are shuffled together.
     """
 
     name: str
@@ -73,6 +75,14 @@ class Source:
     seed: int
     micro_batch_tokens: int
     shuffle_buffer_tokens: int = SHUFFLE_BUFFER_TOKENS
+    shuffle_shards: int = 0
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of the items in each epoch."""
+        if isinstance(self.items, Split):
+            return order_of(self.items.documents_of_shards, self.shuffle_shards)
+        return Everywhere(len(self.items))
 
     def named_samples(self, epoch: int, first: int, last: int) -> Iterator[tuple[tuple[int, int, int], Sample]]:
         """Yield (epoch, item, number) and sample for the items at positions [first, last) of an epoch's order.
@@ -82,7 +92,10 @@ class Source:
         size = len(self.items)
         window = self.task.window
         positions = np.arange(first, last + window - 1) % size
-        indices = seeded_rng.permute(positions, size, seeded_rng.key(self.seed, self.name, epoch))
+        key = seeded_rng.key(self.seed, self.name, epoch)
+        if isinstance(self.items, Split):
+            self.items.expect(self.order.shards(positions, key))
+        indices = self.order.indices(positions, key)
         for k in range(last - first):
             index = int(indices[k])
             rng = seeded_rng.generator(self.seed, self.name, epoch, index)
@@ -94,8 +107,8 @@ class Source:
 
     def samples_of(self, epoch: int, index: int) -> list[Sample]:
         """Return the samples of an item in an epoch, in the order of their numbers."""
-        order = seeded_rng.key(self.seed, self.name, epoch)
-        position = int(seeded_rng.positions_of(np.array([index]), len(self.items), order)[0])
+        key = seeded_rng.key(self.seed, self.name, epoch)
+        position = int(self.order.positions_of(np.array([index]), key)[0])
         return [sample for _, sample in self.named_samples(epoch, position, position + 1)]
 
     def _make_samples(self, items: Sequence[Any], rng: np.random.Generator) -> list[Sample]:

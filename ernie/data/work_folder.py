@@ -35,6 +35,8 @@ class WorkFolder:
         self.path = partial_folder(place, partial(_is_of, signature))
         self.state: dict[str, Any] | None = None
         self.files: dict[str, dict[str, Any]] = {}  # those that are complete: bytes and SHA-256
+        self.moved: set[str] = set()  # of these, what is elsewhere already
+        self._leaving: set[str] = set()  # and here, too, until that is saved
         self._signature = signature
         self._open: dict[str, GrowingFile] = {}
         self._last = time.monotonic()
@@ -69,6 +71,11 @@ class WorkFolder:
         """Close a file to which nothing is added any more."""
         self.files[name] = self._open.pop(name).close()
 
+    def move(self, name: str) -> None:
+        """Have a complete file, which is elsewhere now, removed as soon as that is saved."""
+        self.moved.add(name)
+        self._leaving.add(name)
+
     def remove(self, name: str) -> None:
         """Close and remove a file that is not needed any more."""
         self._open.pop(name).close()
@@ -79,14 +86,21 @@ class WorkFolder:
         if not self._signature or time.monotonic() - self._last < SAVED_EVERY:
             return
         grown = {name: file.written() for name, file in self._open.items()}
-        content = {"signature": self._signature, "files": self.files, "grown": grown, "state": state}
+        content = {"signature": self._signature, "files": self.files, "moved": sorted(self.moved)}
+        content |= {"grown": grown, "state": state}
         put_text(self.path / _STATE, json.dumps(content))
+        while self._leaving:
+            (self.path / self._leaving.pop()).unlink()
         self.state, self._last = dict(state), time.monotonic()
 
     def finish(self) -> None:
         """Remove what only a crash needs; all files are complete or removed."""
         assert not self._open
         (self.path / _STATE).unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Have nothing kept of what was saved so far."""
+        self.state = None
 
     def leave(self, keep: bool) -> None:
         """Close all files after an error.  What was saved is kept if wanted, with a note of it; else all is removed."""
@@ -102,14 +116,14 @@ class WorkFolder:
         content = json.loads((self.path / _STATE).read_text(encoding="utf-8"))
         try:
             for name, written in content["files"].items():
-                if file_sha256(self.path / name) != written["sha256"]:
+                if name not in content["moved"] and file_sha256(self.path / name) != written["sha256"]:
                     raise ValueError(f"{name} is not what was written")
             self._open = {name: GrowingFile(self.path / name, written) for name, written in content["grown"].items()}
         except (OSError, ValueError) as error:
             warnings.warn(f"{self.path}: is made anew, since what was left there is damaged: {error}", Remark, 2)
             self.leave(keep=False)
             return
-        self.files, self.state = content["files"], content["state"]
+        self.files, self.moved, self.state = content["files"], set(content["moved"]), content["state"]
 
 
 def _is_of(signature: str, folder: Path) -> bool:

@@ -13,7 +13,7 @@ examples:
   zcat news-*.jsonl.gz | ernie data build --input - --tokenizer tok --output corpus
   ernie data build --input 's3://bucket/crawl/*.warc.wet.gz' --tokenizer tok --output corpus
   ernie data build --input hf:wikitext:wikitext-103-raw-v1 --tokenizer tok --output corpus
-  ernie data build corpus.yaml --output corpus --engine ray
+  ernie data build corpus.yaml --output s3://bucket/corpus --engine ray
   ernie data build corpus.yaml --output corpus --set held_out=0.05 --set 'segmenters=[{kind: jieba}]'
 """
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "identify", *LANGUAGES),
         help="language of the text (default: that of each document by its script; identify: also by its words)",
     )
-    add_output(parser, "folder to write the corpus to")
+    add_output(parser, "folder to write the corpus to, or the address of one", addresses=True)
     add_overwrite(parser, "corpus")
     add_set(parser, "override a key of the recipe")
     parser.add_argument(

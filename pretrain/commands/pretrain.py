@@ -78,7 +78,7 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
     precision = resolve(config.train.precision)  # recorded: a run resumes in the precision it started with
     config = replace(config, train=replace(config.train, precision=precision))
-    corpus = Corpus.open(config.corpus)
+    corpus = Corpus.open(config.corpus, config.data.cache_mb)
 
     if arguments.check:
         from pretrain.preflight import check

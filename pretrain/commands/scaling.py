@@ -148,7 +148,7 @@ class _Overridden:
 
         if (rung.folder / CONFIG).is_file():
             config = self.config(rung)
-            check_same(config, Corpus.open(config.corpus), rung.folder, None)
+            check_same(config, Corpus.open(config.corpus, config.data.cache_mb), rung.folder, None)
             if (rung.folder / MODEL).is_dir():
                 return 0
         words = ["pretrain", str(self._file), "--output", str(rung.folder), *(["--quiet"] if quiet else [])]

@@ -20,7 +20,7 @@ from ernie.data.parts import Item
 from ernie.data.raw import RawDocument
 from ernie.data.read import Input, find_inputs
 from ernie.data.remote import without_secrets
-from ernie.data.shard_writer import CorpusWriter, check_output
+from ernie.data.shard_writer import CorpusWriter, corpus_destination
 from ernie.data.stream_copy import streams_copied
 from ernie.data.work_folder import WorkFolder
 from ernie.errors import Remark, UserError
@@ -64,11 +64,13 @@ def build_corpus(
     UserError for anything wrong with input, tokenizer or output, and if no document is kept.
     """
     started = time.perf_counter()
-    check_output(Path(output), overwrite)
+    destination = corpus_destination(output, overwrite)
+    destination.check()
+    place = destination.place.absolute()  # beside which is what is needed meanwhile
     tokenizer = load_tokenizer(config.tokenizer)
     with (
-        streams_copied(find_inputs(config.input), Path(output)) as inputs,
-        open_engine(engine, processes, Path(output)) as workers,
+        streams_copied(find_inputs(config.input), place) as inputs,
+        open_engine(engine, processes, place) as workers,
     ):
         names, size = [without_secrets(source.name) for source in inputs], _size(inputs)
         signature = signature_of(config, inputs, tokenizer)
@@ -95,7 +97,11 @@ def build_corpus(
             ) as writer:
                 counts = _fill(writer, partial(read, encode, verdicts), progress, size)
                 hashes = _hashes(writer.work)
-                _check_splits(counts, hashes, hold_out=hold_out_below > 0)
+                try:
+                    _check_splits(counts, hashes, hold_out=hold_out_below > 0)
+                except _NoneHeldOut:
+                    writer.work.forget()  # the next writer has another signature
+                    raise
                 counts.repeated = len(hashes) - _distinct(hashes)
                 report = CorpusReport(counts, language, time.perf_counter() - started)
                 writer.work.remove(_HASHES)
@@ -105,7 +111,6 @@ def build_corpus(
         with ExitStack() as stack:
             verdicts: Callable[[int], dict[int, Verdict]] = _none
             if pipeline.comparisons:
-                place = Path(output).absolute()
                 work = stack.enter_context(WorkFolder(place.with_name(f"{place.name}.notes"), signature))
                 with disk_guard(place, "the corpus was not built"):
                     verdicts = compare(pipeline, noted, names, work)

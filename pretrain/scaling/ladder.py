@@ -66,7 +66,7 @@ def costs(rungs: Sequence[Rung], configs: Sequence[PretrainConfig]) -> list[Cost
     found, texts = [], dict[float, int]()  # by fraction
     for rung, config in zip(rungs, configs, strict=True):
         if rung.fraction not in texts:
-            texts[rung.fraction] = training_split(config, Corpus.open(config.corpus)).tokens
+            texts[rung.fraction] = training_split(config, Corpus.open(config.corpus, config.data.cache_mb)).tokens
         work, text = work_planned(config), texts[rung.fraction]
         steps = sum(sum(stage.values()) for stage in config.schedule.table)
         task = _measured_task(config)

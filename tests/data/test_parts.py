@@ -8,6 +8,8 @@ import io
 import json
 import pickle
 import random
+import tracemalloc
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from support.documents import put
 
 from ernie.data.parts import Part, PartReader, parts
 from ernie.data.raw import Dropped, ReadOptions
-from ernie.data.read import find_inputs, read_documents
+from ernie.data.read import Input, find_inputs, read_documents
+from ernie.data.workers import Workers
 from ernie.errors import UserError
 
 RNG = random.Random(0)
@@ -151,3 +154,48 @@ def test_with_strict_options_a_document_that_cannot_be_parsed_is_an_error(tmp_pa
     (part,) = parts(find_inputs([put(tmp_path / "a.html", "<html><body></body></html>")]), strict)
     with pytest.raises(UserError, match=r"Without read\.strict"):
         list(PartReader(strict)(part)[1])
+
+
+class Repeated(Sequence[Input]):
+    """An input, many times."""
+
+    def __init__(self, source: Input, count: int):
+        self.source, self.count = source, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: Any) -> Any:
+        if not 0 <= i < self.count:
+            raise IndexError(i)
+        return self.source
+
+
+@pytest.mark.parametrize(("size", "amount", "count"), [(10**9, 10**12, 11_000), (4_000, 4 * 10**7, 4)])
+def test_the_parts_of_a_terabyte_are_made_one_by_one_in_bounded_memory(
+    size: int, amount: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ernie.data.parts.PART", 90_000_000 if size == 10**9 else 1 << 23)
+    inputs = Repeated(Input("a.jsonl", size), amount // size)
+    tracemalloc.start()
+    made = end = 0
+    for part in parts(inputs, ReadOptions()):
+        made, end = made + 1, part.end
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert end == amount and made >= count
+    assert peak < 1_000_000
+
+
+def test_workers_are_given_few_parts_before_their_results_are_taken() -> None:
+    given = 0
+
+    def counted() -> Iterator[int]:
+        nonlocal given
+        while given < 40:
+            given += 1
+            yield given
+
+    with Workers(2, "") as workers:
+        for taken, found in enumerate(workers.map(abs, counted()), 1):
+            assert found == taken and given <= taken + 2 * 2

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.documents import put, read_all
+from support.object_store import object_store
 from support.web_server import Site, serving
 
 from ernie.data import remote
@@ -43,24 +44,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Any]:
-    """A client of an object store that runs in this process; s3:// leads there."""
-    pytest.importorskip("s3fs")
-    server_module = pytest.importorskip("moto.server")
-    import boto3
-
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
-            patch.setenv(name, value)
-        client = boto3.client("s3")
-        client.create_bucket(Bucket="texts")
+    """A client of an object store with some texts."""
+    with object_store("texts") as client:
         for key, content in {
             "books/a.txt": b"One.\n\nTwo.\n",
             "books/more/b.txt.gz": gzip.compress(b"Three.\n"),
@@ -72,7 +57,6 @@ def store() -> Iterator[Any]:
         }.items():
             client.put_object(Bucket="texts", Key=key, Body=content)
         yield client
-    server.stop()
 
 
 class TestStore:
