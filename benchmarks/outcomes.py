@@ -356,10 +356,10 @@ def recipe_gain(records: Records, case: str, arms: Sequence[str], plain: Sequenc
     return outcome(f"{100 * gains[best]:+.1f} points{named}", 100 * gains[best] >= least)
 
 
-def recipe_adapted(records: Records, case: str) -> Outcome:
+def recipe_adapted(records: Records, case: str, arm: str = "LoRA") -> Outcome:
     """LoRA loses at most a point, with under 5 % of the weights."""
-    gain = recipe_gain(records, case, ["LoRA"], ["plain"], -1)
-    share = (records / case).of("LoRA")[0]["weights trained"]
+    gain = recipe_gain(records, case, [arm], ["plain"], -1)
+    share = (records / case).of(slug(arm))[0]["weights trained"]
     return outcome(f"{gain.figure}; {percent(share)} of the weights", gain.verdict == "met", share < 0.05)
 
 
@@ -593,6 +593,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     ),
     "recipes-long": ("recipes", partial(recipe_gain, case="long", arms=["windows"], plain=["cut"], least=1)),
     "recipes-sst2-lora": ("recipes", partial(recipe_adapted, case="sst2")),
+    "recipes-sst2-lora-outer": ("recipes", partial(recipe_adapted, case="sst2", arm="LoRA, with outer")),
     "recipes-mrpc-lora": ("recipes", partial(recipe_adapted, case="mrpc")),
     "serving-overhead": ("serving", serving_overhead),
     "serving-saturated": ("serving", serving_saturated),

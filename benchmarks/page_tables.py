@@ -612,7 +612,7 @@ RECIPES = {
     ),
     "rte": ("R-Drop and FGM, RTE", ("plain", "plain, 6 epochs", "R-Drop", "FGM")),
     "mrpc": ("R-Drop, FGM and LoRA, MRPC", ("plain", "plain, 6 epochs", "R-Drop", "FGM", "LoRA")),
-    "sst2": ("LoRA, 8,000 rows of SST-2", ("plain", "LoRA")),
+    "sst2": ("LoRA, 8,000 rows of SST-2", ("plain", "LoRA", "LoRA, with outer")),
     "small": ("a teacher, SST-2", ("6 layers", "3 layers alone", "3 layers taught")),
     "long": ("windows, IFLYTEK", ("cut", "windows")),
 }

@@ -25,7 +25,10 @@ long: texts of IFLYTEK (FewCLUE: 3,024 rows, 119 labels) cut to 128 tokens, and 
 averaged.  The encoder is the one that benchmarks/recipe.py makes for Chinese, and its recipe is used.
 
 sst2, mrpc: LoRA of query and value, rank 8, alpha 16, peak learning rate 5e-4, beside plain training, on the first
-8,000 rows of SST-2 (judged on its dev and test splits), and on MRPC.
+8,000 rows of SST-2 (judged on its dev and test splits), and on MRPC.  After the first results an arm was added to sst2:
+rate 2e-3, and the second matrix of the feed-forward network (`outer`) as well.  It was chosen by the next 2,000 rows of
+train, with seed 100, where it came to 89.4 % and plain training to 89.9 %; query and value alone came to 86.9 % (5e-4),
+87.8 % (2e-3), 87.7 % (4e-3) and, with rank 32, 88.5 % (2e-3).
 
 Set before the first run, for means over three seeds:
 
@@ -155,6 +158,7 @@ def long(data: Path, folder: Path) -> dict[str, Path]:
 
 PAIR = {"text_pair": "b", "labels": ["0", "1"]}
 LORA = {"train": {"adapt": {"rank": 8, "alpha": 16, "targets": ["query", "value"]}, "lr": {"peak": 5e-4}}}
+WIDER = {"train": {"adapt": {"rank": 8, "alpha": 16, "targets": ["query", "value", "outer"]}, "lr": {"peak": 2e-3}}}
 REGULARIZED: dict[str, dict[str, Any]] = {
     "plain": {},
     "plain, 6 epochs": {"train": {"epochs": 6}},
@@ -175,7 +179,7 @@ CASES = {
     "skewed": Case(skewed, SKEWED, ("macro_f1",)),
     "rte": Case(rte, REGULARIZED, task=PAIR),
     "mrpc": Case(mrpc, {**REGULARIZED, "LoRA": LORA}, ("accuracy", "f1"), PAIR),
-    "sst2": Case(sst2, {"plain": {}, "LoRA": LORA}),
+    "sst2": Case(sst2, {"plain": {}, "LoRA": LORA, "LoRA, with outer": WIDER}),
     "small": Case(small, {"6 layers": {}, "3 layers alone": STUDENT, "3 layers taught": {**STUDENT, **TAUGHT}}),
     "long": Case(
         long,
