@@ -381,6 +381,15 @@ def drilled(records: Records) -> Outcome:
     return outcome(f"{kept} of {len(outcomes)}", kept == len(outcomes))
 
 
+def planted_duplicates(records: Records) -> Outcome:
+    """A recall of at least 95 % of near duplicates, a precision of at least 99 %, over all seeds."""
+    seeds = records.of("planted")
+    cells = [cell for record in seeds for cell in record["cells"]]
+    recall = sum(cell["similar and dropped"] for cell in cells) / sum(cell["similar"] for cell in cells)
+    precision = 1 - sum(record["wrong"] for record in seeds) / sum(record["dropped"] for record in seeds)
+    return outcome(f"{percent(recall)}; {percent(precision)}", recall >= 0.95, precision >= 0.99)
+
+
 def searched(records: Records) -> Outcome:
     """No target: nDCG@10 by words, by vectors, and by both."""
     found = read_record(records.file("cranfield.json"))
@@ -580,6 +589,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "plain-loop": ("plain-loop", plain_loop),
     "searching": ("searching", searched),
     "adapting": ("adapting", adapting),
+    "planted-duplicates": ("planted-duplicates", planted_duplicates),
     "products": ("products", multiplied),
     "vectors-stsb": ("sentence-vectors", partial(vectors, name="stsb")),
     "vectors-cranfield": ("sentence-vectors", partial(vectors, name="cranfield")),

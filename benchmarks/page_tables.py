@@ -685,6 +685,42 @@ def vector_speeds(records: Records) -> list[list[float]]:
     return [[theirs[key] / ours[key] for ours, theirs in pairs] for key in ("training seconds", "encoding seconds")]
 
 
+# Corpora
+
+
+def planted_duplicates(records: Records) -> Rows:
+    """What the filter of near duplicates drops of each cell of the grid, all seeds together."""
+    rows = [["changed or shared", "documents", "true similarity", "at least 0.75", "dropped", "dropped of those"]]
+    seeds = [record["cells"] for _, _, found in records.arms({"planted": ""}) for record in found]
+    for cells in zip(*seeds, strict=True):
+        documents, dropped, similar, both = (
+            sum(cell[key] for cell in cells) for key in ("documents", "dropped", "similar", "similar and dropped")
+        )
+        label = f"{100 * cells[0]['share']:g} %, {cells[0]['way']}"
+        if cells[0]["way"] == "boilerplate":
+            rows.append([label, f"{documents:,}", "", "", percent(dropped / documents), ""])
+            continue
+        median = f"{statistics.median(cell['similarity'] for cell in cells):.2f}"
+        known = percent(both / similar) if similar else ""
+        cells_of = [f"{documents:,}", median, percent(similar / documents), percent(dropped / documents), known]
+        rows.append([label, *cells_of])
+    return rows
+
+
+def planted_by_similarity(records: Records) -> Rows:
+    """What the filter drops of the copies, by their true similarity to their originals."""
+    rows = [["true similarity", "copies", "dropped"]]
+    seeds = [record["by similarity"] for _, _, found in records.arms({"planted": ""}) for record in found]
+    for cells in zip(*seeds, strict=True):
+        copies, dropped = (sum(cell[key] for cell in cells) for key in ("copies", "dropped"))
+        label = f"{cells[0]['from']:.2f} to {cells[0]['to']:.2f}"
+        rows.append([label, f"{copies:,}", percent(dropped / copies) if copies else ""])
+    return rows
+
+
+# Search
+
+
 def searching(records: Records) -> Rows:
     """The scores of each way to rank."""
     names = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "map_at_100": "MAP@100", "recall_at_10": "recall@10"}
@@ -975,6 +1011,8 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "sentence-vectors": ("sentence-vectors", sentence_vectors),
     "adapting": ("adapting", adapting),
     "drills": ("drills", drills),
+    "planted-duplicates": ("planted-duplicates", planted_duplicates),
+    "planted-by-similarity": ("planted-duplicates", planted_by_similarity),
     "products": ("products", products),
     "speaking": ("speaking", speaking),
     "serving-arms": ("serving", serving_arms),

@@ -1,0 +1,100 @@
+"""Benchmarks of corpora: text is dirtied and copies are planted as they say, by the seed alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.helpers import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import dirty_text
+import outcomes
+import planted_duplicates
+from record_files import Records
+
+WORDS = [f"word{number}" for number in range(400)]
+
+
+def prose(seed: int, words: int = 200) -> str:
+    """A document of so many different words, in sentences and paragraphs."""
+    chosen = np.random.default_rng(seed).permutation(WORDS)[:words].tolist()
+    sentences = [" ".join(chosen[first : first + 10]) + "." for first in range(0, words, 10)]
+    return "\n".join(" ".join(sentences[first : first + 4]) for first in range(0, len(sentences), 4))
+
+
+def test_dirtied_text_is_the_same_for_a_seed_and_has_every_fault() -> None:
+    texts = [prose(seed) for seed in range(60)]
+    first, again, other = (list(dirty_text.dirtied(texts, ["Der Fluss."], seed)) for seed in (0, 0, 1))
+    assert first == again != other
+    kinds = Counter(fault for kind, _ in first for fault in kind.split(", "))
+    assert set(kinds) == {
+        *("", "boilerplate", "personal data", "mojibake"),
+        *("exact copy", "near copy", "other language", "repetition"),
+    }
+
+
+def test_an_exact_copy_has_the_text_of_an_earlier_document_and_a_near_one_most_words() -> None:
+    earlier: list[str] = []
+    found = Counter[str]()
+    for kind, text in dirty_text.dirtied(map(prose, range(100)), ["Der Fluss."], 0):
+        if kind == "exact copy":
+            assert text in earlier
+        elif kind == "near copy":
+            assert text not in earlier
+            likest = max(planted_duplicates.similarity(text, before) for before in earlier)
+            assert 0.6 < likest < 1
+        found[kind] += 1
+        earlier.append(text)
+    assert found["exact copy"] > 5 and found["near copy"] > 5
+
+
+@pytest.mark.parametrize("passage", [False, True])
+def test_a_share_of_the_words_is_changed_and_all_white_space_stays(passage: bool) -> None:
+    text = prose(0)
+    changed = dirty_text.changed(text, 0.1, np.random.default_rng(0), passage)
+    assert [len(line.split()) for line in changed.split("\n")] == [len(line.split()) for line in text.split("\n")]
+    pairs = zip(text.split(), changed.split(), strict=True)
+    places = [number for number, (before, after) in enumerate(pairs) if before != after]
+    assert 18 <= len(places) <= 20  # a word may be replaced by itself
+    assert (places[-1] - places[0] < 20) == passage
+
+
+def test_mojibake_is_what_ftfy_repairs() -> None:
+    ftfy = pytest.importorskip("ftfy")
+    text = 'The "ice" doesn\'t carry a man.'
+    spoilt = dirty_text.mojibake(text, np.random.default_rng(0))
+    assert spoilt != text
+    assert ftfy.fix_text(spoilt) == text
+
+
+def test_similarity_is_the_share_of_common_five_grams() -> None:
+    # Of a b c d e f, two 5-grams; of the other, two, and one is in both.
+    assert planted_duplicates.similarity("a b c d e f", "B, c d e f g!") == 1 / 3
+
+
+def test_copies_are_planted_after_their_originals_and_found() -> None:
+    texts = [prose(seed) for seed in range(100)]
+    documents = planted_duplicates.planted(texts, 0, copies=5)
+    for number, document in enumerate(documents):
+        assert document.original is None or document.original < number
+    record = planted_duplicates.found(texts, 0, copies=5)
+    assert record["documents"] == len(documents)
+    assert sum(cell["documents"] for cell in record["cells"]) == len(documents) - 60
+    exact = [cell for cell in record["cells"] if cell["share"] == 0]
+    assert [(cell["similar"], cell["dropped"]) for cell in exact] == [(5, 5), (5, 5)]
+
+
+@pytest.mark.parametrize(
+    ("dropped", "wrong", "verdict"), [(96, 0, "met"), (94, 0, "missed; met"), (96, 2, "met; missed")]
+)
+def test_the_target_on_planted_copies_is_met_or_missed(tmp_path: Path, dropped: int, wrong: int, verdict: str) -> None:
+    cell = {"similar": 100, "similar and dropped": dropped}
+    record = {"cells": [cell], "dropped": dropped + wrong, "wrong": wrong}
+    (tmp_path / "planted-0.json").write_text(json.dumps(record), encoding="utf-8")
+    assert outcomes.OUTCOMES["planted-duplicates"][1](Records(tmp_path)).verdict == verdict
