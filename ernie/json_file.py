@@ -44,11 +44,16 @@ def check_kind(content: Any, kind: Any, place: object, remedy: str) -> None:
 
 @contextmanager
 def parsing(place: object, remedy: str) -> Iterator[None]:
-    """Raise UserError for content whose values are of the right kinds, and yet fit together in no way that is known."""
+    """Raise UserError for content whose values are of the right kinds, and yet fit together in no way that is known.
+
+    A file that is missing is such an error, too.
+    """
     try:
         yield
     except UserError:  # a ValueError, too
         raise
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename}: there is no such file. {remedy}") from None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise UserError(f"{place}: holds what no run writes ({type(error).__name__}: {error}). {remedy}") from error
 

@@ -65,11 +65,11 @@ from finetune.train.loop import finetune
 from finetune.train.run_contents import (
     claim_folder,
     encoder_fingerprint,
+    has_kept,
     inputs_of,
     keep_decoding,
     keep_ensemble,
     keep_model,
-    kept_model,
     kept_trials,
     take_model,
     trial_model,
@@ -367,7 +367,7 @@ class _Runner:
         """
         wanted = result.chosen if self.config.keep == "ensemble" else [result.best]
         names = [trial.name for trial in wanted]
-        kept = on_rank0(self.mesh, "saving", lambda: [kept_model(self.folder, name) is not None for name in names])
+        kept = on_rank0(self.mesh, "saving", lambda: [has_kept(self.folder, name) for name in names])
         for trial in (trial for trial, found in zip(wanted, kept, strict=True) if not found):
             result = self._trained_again(result, trial, say)
         on_rank0(self.mesh, "saving", partial(self._keep_models, names))

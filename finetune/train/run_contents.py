@@ -23,7 +23,7 @@ from ernie.errors import UserError, about, check_exists
 from ernie.json_file import read_json, read_limited
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.adapted import ADAPTER_FOLDER
-from ernie.model.checksums import write_checksums
+from ernie.model.checksums import check_model, write_checksums
 from ernie.model.ernie import ErnieModel
 from ernie.model.pretrained import TASK_FILE
 from ernie.model.weights import arrays, fingerprint
@@ -282,6 +282,18 @@ def kept_model(folder: Path, trial: str) -> Path | None:
     alone = [folder / MODEL] if kept_trials(folder) == [trial] else []
     places = (trial_model(folder, trial), *alone, folder / MODEL / trial)
     return next((place for place in places if (place / TASK_FILE).is_file()), None)
+
+
+def has_kept(folder: Path, trial: str) -> bool:
+    """Return whether the model of a trial was kept.  Raises UserError if it was, and is damaged."""
+    place = kept_model(folder, trial)
+    if place is None:
+        return False
+    try:
+        check_model(place)
+    except UserError as error:
+        raise UserError(f"{error}; or remove {place}, and the same command trains it again") from None
+    return True
 
 
 def load_model(folder: Path, overrides: Sequence[str], precision: InferencePrecisionChoice | None = None) -> TaskModel:

@@ -143,6 +143,27 @@ class TestRunAgain:
         assert finetune(output="done") == 2
         assert "done/trials/seed=0/scores.json: is not JSON. Remove it, and its trial" in capsys.readouterr().err
 
+    def test_without_its_answers_a_run_says_what_to_do(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        trial_file(work / "done", "seed=0").with_name("dev.jsonl").unlink()
+        assert finetune("--quiet", output="done") == 2
+        err = capsys.readouterr().err
+        assert "dev.jsonl: there is no such file. Remove the folder of this trial, and it is run again." in err
+
+    @pytest.mark.slow
+    def test_without_any_of_its_files_a_run_is_completed_or_refused(self, work: Path) -> None:
+        whole = sorted(file.relative_to(work / "done") for file in (work / "done").rglob("*") if file.is_file())
+        refused = set()
+        for number, file in enumerate(whole):
+            folder = work / f"without-{number}"
+            shutil.copytree(work / "done", folder)
+            (folder / file).unlink()
+            if status := finetune("--quiet", output=folder.name):
+                assert status == 2, file
+                refused.add(file.name)
+            elif file.parts[0] == "model" and file.name != "sha256.json":  # without it nothing is checked
+                assert (folder / file).read_bytes() == (work / "done" / file).read_bytes(), file
+        assert {"config.yaml", "origin.json", "dev.jsonl", "model.safetensors", "config.json"} <= refused
+
     def test_another_configuration_is_refused_with_the_differences(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
