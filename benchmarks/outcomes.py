@@ -22,6 +22,7 @@ from page_tables import (
     SIDES,
     SILENCES,
     TASK_NAMES,
+    TINY,
     VECTOR_SIDES,
     WAITS,
     beyond_ideal,
@@ -390,6 +391,12 @@ def planted_duplicates(records: Records) -> Outcome:
     return outcome(f"{percent(recall)}; {percent(precision)}", recall >= 0.95, precision >= 0.99)
 
 
+def tiny_documents(records: Records) -> Outcome:
+    """No build of ten million documents has more than 1 GB of resident memory."""
+    most = max(records.of(build)[0]["resident MB"] for build in TINY)
+    return outcome(f"{most / 1000:.2f} GB", most <= 1000)
+
+
 def searched(records: Records) -> Outcome:
     """No target: nDCG@10 by words, by vectors, and by both."""
     found = read_record(records.file("cranfield.json"))
@@ -590,6 +597,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "searching": ("searching", searched),
     "adapting": ("adapting", adapting),
     "planted-duplicates": ("planted-duplicates", planted_duplicates),
+    "tiny-documents": ("tiny-documents/documents-10000000", tiny_documents),
     "products": ("products", multiplied),
     "vectors-stsb": ("sentence-vectors", partial(vectors, name="stsb")),
     "vectors-cranfield": ("sentence-vectors", partial(vectors, name="cranfield")),

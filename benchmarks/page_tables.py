@@ -718,6 +718,19 @@ def planted_by_similarity(records: Records) -> Rows:
     return rows
 
 
+TINY = {"plain": "none", "exact": "`exact_duplicates`", "near": "`near_duplicates`"}
+
+
+def tiny_documents(records: Records) -> Rows:
+    """Builds of many tiny documents: time and peak memory, by the filter."""
+    rows = [["filter", "documents", "MB", "kept", "seconds", "resident, MB", "proportional, MB"]]
+    for _, label, (record, *_) in records.arms(TINY):
+        counts = [f"{record['documents']:,}", f"{record['megabytes']:,.0f}", f"{record['kept']:,}"]
+        sizes = [f"{record[key]:,.0f}" for key in ("seconds", "resident MB", "proportional MB")]
+        rows.append([label, *counts, *sizes])
+    return rows
+
+
 # Search
 
 
@@ -1013,6 +1026,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "drills": ("drills", drills),
     "planted-duplicates": ("planted-duplicates", planted_duplicates),
     "planted-by-similarity": ("planted-duplicates", planted_by_similarity),
+    "tiny-documents": ("tiny-documents/documents-10000000", tiny_documents),
     "products": ("products", products),
     "speaking": ("speaking", speaking),
     "serving-arms": ("serving", serving_arms),

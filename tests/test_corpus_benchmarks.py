@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import dirty_text
 import outcomes
 import planted_duplicates
+import tiny_documents
 from record_files import Records
 
 WORDS = [f"word{number}" for number in range(400)]
@@ -98,3 +99,20 @@ def test_the_target_on_planted_copies_is_met_or_missed(tmp_path: Path, dropped: 
     record = {"cells": [cell], "dropped": dropped + wrong, "wrong": wrong}
     (tmp_path / "planted-0.json").write_text(json.dumps(record), encoding="utf-8")
     assert outcomes.OUTCOMES["planted-duplicates"][1](Records(tmp_path)).verdict == verdict
+
+
+def test_tiny_documents_are_the_same_each_time_and_a_tenth_repeats_earlier_ones() -> None:
+    count = 2 * tiny_documents.BLOCK + 5
+    texts = list(tiny_documents.documents(count))
+    assert texts == list(tiny_documents.documents(count))
+    assert len(texts) == count
+    first, second = set(texts[: tiny_documents.BLOCK]), texts[tiny_documents.BLOCK : 2 * tiny_documents.BLOCK]
+    long = [text for text in second if len(text.split()) > 8]  # which are hardly equal by chance
+    assert 0.08 < sum(text in first for text in long) / len(long) < 0.12
+
+
+def test_tiny_documents_are_written_a_row_each(tmp_path: Path) -> None:
+    tiny_documents.write(tmp_path / "text", 25)
+    files = sorted((tmp_path / "text").iterdir())
+    rows = [json.loads(line)["text"] for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    assert rows == list(tiny_documents.documents(25))
