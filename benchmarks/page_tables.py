@@ -688,6 +688,28 @@ def vector_speeds(records: Records) -> list[list[float]]:
 # Corpora
 
 
+CLEANING_CASES = {"rules": "rules of Gopher and C4", "exact": "and exact copies", "near": "rules and near duplicates"}
+CLEANING_SIDES = {
+    "ours": "the cleaning of `ernie data build` alone",
+    "build": "`ernie data build`, the whole command",
+    "dolma": "Dolma toolkit",
+    "datatrove": "datatrove",
+    "nemo": "NeMo Curator",
+}
+
+
+def corpus_tools(records: Records) -> Rows:
+    """The speed and the memory of cleaning, by the filters and by the side."""
+    rows = [["filters", "", "MB/s", "resident, MB", "documents left"]]
+    for case, filters in CLEANING_CASES.items():
+        for side, label, turns in (records / case).arms(CLEANING_SIDES):
+            speed = spread([turn["megabytes"] / turn["seconds"] for turn in turns], decimals(1))
+            memory = spread([turn["resident MB"] for turn in turns], decimals(0))
+            left = f"{turns[0]['documents left']:,}" if side != "build" else ""
+            rows.append([filters, label, speed, memory, left])
+    return rows
+
+
 def planted_duplicates(records: Records) -> Rows:
     """What the filter of near duplicates drops of each cell of the grid, all seeds together."""
     rows = [["changed or shared", "documents", "true similarity", "at least 0.75", "dropped", "dropped of those"]]
@@ -1024,6 +1046,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "sentence-vectors": ("sentence-vectors", sentence_vectors),
     "adapting": ("adapting", adapting),
     "drills": ("drills", drills),
+    "corpus-tools": ("corpus-tools", corpus_tools),
     "planted-duplicates": ("planted-duplicates", planted_duplicates),
     "planted-by-similarity": ("planted-duplicates", planted_by_similarity),
     "tiny-documents": ("tiny-documents/documents-10000000", tiny_documents),

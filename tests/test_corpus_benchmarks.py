@@ -12,7 +12,9 @@ import pytest
 from support.helpers import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
+import clean_ours
 import dirty_text
 import outcomes
 import planted_duplicates
@@ -116,3 +118,37 @@ def test_tiny_documents_are_written_a_row_each(tmp_path: Path) -> None:
     files = sorted((tmp_path / "text").iterdir())
     rows = [json.loads(line)["text"] for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     assert rows == list(tiny_documents.documents(25))
+
+
+PAGE = f"Home\nThat is to be with the others.\n{prose(0)}"
+
+
+@pytest.mark.parametrize(("case", "left"), [("rules", 3), ("exact", 2), ("near", 1)])
+def test_the_cleaning_alone_takes_out_lines_and_drops_spam_and_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, left: int
+) -> None:
+    near = PAGE.replace("others", "rest")
+    texts = [("", PAGE), ("repetition", "buy now " * 60 + "."), ("exact copy", PAGE.upper()), ("near copy", near)]
+    dirty_text.write_rows(tmp_path / "text", texts, files=2)
+    words = {"input": tmp_path / "text", "output": tmp_path / "left", "work": tmp_path, "case": case, "processes": 0}
+    monkeypatch.setattr(sys, "argv", ["clean_ours.py", *(f"--{name}={value}" for name, value in words.items())])
+    clean_ours.main()
+    rows = [json.loads(line)["text"] for line in (tmp_path / "left" / "left.jsonl").open(encoding="utf-8")]
+    assert len(rows) == left
+    assert rows[0] == PAGE.removeprefix("Home\n")
+
+
+@pytest.mark.parametrize(
+    ("ours", "memory", "verdict"),
+    [(10, 900, "met"), (11, 900, "missed; met"), (10, 1000, "met; missed")],
+)
+def test_the_target_on_speed_is_about_the_best_of_the_others(
+    tmp_path: Path, ours: float, memory: float, verdict: str
+) -> None:
+    for side, seconds, resident in (("ours", ours, memory), ("build", 60, 500), ("dolma", 40, 3000), ("nemo", 20, 100)):
+        record = {"seconds": seconds, "resident MB": resident, "megabytes": 50, "documents left": 1}
+        (tmp_path / "rules").mkdir(exist_ok=True)
+        (tmp_path / "rules" / f"{side}-0.json").write_text(json.dumps(record), encoding="utf-8")
+    found = outcomes.OUTCOMES["corpus-tools-rules"][1](Records(tmp_path))
+    assert found.verdict == verdict
+    assert f"times (nemo); {max(memory, 500) / 1000:.2f} GB" in found.figure
