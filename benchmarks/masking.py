@@ -55,7 +55,7 @@ def main() -> None:
         run = pretrain(arguments.corpus, tree, arguments.output / folder / f"{name}-{seed}", seed)
         return {
             "hidden words": hidden_words(run / "model", arguments.corpus),
-            TUNED: {task: score(run, task, arguments.data, seed) for task in TASKS},
+            TUNED: {task: score(run, task, metric, arguments.data, seed) for task, metric in TASKS.items()},
         }
 
     for seed in arguments.seeds:
@@ -64,18 +64,18 @@ def main() -> None:
     report(Records(records), masking, targets=["masking"])
 
 
-def score(pretrained: Path, task: str, data: Path, seed: int) -> float:
-    """Fine-tune on a task unless that is done; return the dev score."""
+def score(pretrained: Path, task: str, metric: str, data: Path, seed: int, rows: int = ROWS) -> float:
+    """Fine-tune on the first rows of a task unless that is done; return the dev score."""
     run = pretrained / "downstream" / task
     if not (run / "scores.json").exists():
         config = yaml.safe_load((CONFIGS / f"{task}.yaml").read_text(encoding="utf-8"))
         file = config["local"]["train"].partition("[")[0]  # without the slice that the configuration takes
-        overrides = set_options([*FINE_TUNING, f"local.train={file}[:{ROWS}]", "local.test=[]"])
+        overrides = set_options([*FINE_TUNING, f"local.train={file}[:{rows}]", "local.test=[]"])
         words = [str(CONFIGS / f"{task}.yaml"), "--data", str(data), "--model", str(pretrained), *overrides]
         command = [sys.executable, "-m", "ernie.cli", "finetune", *words, "--seed", str(seed), "--output", str(run)]
         subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
     trial = json.loads((run / "scores.json").read_text(encoding="utf-8"))["trials"][0]
-    return float(trial["scores"]["dev"][TASKS[task]])
+    return float(trial["scores"]["dev"][metric])
 
 
 if __name__ == "__main__":

@@ -412,6 +412,17 @@ def tiny_documents(records: Records) -> Outcome:
     return outcome(f"{most / 1000:.2f} GB", most <= 1000)
 
 
+def cleaned(records: Records) -> Outcome:
+    """With cleaning a loss lower by at least 0.05, and a mean of dev scores higher by at least half a point."""
+    dirty, clean = (records.of(arm) for arm in ("dirty", "cleaned"))
+    losses = [statistics.mean(seed["hidden words"]["loss"] for seed in seeds) for seeds in (dirty, clean)]
+    before, after = (
+        statistics.mean(statistics.mean(seed[TUNED].values()) for seed in seeds) for seeds in (dirty, clean)
+    )
+    figure = f"{losses[1] - losses[0]:+.2f}; {100 * (after - before):+.1f} points"
+    return outcome(figure, losses[0] - losses[1] >= 0.05, after - before >= 0.005)
+
+
 def searched(records: Records) -> Outcome:
     """No target: nDCG@10 by words, by vectors, and by both."""
     found = read_record(records.file("cranfield.json"))
@@ -614,6 +625,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     **{f"corpus-tools-{case}": ("corpus-tools", partial(corpus_tool, case=case)) for case in CLEANING_CASES},
     "planted-duplicates": ("planted-duplicates", planted_duplicates),
     "tiny-documents": ("tiny-documents/documents-10000000", tiny_documents),
+    "cleaning": ("cleaning/minutes-20", cleaned),
     "products": ("products", multiplied),
     "vectors-stsb": ("sentence-vectors", partial(vectors, name="stsb")),
     "vectors-cranfield": ("sentence-vectors", partial(vectors, name="cranfield")),

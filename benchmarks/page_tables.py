@@ -753,6 +753,23 @@ def tiny_documents(records: Records) -> Rows:
     return rows
 
 
+CLEANED = {"dirty": "dirtied", "cleaned": "dirtied, then cleaned", "clean": "never dirtied"}
+JUDGED = {"sst2": "SST-2", "mrpc": "MRPC"}
+
+
+def cleaning(records: Records) -> Rows:
+    """What an encoder learns from text with and without cleaning."""
+    rows = [["text", "documents", "tokens", "hidden words, loss", "accuracy", *JUDGED.values(), "mean"]]
+    for _, label, seeds in records.arms(CLEANED):
+        sizes = [f"{seeds[0]['corpus'][key]:,}" for key in ("documents", "tokens")]
+        loss = spread([seed["hidden words"]["loss"] for seed in seeds], decimals(3))
+        right = spread([seed["hidden words"]["right"] for seed in seeds])
+        scores = [spread([seed[TUNED][task] for seed in seeds]) for task in JUDGED]
+        rows.append([label, *sizes, loss, right, *scores])
+        rows[-1].append(spread([statistics.mean(seed[TUNED].values()) for seed in seeds]))
+    return rows
+
+
 # Search
 
 
@@ -1050,6 +1067,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "planted-duplicates": ("planted-duplicates", planted_duplicates),
     "planted-by-similarity": ("planted-duplicates", planted_by_similarity),
     "tiny-documents": ("tiny-documents/documents-10000000", tiny_documents),
+    "cleaning": ("cleaning/minutes-20", cleaning),
     "products": ("products", products),
     "speaking": ("speaking", speaking),
     "serving-arms": ("serving", serving_arms),

@@ -19,7 +19,7 @@ import dirty_text
 import outcomes
 import planted_duplicates
 import tiny_documents
-from record_files import Records
+from record_files import TUNED, Records
 
 WORDS = [f"word{number}" for number in range(400)]
 
@@ -152,3 +152,17 @@ def test_the_target_on_speed_is_about_the_best_of_the_others(
     found = outcomes.OUTCOMES["corpus-tools-rules"][1](Records(tmp_path))
     assert found.verdict == verdict
     assert f"times (nemo); {max(memory, 500) / 1000:.2f} GB" in found.figure
+
+
+@pytest.mark.parametrize(
+    ("loss", "score", "verdict"),
+    [(3.94, 0.710, "met"), (3.96, 0.710, "missed; met"), (3.94, 0.703, "met; missed")],
+)
+def test_the_target_on_encoders_is_about_loss_and_dev_scores(
+    tmp_path: Path, loss: float, score: float, verdict: str
+) -> None:
+    for seed in (0, 1):
+        for arm, found in (("dirty", (4.0, 0.7)), ("cleaned", (loss, score))):
+            record = {"hidden words": {"loss": found[0]}, TUNED: {"sst2": found[1] + 0.1, "mrpc": found[1] - 0.1}}
+            (tmp_path / f"{arm}-{seed}.json").write_text(json.dumps(record), encoding="utf-8")
+    assert outcomes.OUTCOMES["cleaning"][1](Records(tmp_path)).verdict == verdict
