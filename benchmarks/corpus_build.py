@@ -27,6 +27,7 @@ from ernie.data.read import read_documents
 
 ERNIE = [sys.executable, "-m", "ernie.cli"]
 VOCABULARY = 20_000
+MOST_UNWATCHED = 10  # seconds between two samples of memory
 
 
 def main() -> None:
@@ -59,18 +60,25 @@ def main() -> None:
 
 
 def watch(command: Sequence[str]) -> tuple[float, float, float]:
-    """Run a command; return its seconds, and the peak resident and proportional memory of its processes in MB."""
-    started = time.perf_counter()
-    resident = proportional = 0.0
+    """Run a command; return its seconds, and the peak resident and proportional memory of its processes in MB.
+
+    Stops the program if the command failed, or if the machine stood still meanwhile, so that nothing was measured.
+    """
+    started = last = time.perf_counter()
+    resident = proportional = unwatched = 0.0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             sums = [_memory(pid) for pid in _process_tree(process.pid)]
             resident = max(resident, sum(rss for rss, _ in sums))
             proportional = max(proportional, sum(pss for _, pss in sums))
             time.sleep(0.2)
+            last, before = time.perf_counter(), last
+            unwatched = max(unwatched, last - before)
         seconds = time.perf_counter() - started
     if process.returncode:
         sys.exit(f"{' '.join(command)} failed with status {process.returncode}")
+    if unwatched > MOST_UNWATCHED:
+        sys.exit(f"{' '.join(command)} was not watched for {unwatched:.0f} seconds: measure again on an idle machine")
     return seconds, resident, proportional
 
 

@@ -4,12 +4,12 @@
     --nemo PYTHON [--records DIR]
 
 DATA has the folders that benchmarks/dirty_text.py names.  The text is 40 MB of Wikipedia articles, dirtied on purpose
-with the seed 0, in 8 files of JSON lines.  Each PYTHON is the interpreter of an environment that has dolma, datatrove
-with spacy, or nemo-curator[text_cpu]; a side without one is left out.  Each side reads the files, filters the documents
-in two processes, and writes JSON lines.  This is the cleaning of `ernie data build` alone: what the others do ends
-there.  The whole command is a side of its own, which has more to do: sentences, segmenters, tokens.  Seconds are those
-of the whole program with its start, memory is resident memory of all its processes, sampled five times per second.  The
-sides take turns, five times.  Linux only.
+with the seed 0, in 8 files of JSON lines.  Each PYTHON is the interpreter of an environment that has dolma,
+datatrove[processing,io] with spacy, or nemo-curator[text_cpu]; a side without one is left out.  Each side reads the
+files, filters the documents in two processes, and writes JSON lines.  Ours is the cleaning of `ernie data build` alone,
+since what the others do ends there.  The whole command is a side of its own, which has more to do: sentences,
+segmenters, tokens.  Seconds are those of the whole program with its start.  Memory is resident memory of all its
+processes, sampled five times per second.  The sides take turns, five times.  Linux only.
 
   rules   Gopher's rules on quality and repetition, and those of C4
   exact   the same, and exact copies: all but NeMo Curator, which needs a GPU for this

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
 import clean_ours
+import corpus_build
 import dirty_text
 import outcomes
 import planted_duplicates
@@ -166,3 +167,13 @@ def test_the_target_on_encoders_is_about_loss_and_dev_scores(
             record = {"hidden words": {"loss": found[0]}, TUNED: {"sst2": found[1] + 0.1, "mrpc": found[1] - 0.1}}
             (tmp_path / f"{arm}-{seed}.json").write_text(json.dumps(record), encoding="utf-8")
     assert outcomes.OUTCOMES["cleaning"][1](Records(tmp_path)).verdict == verdict
+
+
+def test_a_command_that_was_not_watched_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(1)"]
+    seconds, resident, proportional = corpus_build.watch(command)
+    assert seconds >= 1
+    assert resident >= proportional > 1
+    monkeypatch.setattr(corpus_build, "MOST_UNWATCHED", 0.1)
+    with pytest.raises(SystemExit, match="measure again on an idle machine"):
+        corpus_build.watch(command)
