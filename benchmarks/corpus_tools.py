@@ -36,13 +36,11 @@ from corpus_build import ERNIE, watch
 from dirty_text import articles, dirtied, foreign, write_rows
 from outcomes import report
 from page_tables import CLEANING_CASES, CLEANING_SIDES, corpus_tools
-from record_files import Records, cached_record, slug
+from record_files import Records, cached_record
 
 from ernie.doctor.machine import find
 
 PEERS = Path(__file__).parent / "peers"
-PROGRAMS = {"ours": "clean_ours.py", "dolma": "clean_dolma.py", "datatrove": "clean_datatrove.py"}
-PROGRAMS["nemo"] = "clean_nemo.py"
 WITHOUT = {("dolma", "near"), ("nemo", "exact"), ("nemo", "near")}
 RULES = ["{kind: gopher_repetition}", "{kind: gopher_quality}", "{kind: c4}"]
 LAST = {"rules": [], "exact": ["{kind: exact_duplicates}"], "near": ["{kind: near_duplicates}"]}
@@ -81,14 +79,14 @@ def main() -> None:
                     continue
                 else:
                     command = cleaning(pythons[side], side, text, work, case)
-                cached_record(records / case / f"{slug(side)}-{turn}.json", partial(measured, command, text, work))
+                cached_record(records / case / f"{side}-{turn}.json", partial(measured, command, text, work))
     report(Records(records), corpus_tools, targets=[f"corpus-tools-{case}" for case in arguments.cases])
 
 
 def cleaning(python: str, side: str, text: Path, work: Path, case: str) -> list[str]:
     """The command that cleans with a side's filters."""
     folders = ["--input", str(text), "--output", str(work / "left"), "--work", str(work / "own")]
-    return [python, str(PEERS / PROGRAMS[side]), *folders, "--case", case, "--processes", str(PROCESSES)]
+    return [python, str(PEERS / f"clean_{side}.py"), *folders, "--case", case, "--processes", str(PROCESSES)]
 
 
 def building(text: Path, tokenizer: Path, work: Path, case: str) -> list[str]:

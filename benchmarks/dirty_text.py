@@ -45,10 +45,10 @@ _CONTACTS = (
 _NAMES = ("anna.weber", "john.smith", "maria.silva", "peter.novak")
 
 
-def articles(data: Path, megabytes: float, folder: str = ARTICLES) -> Iterator[str]:
-    """Yield the texts of the articles in a folder of DATA, as many as there are in so many MB."""
+def articles(data: Path, megabytes: float) -> Iterator[str]:
+    """Yield the texts of the articles in DATA, as many as there are in so many MB."""
     left = megabytes * 1e6
-    for item in read_documents([data / folder]):
+    for item in read_documents([data / ARTICLES]):
         if left <= 0:
             return
         if isinstance(item, RawDocument):
