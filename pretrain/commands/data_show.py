@@ -35,7 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("corpus", type=Path, metavar="CORPUS", help="a corpus, or the YAML file of a recipe")
     parser.add_argument("--split", choices=SPLITS, default=SPLITS[0], help="(default: %(default)s)")
     parser.add_argument(
-        "--document", nargs="+", type=int, default=[], metavar="N", help="numbers of documents in the split, from 0"
+        "--document",
+        nargs="+",
+        action="extend",
+        type=int,
+        default=[],
+        metavar="N",
+        help="numbers of documents in the split, from 0",
     )
     parser.add_argument(
         "--source",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ernie.data.batch import Layout, Packed
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
+from ernie.kernels.precision import precision
 from ernie.model.config import EncoderConfig
 from ernie.model.losses import relation_divergence
 from ernie.parallel.layout import ParallelConfig
@@ -40,6 +42,13 @@ from tasks.downstream.base import LogitsTask
 from tasks.downstream.windows import WindowConfig
 
 KINDS = sorted(kind for kind, toy in TOYS.items() if isinstance(toy.task, LogitsTask))
+
+
+@pytest.fixture(autouse=True)
+def in_float32() -> Iterator[None]:
+    """Logits of teachers and students are compared closely, on processors that compute in bfloat16, too."""
+    with precision("fp32"):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -342,7 +351,7 @@ def test_a_student_learns_from_rows_without_labels_what_its_teacher_knows(
     write_rows(work / "judged.tsv", unknown[:60])
     (work / "bare.txt").write_text("".join(f"{text}\n" for text, _ in unknown[60:140]), encoding="utf-8")
     words = ["finetune", "task.yaml", "--quiet", "--set", "data={train: known.tsv, dev: judged.tsv, test: []}"]
-    words += ["--set", "train.epochs=4"]
+    words += ["--set", "train.epochs=4", "--set", "train.precision=fp32"]
 
     def accuracy(*more: str) -> float:
         output = str(work / f"run{len(more)}")

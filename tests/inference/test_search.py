@@ -51,7 +51,8 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(model: Path, texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("index") / "made"
-    assert main(["search", "index", str(texts), "--model", str(model), "--output", str(folder)]) == 0
+    words = ["--model", str(model), "--precision", "fp32", "--output", str(folder)]
+    assert main(["search", "index", str(texts), *words]) == 0
     return folder
 
 
