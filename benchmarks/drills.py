@@ -237,7 +237,10 @@ def drill(
         make_room()
         while len(ended) < 4 and (len(ended) == 1 or ended[-1].status not in (0, 2)):
             ended.append(finish(start(words)))
-        found["ends"] = [{"status": each.status, "said": each.sentences} for each in ended]
+        found["ends"] = [
+            {"status": each.status, "said": [line.replace(f"{output}/", "drills/") for line in each.sentences]}
+            for each in ended
+        ]
         same = ended[-1].status == 0 and digest(run) == wanted["bytes"]
     found["outcome"] = judge(fault, ended, same)
     if found["outcome"] not in ("resumed", "told"):
