@@ -9,6 +9,9 @@ GPU := .venv-gpu/$(or $(CUDA),unnamed)
 GPU_TESTS := tests/kernels tests/model/test_gpu.py tests/train/test_paddle_adamw.py
 ALL := setup.py ernie tasks pretrain inference finetune serving tests examples benchmarks docs/hooks
 
+# Tests start hundreds of processes: without bytecode on the disk, each would compile all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help quickstart interpreter test lint wheel docs test-slow test-gpu gpu-proof drills clean
 
 help:

@@ -118,10 +118,14 @@ def _serve(path: str) -> list[str]:
     import multiprocessing.process
 
     import paddle.distributed.fleet  # noqa: F401
+    import scipy.stats  # noqa: F401  as metrics do at first use
+    import sklearn.metrics  # noqa: F401
 
     import ernie.cli  # noqa: F401
+    import finetune.report.write  # with Matplotlib
     import finetune.train.run  # noqa: F401
     import pretrain.run  # noqa: F401
+    import serving.run  # noqa: F401
 
     del sys.modules["ernie.cli"]  # which programs run as a main module
     gc.collect()
