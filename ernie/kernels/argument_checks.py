@@ -6,7 +6,7 @@ Paddle's own operators report mismatches less clearly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from paddle import Tensor
@@ -14,6 +14,7 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
+from ernie.kernels.types import Factors, LayerWeights
 
 ACTIVATIONS = {"none": 0, "gelu": 1, "relu": 2}  # as in cpu/src/rows.h
 # The fields of ernie.kernels.types.LayerWeights with their axes, in the same order.
@@ -71,6 +72,12 @@ def check_attention(layout: Layout, width: int, heads: int, mask: Mask | None) -
 def check_layer(x_TD: Tensor, weights: Iterable[Tensor]) -> None:
     """Raise UserError if the weights of a Transformer layer do not fit one another or the input."""
     sizes(x_TD=x_TD, **dict(zip(_LAYER_WEIGHTS, weights, strict=True)))
+
+
+def check_factors(weights: LayerWeights, factors: Mapping[str, Factors]) -> None:
+    """Raise UserError if factors do not fit the matrices of a layer."""
+    for name, (a_Dr, b_rE, _) in factors.items():
+        sizes(**{f"{name}_DE": getattr(weights, name)}, a_Dr=a_Dr, b_rE=b_rE)
 
 
 def row_indices(indices: np.ndarray, rows: int, what: str) -> np.ndarray:

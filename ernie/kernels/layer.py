@@ -5,11 +5,14 @@ Legend: T packed tokens, D width, F inner width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import paddle
 from paddle import Tensor
+from paddle.autograd import PyLayer
 
 from ernie.data.batch import Layout
 from ernie.kernels import cpu, gpu
@@ -17,6 +20,7 @@ from ernie.kernels.argument_checks import (
     check_activation,
     check_attention,
     check_dropout,
+    check_factors,
     check_layer,
     check_layout,
     output_rows,
@@ -26,8 +30,11 @@ from ernie.kernels.choose import choose
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
-from ernie.kernels.types import LayerSettings, LayerWeights
+from ernie.kernels.precision import as_given
+from ernie.kernels.types import Factors, LayerSettings, LayerWeights
 from ernie.kernels.upload import on_device
+
+NONE: Mapping[str, Factors] = MappingProxyType({})
 
 
 def transformer_layer(
@@ -37,14 +44,17 @@ def transformer_layer(
     settings: LayerSettings,
     mask: Mask | None = None,
     rows: np.ndarray | None = None,
+    factors: Mapping[str, Factors] = NONE,
 ) -> Tensor:
     """Self-attention and a feed-forward network, each followed by dropout, residual and LayerNorm, (T, D) -> (T, D).
 
     Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in every precision, except on a
     GPU at level O2.  With `rows`, in ascending order, the output is computed at those tokens and is zero elsewhere.
-    Raises UserError if the shapes or settings do not fit.
+    Matrices named in `factors`, which have their values already, pass their gradients on to these.  Raises UserError if
+    the shapes or settings do not fit.
     """
     check_layer(x_TD, weights)
+    check_factors(weights, factors)
     check_layout(layout, x_TD.shape[0])
     check_attention(layout, x_TD.shape[1], settings.heads, mask)
     check_activation(settings.activation)
@@ -52,7 +62,30 @@ def transformer_layer(
         check_dropout(dropout)
     rows = None if rows is None else output_rows(rows, layout.tokens)
     impl = choose((x_TD, *weights), reference, cpu.layer.transformer_layer, on_gpu)
-    return impl(x_TD, layout, weights, settings, mask, rows)
+    return impl(x_TD, layout, weights, settings, mask, rows, factors)
+
+
+def routed(weights: LayerWeights, factors: Mapping[str, Factors]) -> LayerWeights:
+    """Return the weights, with matrices that pass their gradients on to their factors."""
+    found = {
+        name: _Routed.apply(a, b, partial(getattr, weights, name), scale) for name, (a, b, scale) in factors.items()
+    }
+    return weights._replace(**found) if found else weights
+
+
+class _Routed(PyLayer):
+    @staticmethod
+    def forward(ctx, a, b, weight, scale):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(a, b)
+        ctx.scale = scale
+        return weight().detach()  # as an argument of its own Paddle would take it for changed in place
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        a, b = ctx.saved_tensor()
+        with as_given():
+            da, db = paddle.matmul(grad, b, transpose_y=True), paddle.matmul(a, grad, transpose_x=True)
+        return da * ctx.scale, db * ctx.scale
 
 
 def reference(
@@ -62,10 +95,11 @@ def reference(
     settings: LayerSettings,
     mask: Mask | None,
     rows: np.ndarray | None,
+    factors: Mapping[str, Factors] = NONE,
 ) -> Tensor:
     """Reference implementation: the smaller kernels one after the other."""
     y_TD = x_TD
-    for _, output in operators(x_TD, layout, weights, settings, mask):
+    for _, output in operators(x_TD, layout, routed(weights, factors), settings, mask):
         y_TD = output
     return y_TD if rows is None else only_rows(y_TD, rows)
 
@@ -100,9 +134,10 @@ def on_gpu(
     settings: LayerSettings,
     mask: Mask | None,
     rows: np.ndarray | None,
+    factors: Mapping[str, Factors] = NONE,
 ) -> Tensor:
     """As `reference`, with one product for queries, keys and values.  With `rows` it computes the rest for these."""
-    w, s = weights, settings
+    w, s = routed(weights, factors), settings
     projected = gpu.linear.side_by_side(x_TD, (w.q, w.k, w.v), (w.q_bias, w.k_bias, w.v_bias))
     q, k, v = paddle.split(projected, 3, axis=-1)
     mixed_TD = attention(q, k, v, layout, s.heads, s.attention_dropout, mask=mask)

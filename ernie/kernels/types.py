@@ -36,6 +36,14 @@ class LayerWeights(NamedTuple):
     offset2: Tensor
 
 
+class Factors(NamedTuple):
+    """What a matrix (D, E) is trained by: it equals its pretrained values plus `scale` times `a` (D, r) `b` (r, E)."""
+
+    a: Tensor
+    b: Tensor
+    scale: float
+
+
 class LowRank(NamedTuple):
     """A low-rank update of a matrix (D, E): `a` (D, r) times `b` (r, E), as contiguous float32 arrays.
 

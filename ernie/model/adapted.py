@@ -35,7 +35,7 @@ ADAPTER_WEIGHTS, ADAPTER_SETTINGS = "adapter_model.safetensors", "adapter_config
 PEFT_PREFIX = "base_model.model."  # of names of weights in its files
 POOLER = "pooler."
 # The sublayers of an encoder layer that can be adapted, and the names of their weights in LayerWeights.
-_MATRICES = {"q": "q", "k": "k", "v": "v", "attention_out": "out", "inner": "inner", "outer": "outer"}
+MATRICES = {"q": "q", "k": "k", "v": "v", "attention_out": "out", "inner": "inner", "outer": "outer"}
 _COMPARED = 64  # numbers of each weight that show whether it has changed
 _FINGERPRINTS: WeakKeyDictionary[BaseEncoder, tuple[tuple[Any, ...], str]] = WeakKeyDictionary()
 _NOT_CACHED = "an encoder that shares the weights of its base does not compute token by token or in chunks"
@@ -90,7 +90,7 @@ class SavedAdapter:
         found: list[dict[str, LowRank]] = []
         for number in range(layers):
             updates = {}
-            for name, matrix in _MATRICES.items():
+            for name, matrix in MATRICES.items():
                 a, b = (factor(f"encoder.layers.{number}.{name}", part) for part in ("lora_A", "lora_B"))
                 if a is None or b is None:
                     continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,13 @@ from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Layout
 from ernie.errors import Remark, UserError
-from ernie.kernels.layer import operators, transformer_layer
+from ernie.kernels.layer import operators, routed, transformer_layer
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.precision import current
 from ernie.kernels.stack import TransformerStack
-from ernie.kernels.types import Adapted, LayerSettings, LayerWeights
+from ernie.kernels.types import Adapted, Factors, LayerSettings, LayerWeights
 from ernie.model.cache import ExtendedCache, KeyValueCache
 from ernie.model.config import EncoderConfig
 
@@ -135,6 +135,7 @@ class EncoderLayer(nn.Layer):
         self.output_norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
         self._settings = LayerSettings(config.heads, config.activation, config.layer_norm_epsilon)
         self.dropout, self.attention_dropout = config.dropout, config.attention_dropout
+        self.factors: Mapping[str, Factors] = {}  # by which matrices are trained, by their names in LayerWeights
 
     def __setattr__(self, name: str, value: Any) -> None:
         known = self.__dict__.get("_sub_layers", {}).get(name)
@@ -150,18 +151,18 @@ class EncoderLayer(nn.Layer):
         settings = self._settings
         if self.training:
             settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
-        return transformer_layer(x_TD, layout, self.weights(), settings, mask, rows)
+        return transformer_layer(x_TD, layout, self.weights(), settings, mask, rows, self.factors)
 
     def operators(self, x_TD: Tensor, layout: Layout, mask: Mask | None = None) -> Iterator[tuple[str, Tensor]]:
         """Yield the output of each operator by the name of its sublayer, in the order of computation, without dropout.
 
         The layer itself computes them in one kernel where there is one, which rounds otherwise.
         """
-        return operators(x_TD, layout, self.weights(), self._settings, mask)
+        return operators(x_TD, layout, self.routed_weights(), self._settings, mask)
 
     def forward_cached(self, x_TD: Tensor, extended: ExtendedCache) -> Tensor:
         """Compute new tokens against a cache, without dropout, and append their keys and values to it."""
-        w, s = self.weights(), self._settings
+        w, s = self.routed_weights(), self._settings
         extended.append(self.read(x_TD))
         attended_TD = extended.attend(linear(x_TD, w.q, w.q_bias), s.heads)
         x_TD = add_norm(x_TD, linear(attended_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon)
@@ -170,12 +171,16 @@ class EncoderLayer(nn.Layer):
 
     def read(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Project vectors to keys and values."""
-        w = self.weights()
+        w = self.routed_weights()
         return linear(x_TD, w.k, w.k_bias), linear(x_TD, w.v, w.v_bias)
 
     def rows(self, layout: Layout) -> int:
         """Return the number of rows of a batch that the layer computes."""
         return layout.tokens
+
+    def routed_weights(self) -> LayerWeights:
+        """Return the parameters; matrices that are trained by factors pass their gradients on to these."""
+        return routed(self.weights(), self.factors)
 
     def weights(self) -> LayerWeights:
         """Return the parameters in the form that the kernels take."""

@@ -2,8 +2,8 @@
 
 A matrix W (in, out) is kept at W0 + scale * A B, where W0 is the pretrained one, A (in, rank) and B (rank, out) are
 learned, and scale is alpha / rank (section 4.1, whose matrices are the transposes of ours).  The kernels take W like
-any other weight, and so does everything that scores or saves the encoder.  From the gradient dW of a step follow those
-of the factors: dA = scale * dW B^T and dB = scale * A^T dW.
+any other weight, and so does everything that scores or saves the encoder.  In training they are given the factors, too,
+which get gradients in its place.
 
 Legend: r rank, D and E widths.
 """
@@ -21,7 +21,8 @@ from paddle import Tensor, nn
 from ernie.atomic import make_folder
 from ernie.data import seeded_rng
 from ernie.errors import UserError
-from ernie.model.adapted import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, PEFT_PREFIX, POOLER, base_fingerprint
+from ernie.kernels.types import Factors
+from ernie.model.adapted import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, MATRICES, PEFT_PREFIX, POOLER, base_fingerprint
 from ernie.model.base_encoder import BaseEncoder
 from ernie.model.published.names import HUGGING_FACE
 from ernie.model.weights import arrays, save_arrays
@@ -47,7 +48,6 @@ class LowRankUpdate(nn.Layer):
         bound = 1 / math.sqrt(D)
         self.a.set_value(paddle.to_tensor(generator.uniform(-bound, bound, (D, rank)), dtype=weight.dtype))
         self._scale = scale
-        weight.stop_gradient = False
         self._weights = weight, weight.detach().clone()  # in a tuple: the encoder's own, not to be registered again
 
     @property
@@ -55,15 +55,10 @@ class LowRankUpdate(nn.Layer):
         """The encoder's weight."""
         return self._weights[0]
 
-    @paddle.no_grad()
-    def take_gradient(self) -> None:
-        """Turn the gradient of the weight, if it has one, into those of the factors."""
-        weight, _ = self._weights
-        if weight.grad is None:
-            return
-        self.a.grad = paddle.matmul(weight.grad, self.b, transpose_y=True) * self._scale
-        self.b.grad = paddle.matmul(self.a, weight.grad, transpose_x=True) * self._scale
-        weight.clear_gradient(False)  # Paddle ignores the keyword set_to_zero=False
+    @property
+    def factors(self) -> Factors:
+        """What the weight is trained by."""
+        return Factors(self.a, self.b, self._scale)
 
     @paddle.no_grad()
     def merge(self) -> None:
@@ -95,12 +90,8 @@ class Adapter(nn.Layer):
                 generator = seeded_rng.generator(seed, "adapter", number, name)
                 updates[name] = LowRankUpdate(getattr(layer, name).weight, config.rank, scale, generator)
                 self.updates[f"encoder.layers.{number}.{name}"] = updates[name]
+            layer.factors = {MATRICES[name]: update.factors for name, update in updates.items()}
             self.layers.append(nn.LayerDict(updates))
-
-    def take_gradients(self) -> None:
-        """Turn the gradients of the encoder's weights into those of the factors."""
-        for update in self.updates.values():
-            update.take_gradient()
 
     def merge(self) -> None:
         """Set the encoder's weights from the factors."""

@@ -148,8 +148,6 @@ class Trainer:
 
         assert len(targets) <= 1 or not self._separate_moments, f"a step of {len(targets)} tasks with separate moments"
         found = self.distributed.backward(tasks, made(), loss)
-        if self._adapter is not None:
-            self._adapter.take_gradients()
         self.distributed.reduce_gradients()
         if self._adversary is not None and targets:
             self._adversary.add_gradients(once_more)

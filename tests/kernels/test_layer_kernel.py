@@ -30,10 +30,10 @@ from support.kernels.judging import (
 from support.kernels.philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ATTENTION, seeded_mask
 
 from ernie.data.batch import Layout
-from ernie.kernels.layer import transformer_layer
+from ernie.kernels.layer import reference, transformer_layer
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import precision
-from ernie.kernels.types import LayerSettings, LayerWeights
+from ernie.kernels.types import Factors, LayerSettings, LayerWeights
 
 SHAPES = {
     **dict.fromkeys(("q", "k", "v", "out"), "DD"),
@@ -119,6 +119,84 @@ def cases(draw: st.DrawFn) -> Case:
 def test_the_layer_equals_its_definition_forward_and_backward(case: Case) -> None:
     assume(not case.has_kink())
     assert_close(case.found(), case.wanted(), 5e-5)
+
+
+@dataclass(frozen=True)
+class Factored:
+    """A layer some of whose matrices are the sum of a fixed one and, times a scale, the product of two factors."""
+
+    case: Case
+    ranks: dict[str, int]  # of the factors of a matrix, by its name
+    scale: float = 0.7
+
+    @cached_property
+    def values(self) -> list[np.ndarray]:
+        """x, the weights, and both factors of each matrix that has some."""
+        named = dict(zip(LayerWeights._fields, self.case.values[1:], strict=True))
+        shapes = [((len(named[name]), rank), (rank, named[name].shape[1])) for name, rank in self.ranks.items()]
+        factors = normal(*(shape for pair in shapes for shape in pair), seed=7)
+        return [*self.case.values, *(0.5 * factor / np.sqrt(len(factor)) for factor in factors)]
+
+    def results(self, kernel: Callable[..., Tensor], dtype: str) -> Results:
+        """The output, and the gradients of x and of the factors, of a kernel (x, weights, factors)."""
+        count = 1 + len(LayerWeights._fields)
+
+        def layer(x: Tensor, *rest: Tensor) -> Tensor:
+            weights, factors = LayerWeights(*rest[: count - 1]), rest[count - 1 :]
+            pairs = dict(zip(self.ranks, zip(factors[::2], factors[1::2], strict=True), strict=True))
+            return kernel(x, weights, {name: Factors(a, b, self.scale) for name, (a, b) in pairs.items()})
+
+        frozen = [1 + LayerWeights._fields.index(name) for name in self.ranks]
+        found = run(layer, self.values, self.case.upstream, dtype, frozen)
+        return [*found[:2], *found[1 + count :]]
+
+    def found(self, kernel: Callable[..., Tensor] = transformer_layer) -> Results:
+        def merged(x: Tensor, weights: LayerWeights, factors: dict[str, Factors]) -> Tensor:
+            with paddle.no_grad():
+                own = {name: getattr(weights, name) + s * paddle.matmul(a, b) for name, (a, b, s) in factors.items()}
+            case = self.case
+            return kernel(x, case.layout, weights._replace(**own), case.settings, case.mask, case.rows, factors)
+
+        return self.results(merged, "float32")
+
+    def wanted(self) -> Results:
+        selected_T1 = np.ones((self.case.layout.tokens, 1))
+        if self.case.rows is not None:
+            selected_T1 = np.isin(np.arange(self.case.layout.tokens), self.case.rows)[:, None].astype(float)
+
+        def definition(x: Tensor, weights: LayerWeights, factors: dict[str, Factors]) -> Tensor:
+            own = {name: getattr(weights, name) + s * paddle.matmul(a, b) for name, (a, b, s) in factors.items()}
+            visible_TT = visible(self.case.layout, mask=self.case.mask)
+            output_TD = layer_definition(x, weights._replace(**own), visible_TT, self.case.settings)
+            return output_TD * paddle.to_tensor(selected_T1)
+
+        return self.results(definition, "float64")
+
+
+RANKS = st.dictionaries(st.sampled_from(LayerWeights._fields[:6]), st.integers(1, 20), min_size=1)
+
+
+@pytest.mark.parametrize("kernel", [transformer_layer, reference])
+@quick
+@given(cases(), RANKS)
+def test_factors_get_the_gradients_of_a_matrix_that_follows_from_them(
+    kernel: Callable[..., Tensor], case: Case, ranks: dict[str, int]
+) -> None:
+    smooth = replace(case, settings=replace(case.settings, activation="gelu"))
+    factored = Factored(smooth, ranks)
+    assert_close(factored.found(kernel), factored.wanted(), 5e-5)
+
+
+@needs_bf16
+@pytest.mark.parametrize("rows", [None, np.arange(0, 140, 3)])
+@pytest.mark.parametrize("rank", [1, 8, 33])
+def test_factors_get_their_gradients_in_bfloat16_to_one_percent(rank: int, rows: np.ndarray | None) -> None:
+    case = Case(Layout.of_lengths([70, 1, 33, 36]), LayerSettings(4, "gelu", 1e-5), 32, 201, None, rows)
+    factored = Factored(case, dict.fromkeys(LayerWeights._fields[:6], rank))
+    with precision("bf16"):
+        found = factored.found()
+    wanted = factored.wanted()
+    assert_near(found, wanted, forward=0.01, backward=0.02, least=0.1 * float(np.linalg.norm(wanted[1])))  # type: ignore[arg-type]
 
 
 def check_in_bfloat16(case: Case, masks: LayerMasks | None = None, **tolerances: float) -> None:

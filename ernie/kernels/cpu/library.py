@@ -77,6 +77,18 @@ class LowRankUpdate(Structure):
     _fields_ = [("a", _PTR), ("b", _PTR), ("rank", c_long)]
 
 
+class Factors(Structure):
+    """Factors in src/low_rank.h."""
+
+    _fields_ = [*((name, _PTR) for name in ("a", "b", "a_grad", "b_grad")), ("rank", c_long), ("scale", c_float)]
+
+
+class LayerFactors(Structure):
+    """LayerFactors in src/layer.h."""
+
+    _fields_ = [(name, Factors) for name in MATRICES]
+
+
 class AdaptedTokens(Structure):
     """AdaptedRows in src/low_rank.h."""
 
@@ -149,6 +161,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         _PTR,
         _PTR,
         POINTER(LayerParameters),
+        POINTER(LayerFactors),
         _PTR,
     ),
     "add_norm": (*(_PTR,) * 4, c_float, c_float, c_uint64, c_long, c_long, *(_PTR,) * 3),

@@ -139,8 +139,8 @@ EXPORT const char* ernie_layer_forward(int low, const LayerShape* shape, const L
     return guarded([&] { IN_TYPE(low, layer_forward<E>(*shape, *weights, x, memory, y)) });
 }
 EXPORT const char* ernie_layer_backward(int low, const LayerShape* shape, const LayerWeights* weights, char* memory, const float* grad,
-                                        const LayerGradients* gradients, float* dx) {
-    return guarded([&] { IN_TYPE(low, layer_backward<E>(*shape, *weights, memory, grad, *gradients, dx)) });
+                                        const LayerGradients* gradients, const LayerFactors* factors, float* dx) {
+    return guarded([&] { IN_TYPE(low, layer_backward<E>(*shape, *weights, memory, grad, *gradients, *factors, dx)) });
 }
 
 EXPORT const char* ernie_add_norm(const float* residual, const float* x, const float* gain, const float* offset, float epsilon, float dropout,

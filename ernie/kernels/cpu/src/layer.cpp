@@ -45,9 +45,10 @@ struct Layer {
     void to_input(long rows, const E* g, long ldg, long N, const void* weight, long K, Out* y, bool add) {
         product(type_of<E>, type_of<Out>, rows, K, N, {g, ldg}, {weight, N, true}, nullptr, y, K, add);
     }
-    // dW (K, N) = x^T g; nothing if that is not wanted
-    void to_weight(long rows, const E* x, long K, const E* g, long ldg, long N, float* grad) {
+    // dW (K, N) = x^T g, or the gradients of its factors, as far as they are wanted
+    void to_weight(long rows, const E* x, long K, const E* g, long ldg, long N, float* grad, const Factors& factors) {
         if (grad) product(type_of<E>, Type::f32, K, N, rows, {x, K, true}, {g, ldg}, nullptr, grad, N, false);
+        if (factors.a) factor_gradients(factors, x, rows, K, g, ldg, N);
     }
     // The rows of x that have outputs, gathered; x itself if all have.
     const float* output_rows(const float* x, Scratch& memory) {
@@ -121,7 +122,7 @@ void layer_forward(const LayerShape& s, const LayerWeights& w, const float* x_TD
 
 template <class E>
 void layer_backward(const LayerShape& s, const LayerWeights& w, char* memory, const float* grad_TD, const LayerGradients& g,
-                    float* dx_TD) {
+                    const LayerFactors& f, float* dx_TD) {
     Layer<E> l(s, w, memory);
     auto& m = l.m;
     const long T = l.T, R = l.R, D = l.D, F = l.F, P = l.P, Q = l.Q;
@@ -140,21 +141,21 @@ void layer_backward(const LayerShape& s, const LayerWeights& w, char* memory, co
                       g.offset2, g.outer_bias);
     clear_rows(residual, R, Q, D);
     clear_rows(branch, R, Q, D);
-    if (g.outer) activate(s.activation, m.preactivation, inner, Q * F);
-    l.to_weight(Q, inner, F, branch, D, D, g.outer);
+    if (g.outer || f.outer.a) activate(s.activation, m.preactivation, inner, Q * F);
+    l.to_weight(Q, inner, F, branch, D, D, g.outer, f.outer);
     l.to_input(Q, branch, D, D, w.outer, F, d_inner, false);
     activate_backward(s.activation, m.preactivation, d_inner, R, F, g.inner_bias);
     clear_rows(d_inner, R, Q, F);
-    if (g.inner) {
+    if (g.inner || f.inner.a) {
         restore(m.normal1, w.gain1, w.offset1, R, D, between);
         clear_rows(between, R, Q, D);
     }
-    l.to_weight(Q, between, D, d_inner, F, F, g.inner);
+    l.to_weight(Q, between, D, d_inner, F, F, g.inner, f.inner);
     l.to_input(Q, d_inner, F, F, w.inner, D, residual, true);
     add_norm_backward(residual, m.normal1, m.inverse1, w.gain1, l.dropout1, R, D, d_x_out, branch, g.gain1, g.offset1, g.out_bias);
     clear_rows(d_x_out, R, Q, D);
     clear_rows(branch, R, Q, D);
-    l.to_weight(Q, m.mixed, D, branch, D, D, g.out);
+    l.to_weight(Q, m.mixed, D, branch, D, D, g.out, f.out);
     l.to_input(Q, branch, D, D, w.out, D, d_mixed, false);
     attention_backward(s.attention, l.attention_dropout, m.q, D, m.kv, 2 * D, m.kv + D, 2 * D, m.mixed, m.logsum, d_mixed, d_q, D,
                        d_kv, 2 * D, d_kv + D, 2 * D);
@@ -163,9 +164,9 @@ void layer_backward(const LayerShape& s, const LayerWeights& w, char* memory, co
     column_sum(d_q, R, D, D, g.q_bias);
     column_sum(d_kv, T, D, 2 * D, g.k_bias);
     column_sum(d_kv + D, T, D, 2 * D, g.v_bias);
-    l.to_weight(Q, m.x_out, D, d_q, D, D, g.q);
-    l.to_weight(P, m.x, D, d_kv, 2 * D, D, g.k);
-    l.to_weight(P, m.x, D, d_kv + D, 2 * D, D, g.v);
+    l.to_weight(Q, m.x_out, D, d_q, D, D, g.q, f.q);
+    l.to_weight(P, m.x, D, d_kv, 2 * D, D, g.k, f.k);
+    l.to_weight(P, m.x, D, d_kv + D, 2 * D, D, g.v, f.v);
     if (!dx_TD) return;
     l.to_input(Q, d_q, D, D, w.q, D, d_x_out, true);
     l.to_input(P, d_kv, 2 * D, D, w.k, D, d_x, d_x == d_x_out);
@@ -179,7 +180,7 @@ void layer_backward(const LayerShape& s, const LayerWeights& w, char* memory, co
 #define INSTANTIATE(E)                                                                                                           \
     template struct LayerMemory<E>;                                                                                              \
     template void layer_forward<E>(const LayerShape&, const LayerWeights&, const float*, char*, float*);                         \
-    template void layer_backward<E>(const LayerShape&, const LayerWeights&, char*, const float*, const LayerGradients&, float*);
+    template void layer_backward<E>(const LayerShape&, const LayerWeights&, char*, const float*, const LayerGradients&, const LayerFactors&, float*);
 INSTANTIATE(float)
 #ifdef __AVX512BF16__
 INSTANTIATE(bf16)

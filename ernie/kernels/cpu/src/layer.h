@@ -1,6 +1,7 @@
 // A post-norm Transformer layer as one forward and one backward function.
 #pragma once
 #include "attention.h"
+#include "low_rank.h"
 #include "rows.h"
 
 namespace ernie {
@@ -31,6 +32,11 @@ struct LayerGradients {
     float *gain1, *offset1, *gain2, *offset2;
 };
 
+// Factors from which matrices follow: they get gradients in place of the matrices.
+struct LayerFactors {
+    Factors q, k, v, out, inner, outer;
+};
+
 // What is saved for the backward pass, in one buffer of `bytes`.  P is the number of tokens rounded up, R that of outputs.
 template <class E>
 struct LayerMemory {
@@ -45,6 +51,7 @@ struct LayerMemory {
 template <class E>
 void layer_forward(const LayerShape&, const LayerWeights&, const float* x_TD, char* memory, float* y_TD);
 template <class E>
-void layer_backward(const LayerShape&, const LayerWeights&, char* memory, const float* grad_TD, const LayerGradients&, float* dx_TD);
+void layer_backward(const LayerShape&, const LayerWeights&, char* memory, const float* grad_TD, const LayerGradients&,
+                    const LayerFactors&, float* dx_TD);
 
 }  // namespace ernie

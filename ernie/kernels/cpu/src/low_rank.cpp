@@ -1,7 +1,7 @@
 #include "low_rank.h"
 
+#include "product.h"
 #include "row_product.h"
-#include "rows.h"
 
 namespace ernie {
 
@@ -31,8 +31,34 @@ void add_low_rank(const LowRank& update, const E* x, long M, long K, E* y, long 
             }
     }
 }
+
+namespace {
+
+template <class E>
+void scaled(const float* from, long count, float scale, E* to) {
+    for (long i = 0; i < count; i += LANES) store(to + i, load(from + i, first(count - i)) * all(scale), first(count - i));
+}
+
+}  // namespace
+
+template <class E>
+void factor_gradients(const Factors& f, const E* x, long M, long K, const E* grad, long ldg, long N) {
+    static thread_local Scratch memory;
+    const long r = f.rank;
+    E* const narrow = memory.get<E>(M * r + r * std::max(K, N));
+    E* const factor = narrow + M * r;
+    scaled(f.a, K * r, f.scale, factor);
+    product(type_of<E>, type_of<E>, M, r, K, {x, K}, {factor, r}, nullptr, narrow, r, false);
+    product(type_of<E>, Type::f32, r, N, M, {narrow, r, true}, {grad, ldg}, nullptr, f.b_grad, N, false);
+    scaled(f.b, r * N, f.scale, factor);
+    product(type_of<E>, type_of<E>, M, r, N, {grad, ldg}, {factor, N, true}, nullptr, narrow, r, false);
+    product(type_of<E>, Type::f32, K, r, M, {x, K, true}, {narrow, r}, nullptr, f.a_grad, r, false);
+}
+
 template void add_low_rank<float>(const LowRank&, const float*, long, long, float*, long, long, Scratch&);
+template void factor_gradients<float>(const Factors&, const float*, long, long, const float*, long, long);
 #ifdef __AVX512BF16__
+template void factor_gradients<bf16>(const Factors&, const bf16*, long, long, const bf16*, long, long);
 template void add_low_rank<bf16>(const LowRank&, const bf16*, long, long, bf16*, long, long, Scratch&);
 #endif
 
