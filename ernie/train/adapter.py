@@ -21,6 +21,7 @@ from paddle import Tensor, nn
 from ernie.atomic import make_folder
 from ernie.data import seeded_rng
 from ernie.errors import UserError
+from ernie.kernels.low_rank import set_from_factors
 from ernie.kernels.types import Factors
 from ernie.model.adapted import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, MATRICES, PEFT_PREFIX, POOLER, base_fingerprint
 from ernie.model.base_encoder import BaseEncoder
@@ -63,8 +64,7 @@ class LowRankUpdate(nn.Layer):
     @paddle.no_grad()
     def merge(self) -> None:
         """Set the weight from the pretrained one and the factors."""
-        weight, pretrained = self._weights
-        weight.set_value(paddle.addmm(pretrained, self.a, self.b, alpha=self._scale))
+        set_from_factors(*self._weights, self.factors)
 
 
 class Adapter(nn.Layer):

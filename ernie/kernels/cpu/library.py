@@ -185,6 +185,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "scale": (c_int, _PTR, c_long, c_float),
     "convert": (_PTR, _PTR, c_long, c_long),
     "adamw": (POINTER(AdamW), *(_PTR,) * 5, c_long),
+    "set_from_factors": (*(_PTR,) * 5, *(c_long,) * 3, c_float),
     "squares": (_PTR, c_long, POINTER(c_double)),
     "stack_new": (c_int, c_long, c_long, c_long, c_int, c_float, POINTER(LayerParameters), POINTER(_PTR)),
     "stack_is_of": (_PTR, POINTER(LayerParameters), POINTER(c_int)),

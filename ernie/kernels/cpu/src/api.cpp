@@ -218,6 +218,10 @@ EXPORT const char* ernie_convert(const float* x, void* y, long rows, long width)
 EXPORT const char* ernie_adamw(const AdamW* settings, float* weight, const float* grad, float* moment1, float* moment2, void* copy, long count) {
     return guarded([&] { adamw(*settings, weight, grad, moment1, moment2, (bf16*)copy, count); });
 }
+EXPORT const char* ernie_set_from_factors(const float* pretrained, const float* a, const float* b, float* weight, void* copy, long D, long E,
+                                          long rank, float scale) {
+    return guarded([&] { set_from_factors(pretrained, a, b, weight, (bf16*)copy, D, E, rank, scale); });
+}
 EXPORT const char* ernie_squares(const float* x, long count, double* sum) {
     return guarded([&] { *sum = squares(x, count); });
 }

@@ -55,6 +55,24 @@ void factor_gradients(const Factors& f, const E* x, long M, long K, const E* gra
     product(type_of<E>, Type::f32, K, r, M, {x, K, true}, {narrow, r}, nullptr, f.a_grad, r, false);
 }
 
+void set_from_factors(const float* pretrained, const float* a, const float* b, float* weight, bf16* copy, long D, long E, long rank,
+                      float scale) {
+#pragma omp parallel for schedule(static) if (D * E > 16384)
+    for (long d = 0; d < D; d++)
+        for (long e = 0; e < E; e += LANES) {
+            const Mask there = first(E - e);
+            Vec sum = zero();
+            for (long r = 0; r < rank; r++) sum = fma(all(a[d * rank + r]), load(b + r * E + e, there), sum);
+            const Vec w = fma(sum, all(scale), load(pretrained + d * E + e, there));
+            store(weight + d * E + e, w, there);
+#ifdef __AVX512BF16__
+            if (copy) store(copy + d * E + e, w, there);
+#else
+            (void)copy;
+#endif
+        }
+}
+
 template void add_low_rank<float>(const LowRank&, const float*, long, long, float*, long, long, Scratch&);
 template void factor_gradients<float>(const Factors&, const float*, long, long, const float*, long, long);
 #ifdef __AVX512BF16__

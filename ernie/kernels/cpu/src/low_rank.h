@@ -35,4 +35,7 @@ void add_low_rank(const LowRank&, const E* x, long M, long K, E* y, long ldy, lo
 template <class E>
 void factor_gradients(const Factors&, const E* x, long M, long K, const E* grad, long ldg, long N);
 
+// weight (D, E) = pretrained + scale a (D, rank) b (rank, E), and the same in `copy` unless that is null.
+void set_from_factors(const float* pretrained, const float* a, const float* b, float* weight, bf16* copy, long D, long E, long rank, float scale);
+
 }  // namespace ernie
