@@ -5,8 +5,8 @@
 The shape of MiniLM and batches of SST-2 lengths in benchmarks/lengths.json.  Each side is its own process; they take
 turns, so that the sides of a turn run within seconds of each other.  `--records` gets a file with all figures.
 
-Set before the first run: with rank 8 in query and value, the default, a step is 1.3 times as fast.  The side with
-`outer` was added later.
+Set before the first run: with rank 8 in query and value, the default, a step is 1.3 times as fast.  The sides with more
+matrices were added later.
 """
 
 from __future__ import annotations
