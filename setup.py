@@ -7,6 +7,7 @@ editable install.
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 
@@ -44,14 +45,28 @@ class BuildWithKernels(build_py):
         folder = Path(self.build_lib).absolute() / kernels.SHIPPED.relative_to(ROOT)
         shutil.rmtree(folder, ignore_errors=True)
         reasons = {}
-        for variant in kernels.VARIANTS:
+        # The best one last: a program that starts now compiles it first.
+        for variant in reversed(kernels.VARIANTS):
             try:
-                kernels.build(variant, folder / f"{variant}.so")
+                self.take(variant, folder / f"{variant}.so")
             except kernels.CannotBuild as error:
                 reasons[variant] = str(error)
         if reasons:
             reason = next(iter(reasons.values()))
             self.warn(f"no {' nor '.join(reasons)} kernels: {reason}. They will be compiled where they are first used.")
+
+    def take(self, variant: str, path: Path) -> None:
+        """Copy a library that was compiled here of the same sources with the same flags, or else compile it.
+
+        A compiler that is named by CXX compiles always.
+        """
+        cached = kernels.cached(variant)
+        known = kernels.compiler() is not None and "CXX" not in os.environ
+        if known and kernels.is_private(cached) and kernels.is_whole(cached):
+            self.mkpath(str(path.parent))
+            shutil.copyfile(cached, path)
+        else:
+            kernels.build(variant, path)
 
 
 class AnyPython(bdist_wheel):

@@ -30,24 +30,23 @@ data: {max_len: 32, micro_batch_tokens: 256}
 probe: {batches: 1}
 """
 PYTHON = """
+import sys
 import ernie, tasks, pretrain, inference, finetune, serving
 from ernie import ErnieModel
 packages = ernie, tasks, pretrain, inference, finetune, serving
 assert all('site-packages' in module.__file__ for module in packages), ernie.__file__
 print(ErnieModel.from_pretrained('run').config)
+
+import finetune.config, pretrain.config
+from ernie.builtin_configs import configs
+assert not configs().is_relative_to(sys.argv[1]), configs()
+print(finetune.config.load('glue/sst2').train, pretrain.config.load('ernie2-en').train)
 """
 KERNELS = """
 from ernie.kernels.build import SHIPPED, VARIANTS
 from ernie.kernels.cpu.library import library
 assert 'site-packages' in str(SHIPPED) and library().path.parent == SHIPPED, library()
 assert sorted(path.stem for path in SHIPPED.iterdir()) == sorted(VARIANTS), list(SHIPPED.iterdir())
-"""
-CONFIGS = """
-import sys
-import finetune.config, pretrain.config
-from ernie.builtin_configs import configs
-assert not configs().is_relative_to(sys.argv[1]), configs()
-print(finetune.config.load('glue/sst2').train, pretrain.config.load('ernie2-en').train)
 """
 
 
@@ -90,9 +89,10 @@ def keep_kernels(wheel: Path) -> None:
 
 def install(wheel: Path, folder: Path) -> Path:
     """Create a Python that has the wheel and falls back to this environment's packages."""
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv")
     python = folder / "venv" / "bin" / "python"
-    run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)], folder)
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    run([*pip, "install", "--quiet", "--no-deps", "--disable-pip-version-check", str(wheel)], folder)
     site_packages = run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip()
     # A plain line adds the folder without reading its .pth files, such as that of the checkout's editable install.
     (Path(site_packages) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
@@ -130,11 +130,8 @@ def use(python: Path, folder: Path) -> None:
         ["report", "run"],
     ):
         run(ernie + command, work)
-    run([str(python), "-c", PYTHON], work)
-    if shutil.which("g++"):
-        run([str(python), "-c", KERNELS], work)
+    run([str(python), "-c", PYTHON + (KERNELS if shutil.which("g++") else ""), str(ROOT)], work)
     run([*ernie, "doctor"], work)
-    run([str(python), "-c", CONFIGS, str(ROOT)], work)
 
 
 def run(command: list[str], folder: Path) -> str:

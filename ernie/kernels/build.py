@@ -14,9 +14,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "cpu" / "src"
@@ -124,7 +124,10 @@ def compiler() -> list[str] | None:
 
 
 def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
-    """Compile the library of a variant to `path`.  Raises CannotBuild if there is no compiler or it fails."""
+    """Compile the library of a variant to `path`.  Raises CannotBuild if there is no compiler or it fails.
+
+    Of processes that do so at the same time one compiles, and the others wait for it.
+    """
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
         raise CannotBuild("they are for Linux on x86-64 processors")
     command = compiler()
@@ -136,11 +139,15 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
                 f"others can write to {path.parent} or a folder above it; set XDG_CACHE_HOME to a folder of your own"
             )
         _make_private(path.parent)
-        # Built in a temporary folder and renamed: another process may be loading or building it at the same time.
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{variant}-") as folder:
-            library = _compile(command, variant, extra, Path(folder))
-            _seal(library)
-            library.replace(path)
+        before = _identity(path)
+        with _locked(path.parent):
+            if _identity(path) != before:  # another process has built it in the meantime
+                return path
+            # Built in a temporary folder and renamed: another process may be loading it at the same time.
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{variant}-") as folder:
+                library = _compile(command, variant, extra, Path(folder))
+                _seal(library)
+                library.replace(path)
     except OSError as error:
         raise CannotBuild(
             f"{path.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder that can"
@@ -153,6 +160,29 @@ def _make_private(folder: Path) -> None:
     for place in (*reversed(folder.parents), folder):
         with suppress(FileExistsError):
             place.mkdir(mode=0o700)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what differs between a file and one that takes its place; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder.  The system releases it when the process ends; some file systems have none."""
+    import fcntl  # not on Windows, where setup.py runs this file, too
+
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
 
 
 def _seal(library: Path) -> None:

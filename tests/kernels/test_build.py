@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -81,15 +82,23 @@ def test_the_variants_have_different_cache_names(one_source: Path) -> None:
 
 
 @needs_compiler
-def test_several_processes_can_build_at_once(one_source: Path, tmp_path: Path) -> None:
+def test_of_several_processes_that_build_at_once_one_compiles(
+    one_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = (
-        "import ctypes, sys; from pathlib import Path; from ernie.kernels import build as b; "
-        "b.SOURCES = Path(sys.argv[1]); print(ctypes.CDLL(str(b.build('avx2', b.cached('avx2')))).answer())"
+        "import ctypes, sys, tempfile; from pathlib import Path; from ernie.kernels import build as b; "
+        "b.SOURCES = Path(sys.argv[1]); tempfile.mkdtemp(dir=sys.argv[2]); "
+        "print(ctypes.CDLL(str(b.build('avx2', b.cached('avx2')))).answer())"
     )
-    command = [sys.executable, "-c", script, str(one_source)]
+    (started := tmp_path / "started").mkdir()
+    all_started = f"while [ $(ls {started} | wc -l) -lt 4 ]; do sleep 0.1; done; sleep 0.5"
+    counting = f'echo >> {tmp_path}/calls; {all_started}; exec {shlex.join(compiler() or [])} "$@"'
+    monkeypatch.setenv("CXX", str(program(tmp_path / "bin" / "counting", counting)))
+    command = [sys.executable, "-c", script, str(one_source), str(started)]
     running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate(timeout=60)[0].strip() for process in running] == ["42"] * 4
     assert [entry.name for entry in cached("avx2").parent.iterdir()] == ["avx2.so"]
+    assert (tmp_path / "calls").read_text() == "\n\n"  # for the one source, and to link
 
 
 @needs_compiler
@@ -158,29 +167,51 @@ def test_all_that_the_kernels_ask_of_openmp_is_in_the_runtime_of_paddle() -> Non
     assert [name for name in sorted(asked) if not hasattr(runtime, name)] == []
 
 
-@pytest.mark.parametrize("compilers", ["none", "broken"])
-def test_a_wheel_built_without_a_compiler_contains_the_sources(compilers: str, tmp_path: Path) -> None:
+def built_wheel(tmp_path: Path) -> tuple[Path, str]:
+    """The wheel of this library, built with the compilers in `bin` and the kernels in `cache`, and what was said."""
     source = tmp_path / "source"
     for name in ("ernie", "tasks", "pretrain", "inference", "finetune", "serving", "configs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    (tmp_path / "bin").mkdir()
-    if compilers == "broken":
-        program(tmp_path / "bin" / "g++", "exit 1")
     environment = {key: value for key, value in os.environ.items() if key not in ("CXX", "PYTHONPATH")}
     done = subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)],
         cwd=source,
-        env={**environment, "PATH": str(tmp_path / "bin")},
+        env={**environment, "PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert (done.stdout + done.stderr).count("will be compiled where they are first used") == 1
     (wheel,) = tmp_path.glob("*.whl")
+    return wheel, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("compilers", ["none", "broken"])
+def test_a_wheel_built_without_a_compiler_contains_the_sources(compilers: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    if compilers == "broken":
+        program(tmp_path / "bin" / "g++", "exit 1")
+    wheel, said = built_wheel(tmp_path)
+    assert said.count("will be compiled where they are first used") == 1
     names = zipfile.ZipFile(wheel).namelist()
     assert not [name for name in names if name.endswith(".so")]
     shipped = {Path(name).name for name in names if name.startswith("ernie/kernels/cpu/src/")}
     assert shipped == {path.name for path in builder.SOURCES.iterdir()}
     assert wheel.name.endswith("-py3-none-any.whl") == (compilers == "none")
+
+
+@needs_compiler
+def test_a_wheel_has_the_kernels_that_were_compiled_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_source: Path
+) -> None:
+    made = build("avx2", tmp_path / "avx2.so").read_bytes()
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cached("avx2").parent.mkdir(parents=True, mode=0o700)
+    cached("avx2").write_bytes(made)
+    program(tmp_path / "bin" / "g++", "exit 1")
+    wheel, said = built_wheel(tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("ernie/kernels/cpu/lib/avx2.so") == made
+    assert re.search("no avx512 nor avx512_bf16 kernels: .*g.. could not compile", said)
