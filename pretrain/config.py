@@ -229,7 +229,12 @@ class PretrainConfig:
 
     def sizes(self, shape: EncoderConfig) -> Sizes:
         """Return what a layout has to divide, for an encoder of this shape."""
-        return Sizes.of(shape, self.train.micro_batches, self.data.data_shards)
+        return Sizes.of(shape, self.train.micro_batches, self.data.data_shards, self.prepares)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether a task computes the encoder's input from weights (`PretrainTask.prepare`)."""
+        return any(task.prepares for task in self.tasks.values())
 
     @property
     def remarks(self) -> list[str]:

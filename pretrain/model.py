@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import paddle
 from paddle import Tensor, nn
 
@@ -31,12 +33,25 @@ class MultiTaskModel(nn.Layer):
         self.heads = nn.LayerDict({name: _head(name, tasks[name], ernie) for name in owners})
         initialize(self.heads, ernie.config.initializer_range)
 
-    def loss(self, name: str, batch: Packed) -> Loss:
-        """Return the loss of one batch of the task `name`."""
-        needed = self.tasks[name].reads(batch)
+    def loss(self, name: str, batch: Packed, *, of_all: bool = False) -> Loss:
+        """Return the loss of one batch of the task `name`.
+
+        With `of_all` the encoder computes the vectors of all tokens, not only of those that the task reads.
+        """
+        task, task_id = self.tasks[name], self.task_embedding(name)
+
+        def embed(given: Packed) -> Tensor:
+            return self.ernie.embedding(given.ids, given.segments, given.layout.positions, task_id)
+
         with about(f"task '{name}'"):  # its samples may have segments that the encoder lacks
-            hidden_TD = self.ernie.encode_packed(batch, self.task_embedding(name), needed)
-        return self.head_loss(name, hidden_TD, batch)
+            seen, added = task.prepare(self.head(name), batch, embed)
+            hidden_TD = self.ernie.encode_packed(seen, task_id, None if of_all else task.reads(seen))
+        loss = self.head_loss(name, hidden_TD, seen)
+        return loss if added is None else replace(loss, total=loss.total + added)
+
+    def head(self, name: str) -> nn.Layer:
+        """Return the head of a task, which may be that of another one."""
+        return self.heads[self.tasks[name].head_of or name]
 
     def task_embedding(self, name: str) -> int:
         """Return the id of a task, which selects its task embedding."""
@@ -52,8 +67,7 @@ class MultiTaskModel(nn.Layer):
         Raises UserError if it is no Loss, or not the sum over all labels of the batch, by whose number it will be
         divided.
         """
-        task = self.tasks[name]
-        loss = task.loss(self.heads[task.head_of or name], hidden_TD, batch)
+        loss = self.tasks[name].loss(self.head(name), hidden_TD, batch)
         with about(f"task '{name}'"):
             return checked(loss, batch)
 

@@ -128,7 +128,7 @@ def _check_samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
             )
         yield from _check_classes(samples, task.class_count())
     yield "one of them, as the model sees it, with its labels:"
-    predicts_tokens = isinstance(model.heads[task.head_of or source.name], MaskedTokenHead)
+    predicts_tokens = isinstance(model.head(source.name), MaskedTokenHead)
     typical = next(sample for sample in samples if len(sample) >= np.mean(lengths))
     yield f"  {_formatted(typical, source, predicts_tokens)}"
 
@@ -233,9 +233,7 @@ def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTa
 
     def compute(only_read: bool) -> Loss:
         paddle.seed(config.seed)  # a loss may use random numbers
-        if only_read:
-            return model.loss(name, batch)
-        return model.head_loss(name, model.ernie.encode_packed(batch, model.task_embedding(name)), batch)
+        return model.loss(name, batch, of_all=not only_read)
 
     with evaluating(model), precision("fp32"):
         loss, loss_of_all = compute(only_read=True), compute(only_read=False)

@@ -10,7 +10,7 @@ Legend: T tokens of a packed batch, N sequences, D hidden size, C classes, P tar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -72,6 +72,11 @@ class PretrainTask(ABC):
         return tuple(value for field in fields(self) if isinstance(value := getattr(self, field.name), Path))
 
     @property
+    def prepares(self) -> bool:
+        """Whether the encoder's input depends on weights (see `prepare`)."""
+        return type(self).prepare is not PretrainTask.prepare
+
+    @property
     def measured(self) -> PretrainTask:
         """The task as measured on held-out documents: the same, without what only helps training."""
         return self
@@ -101,6 +106,15 @@ class PretrainTask(ABC):
 
     def initialize(self, head: nn.Layer, items: Sequence[Any]) -> None:  # noqa: B027 - most heads need nothing
         """Initialize a fresh head from what is known about its labels before training."""
+
+    def prepare(self, head: nn.Layer, batch: Packed, embed: Callable[[Packed], Tensor]) -> tuple[Packed, Tensor | None]:
+        """Return the batch as the encoder sees it, with as many targets, and a loss of its own to be added, or None.
+
+        For a task whose samples depend on weights: `embed` returns the encoder's embeddings (T, D) of a batch.  Chance
+        may depend on the batch alone.  Such a task needs all of the model in one process, see
+        ernie.parallel.layout.Sizes.
+        """
+        return batch, None
 
     def reads(self, batch: Packed) -> np.ndarray | None:
         """Return the tokens whose vectors `loss` uses, in ascending order, or None for all of them.

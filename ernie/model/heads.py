@@ -78,13 +78,14 @@ class MaskedTokenHead(nn.Layer):
     """Vocabulary logits at the masked positions (P,), (T, D) -> (P, V).
 
     As in BERT: a dense layer, activation and LayerNorm, then a product with the token embedding matrix and a bias.
-    `task_id` is the task embedding that the head was trained with.
+    `task_id` is the task embedding that the head was trained with.  `width` is that of the hidden states, if it is not
+    the encoder's.
     """
 
-    def __init__(self, model: HeadModel):
+    def __init__(self, model: HeadModel, width: int | None = None):
         super().__init__()
         config = model.config
-        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
+        self.transform = nn.Linear(width or config.hidden_size, config.hidden_size)
         self._epsilon = config.layer_norm_epsilon
         self.norm = nn.LayerNorm(config.hidden_size, epsilon=self._epsilon)
         self._activation = config.activation

@@ -22,6 +22,7 @@ class Sizes:
     """What a layout has to divide: a model's layers, heads, inner width and vocabulary, and a step's micro-batches.
 
     Micro-batches are dealt from `data_shards`.  With one, every process makes all of them, and nothing is divided.
+    `prepares` says that a task computes the encoder's input from weights: neither layers nor tokens can be divided.
     """
 
     layers: int
@@ -30,11 +31,13 @@ class Sizes:
     vocabulary: int
     micro_batches: int
     data_shards: int = 1
+    prepares: bool = False
 
     @classmethod
-    def of(cls, shape: EncoderConfig, micro_batches: int, data_shards: int = 1) -> Sizes:
+    def of(cls, shape: EncoderConfig, micro_batches: int, data_shards: int = 1, prepares: bool = False) -> Sizes:
         """Return the sizes of an encoder of this shape."""
-        return cls(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, micro_batches, data_shards)
+        model = shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size
+        return cls(*model, micro_batches, data_shards, prepares)
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,11 @@ class ParallelConfig:
 
     def _reasons(self, sizes: Sizes) -> Iterator[str]:
         pieces = self.pipeline * self.virtual_stages
+        if sizes.prepares and (self.pipeline > 1 or self.sequence):
+            yield (
+                "a task of the run computes the encoder's input itself, as replaced_token_detection does: it does not "
+                f"go with {'pipeline' if self.pipeline > 1 else 'sequence'}; take `data`, `sharding` or `tensor`"
+            )
         for value, what, parts, by in (
             (sizes.heads, "heads", self.tensor, "tensor"),
             (sizes.inner, "inner width", self.tensor, "tensor"),

@@ -29,6 +29,7 @@ class Work:
     """A step: `micro_batches` of `tokens` each, in sequences of `length` tokens on average.
 
     `moments` counts the sets of optimizer moments: 1, or one for each task; `data_shards` are those of the run.
+    `prepares` is that of Sizes; the generator of such a task is not counted.
     """
 
     shape: EncoderConfig
@@ -37,11 +38,12 @@ class Work:
     length: float
     moments: int = 1
     data_shards: int = 1
+    prepares: bool = False
 
     @property
     def sizes(self) -> Sizes:
         """The sizes that a layout has to divide."""
-        return Sizes.of(self.shape, self.micro_batches, self.data_shards)
+        return Sizes.of(self.shape, self.micro_batches, self.data_shards, self.prepares)
 
     @property
     def all_tokens(self) -> int:
@@ -92,7 +94,8 @@ def work_of(config: PretrainConfig, shape: EncoderConfig, length: float | None =
     """A step of a run, in sequences of `length` tokens on average (default: `data.max_len`)."""
     moments = len(config.schedule.task_names) if config.train.moments == "each_task" else 1
     train, data = config.train, config.data
-    return Work(shape, train.micro_batches, data.micro_batch_tokens, length or data.max_len, moments, data.data_shards)
+    step = train.micro_batches, data.micro_batch_tokens, length or data.max_len
+    return Work(shape, *step, moments, data.data_shards, config.prepares)
 
 
 def work_planned(config: PretrainConfig, length: float | None = None) -> Work:
