@@ -117,8 +117,7 @@ class TrainConfig(UpdateConfig):
     embedding: any of the pretrained ones will do (ERNIE 2.0, section 3.3).
 
     `freeze` keeps the lowest parts of the encoder as they are: `embeddings`, or these and so many layers (a number), or
-    the whole `encoder` but for its pooler.  With `ema` moving averages of the weights are scored and kept in place of
-    the weights; it is the share of the average that a step leaves (Polyak and Juditsky, 1992).  `adversarial` adds a
+    the whole `encoder` but for its pooler.  `adversarial` adds a
     pass in which the embeddings of words are moved to where the loss is larger.  `r_drop` is the weight of how much two
     passes under different dropout differ (Liang et al., 2021, arXiv 2106.14448).  With `adapt` low-rank updates are
     trained in place of the encoder (see AdapterConfig), beside its pooler and the head.  With `grad_cache` a kind that
@@ -139,7 +138,6 @@ class TrainConfig(UpdateConfig):
     early_stopping_patience: int = field(default=0, metadata=formerly("patience"))
     task_id: int = 0
     freeze: str | int = "none"
-    ema: float = 0.0
     adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
     r_drop: float = 0.0
     adapt: AdapterConfig | None = None
@@ -156,8 +154,6 @@ class TrainConfig(UpdateConfig):
             raise UserError(f"dropout: expected a probability from 0 to below 1, found {self.dropout}")
         if self.r_drop and self.dropout == 0:
             raise UserError("r_drop: compares passes that differ by dropout, and dropout is 0")
-        if not 0 <= self.ema < 1:
-            raise UserError(f"ema: expected a share from 0 (no averages) to below 1, found {self.ema:g}")
         is_number = isinstance(self.freeze, int) and not isinstance(self.freeze, bool)
         if not (is_number and int(self.freeze) >= 0) and self.freeze not in FROZEN:
             raise UserError(f"freeze: expected {', '.join(FROZEN)}, or a number of layers, found {self.freeze!r}")

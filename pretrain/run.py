@@ -25,6 +25,7 @@ from ernie.parallel.collectives import all_gather, all_reduce, on_rank0
 from ernie.parallel.layout import REPLICAS
 from ernie.parallel.mesh import Mesh
 from ernie.text.tokenizer import Tokenizer
+from ernie.train.averages import holding
 from ernie.train.checkpoint import (
     Background,
     Checkpoints,
@@ -124,7 +125,8 @@ class Run(Training):
     def probe(self, stage: int, *, ends_stage: bool) -> None:
         """Measure every task that has had a step so far on held-out documents, and log the scores."""
         self._gather()
-        on_rank0(self.mesh, "measuring", self._finite(lambda: self._measure(stage, ends_stage)))
+        with holding(self.full_model, self.trainer.averages()):
+            on_rank0(self.mesh, "measuring", self._finite(lambda: self._measure(stage, ends_stage)))
 
     def _measure(self, stage: int, ends_stage: bool) -> None:
         assert self._probe is not None and self.full_model is not None
@@ -201,10 +203,14 @@ class Run(Training):
         self.trainer.gather_weights(self.full_model)
 
     def finish(self) -> Path:
-        """Write the encoder to `model/` in the run's folder, for `ErnieModel.from_pretrained`."""
+        """Write the encoder to `model/` in the run's folder, for `ErnieModel.from_pretrained`.
+
+        With `train.ema` it is that of the averages.
+        """
         self._gather()
         self._check_skipped()
-        return on_rank0(self.mesh, "saving", self._finite(self._finish))
+        with holding(self.full_model, self.trainer.averages()):
+            return on_rank0(self.mesh, "saving", self._finite(self._finish))
 
     def check_finite(self) -> None:
         """Raise TrainingStopped if the last steps of the run were not finite."""

@@ -59,6 +59,7 @@ class Training:
             seed=config.seed,
             loss_scale=LossScale() if train.precision == "fp16" else None,
             separate_moments=train.moments == "each_task",
+            average=train.ema,
             mesh=self.mesh,
         )
         self.step = 0

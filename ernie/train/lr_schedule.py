@@ -19,13 +19,15 @@ class LRScheduleConfig:
     constant          the peak to the end
     wsd               the peak, then a linear decay to `floor` times the peak over the last `cooldown` steps (or, below
                       1, fraction of all steps); warm-up, stable, decay: Hu et al. (2024, arXiv 2404.06395), section 4
+    wsd_sqrt          the same with a fall by the root of the part of the cool-down that is done, faster at first:
+                      Haegele et al. (2024, arXiv 2405.18392), section 3
     noam              a decay with the inverse square root of the step: Vaswani et al. (2017), section 5.3
 
     With `each_stage` the schedule restarts at every stage, as ERNIE 2.0 warms up every task.
     """
 
     peak: float = 1e-4
-    decay: Literal["linear", "cosine", "wsd", "noam", "constant"] = "linear"
+    decay: Literal["linear", "cosine", "wsd", "wsd_sqrt", "noam", "constant"] = "linear"
     warmup: float = 0.1
     floor: float = 0.0
     cooldown: float = 0.2
@@ -42,13 +44,19 @@ class LRScheduleConfig:
             raise UserError(f"cooldown: expected a number of steps or a fraction below 1, found {self.cooldown}")
         if self.floor and self.decay in ("noam", "constant"):
             raise UserError(f"floor: has no effect with `decay: {self.decay}`; leave it out")
-        if self.cooldown != LRScheduleConfig.cooldown and self.decay != "wsd":
-            raise UserError(f"cooldown: has an effect with `decay: wsd` only, found `decay: {self.decay}`")
+        if self.cooldown != LRScheduleConfig.cooldown and not self._cools_down:
+            raise UserError(
+                f"cooldown: has an effect with `decay: wsd` or `wsd_sqrt` only, found `decay: {self.decay}`"
+            )
+
+    @property
+    def _cools_down(self) -> bool:
+        return self.decay in ("wsd", "wsd_sqrt")
 
     def remark(self, steps: int) -> str | None:
         """Return a warning if the `steps` steps of a run, or of its shortest stage, are too few; else None."""
         warmup, cooldown = self._phases(steps)
-        if self.decay == "wsd" and warmup <= steps < warmup + cooldown:
+        if self._cools_down and warmup <= steps < warmup + cooldown:
             return (
                 f"the learning rate warms up for {warmup:,g} steps and cools down for {cooldown:,g}, but there are "
                 f"only {steps:,}: it falls at once when the cool-down begins. See train.lr.cooldown"
@@ -75,7 +83,11 @@ class LRScheduleConfig:
             return self.peak * math.sqrt(max(warmup, 1.0) / done)
         if self.decay == "constant":
             return self.peak
-        falls = cooldown if self.decay == "wsd" else steps - warmup
+        falls = cooldown if self._cools_down else steps - warmup
         left = min(1.0, max(0.0, (steps - step) / max(1.0, falls)))
-        shape = 0.5 * (1 - math.cos(math.pi * left)) if self.decay == "cosine" else left
+        shape = left
+        if self.decay == "cosine":
+            shape = 0.5 * (1 - math.cos(math.pi * left))
+        elif self.decay == "wsd_sqrt":
+            shape = 1 - math.sqrt(1 - left)
         return self.peak * (self.floor + (1 - self.floor) * shape)

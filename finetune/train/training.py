@@ -6,8 +6,7 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from ernie.parallel.collectives import any_rank, on_rank0
 from ernie.parallel.mesh import Mesh
 from ernie.parallel.micro_batch import MicroBatch
 from ernie.train.adapter import Adapter
+from ernie.train.averages import holding
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from finetune.config import TrainConfig
@@ -172,7 +172,7 @@ class Training:
 
         Returns what is wrong if that makes no sense any more; "" otherwise.
         """
-        with holding(self.full_model, self.averages()):
+        with holding(self.full_model, self.averages(), self.full_model.adapter):
             return self._evaluate(step)
 
     def _evaluate(self, step: Step) -> str:
@@ -315,21 +315,6 @@ def freeze(model: TaskModel, what: str | int) -> None:
         is_embedding, is_layer = name.startswith("ernie.embedding."), name.startswith("ernie.encoder.layers.")
         if (is_embedding and depth >= 0) or (is_layer and int(name.split(".")[3]) < depth):
             parameter.stop_gradient = True
-
-
-@contextmanager
-def holding(model: TrainingModel, averages: Mapping[str, np.ndarray]) -> Iterator[None]:
-    """Have a model hold other values of some weights meanwhile."""
-    own = arrays(model) if averages else {}
-    if averages:
-        set_weights(model, {**own, **averages}, "the averages")
-        if model.adapter is not None:
-            model.adapter.merge()
-    try:
-        yield
-    finally:
-        if averages:
-            set_weights(model, own, "the training")
 
 
 def set_dropout(model: TaskModel, dropout: float) -> None:

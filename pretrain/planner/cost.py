@@ -28,7 +28,8 @@ TENSORS = 16  # parameter tensors in a layer
 class Work:
     """A step: `micro_batches` of `tokens` each, in sequences of `length` tokens on average.
 
-    `moments` counts the sets of optimizer moments: 1, or one for each task; `data_shards` are those of the run.
+    `moments` counts the sets of optimizer moments: 1, or one for each task; `averages` says whether the weights have
+    moving averages (`train.ema`); `data_shards` are those of the run.
     `prepares` is that of Sizes; the generator of such a task is not counted.
     """
 
@@ -39,6 +40,7 @@ class Work:
     moments: int = 1
     data_shards: int = 1
     prepares: bool = False
+    averages: bool = False
 
     @property
     def sizes(self) -> Sizes:
@@ -95,7 +97,7 @@ def work_of(config: PretrainConfig, shape: EncoderConfig, length: float | None =
     moments = len(config.schedule.task_names) if config.train.moments == "each_task" else 1
     train, data = config.train, config.data
     step = train.micro_batches, data.micro_batch_tokens, length or data.max_len
-    return Work(shape, *step, moments, data.data_shards, config.prepares)
+    return Work(shape, *step, moments, data.data_shards, config.prepares, train.ema > 0)
 
 
 def work_planned(config: PretrainConfig, length: float | None = None) -> Work:
@@ -233,7 +235,8 @@ class _Model:
         shards, stage = self.layout.sharding, self.layout.sharding_stage
         values = (_WEIGHT + self.machine.copies) / (shards if stage > 2 and of_layers else 1)
         gradients = _WEIGHT / (shards if stage > 1 else 1)
-        return weights * (values + gradients + _MOMENTS * self.work.moments / shards)
+        kept = _MOMENTS * self.work.moments + _WEIGHT * self.work.averages
+        return weights * (values + gradients + kept / shards)
 
     def pieces(self) -> list[Piece]:
         """Embedding, layers and head as the pieces of a chain."""

@@ -37,6 +37,7 @@ from ernie.parallel.mesh import Mesh
 from ernie.registry import import_plugins
 from ernie.train.adapter_config import AdapterConfig
 from ernie.train.adversarial_config import AdversarialConfig
+from ernie.train.averages import holding
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.calibrate import Logits, judged_decisions
 from finetune.config import FinetuneConfig, TeacherConfig, TrainConfig
@@ -46,7 +47,7 @@ from finetune.report.judging import reliability_chapters
 from finetune.train.early_stopping import best_of
 from finetune.train.loop import finetune
 from finetune.train.model import TrainingModel
-from finetune.train.training import Training, holding
+from finetune.train.training import Training
 from finetune.train.trial import Result, Trial
 from inference.task_model import Ensemble, TaskModel, check_members
 from tasks.downstream.base import (
@@ -556,7 +557,7 @@ def weights_after(toy: Toy, **settings: Any) -> dict[str, np.ndarray]:
     training = Training(tiny_encoder(), toy.task, rows, rows, config, 0, Mesh(), None, None, None)
     for number, step in training.remaining():
         training.step(number, step)
-    with holding(training.full_model, training.averages()):
+    with holding(training.full_model, training.averages(), training.full_model.adapter):
         return arrays(training.full_model)
 
 

@@ -24,6 +24,11 @@ from ernie.train.lr_schedule import LRScheduleConfig
         (LRScheduleConfig(1.0, "wsd", warmup=1, cooldown=0.5), 8, [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]),
         (LRScheduleConfig(1.0, "wsd", warmup=2, cooldown=2, floor=0.5), 6, [0.5, 1.0, 1.0, 1.0, 1.0, 0.75]),
         (
+            LRScheduleConfig(1.0, "wsd_sqrt", warmup=1, cooldown=4, floor=0.2),
+            6,
+            [1.0, 1.0, 1.0, 0.2 + 0.8 * 0.5, 0.2 + 0.8 * (1 - math.sqrt(0.5)), 0.2 + 0.8 * (1 - math.sqrt(0.75))],
+        ),
+        (
             LRScheduleConfig(1.0, "wsd", warmup=2, cooldown=9),
             4,
             [0.5, 1.0, 2 / 9, 1 / 9],
@@ -46,8 +51,9 @@ def test_rates_match_the_table(config: LRScheduleConfig, steps: int, rates: list
     ("warmup", "cooldown", "warns"), [(2, 9, True), (0.5, 0.8, True), (2, 8, False), (0.2, 0.8, False)]
 )
 def test_a_cool_down_that_begins_below_the_peak_gives_a_warning(warmup: float, cooldown: float, warns: bool) -> None:
-    config = LRScheduleConfig(1.0, "wsd", warmup=warmup, cooldown=cooldown)
-    assert (config.remark(10) is not None) == warns
+    for decay in ("wsd", "wsd_sqrt"):
+        config = LRScheduleConfig(1.0, decay, warmup=warmup, cooldown=cooldown)
+        assert (config.remark(10) is not None) == warns
 
 
 @pytest.mark.parametrize(("warmup", "steps", "warns"), [(10, 4, True), (4, 4, False), (3, 4, False), (0.5, 4, False)])
@@ -57,6 +63,7 @@ def test_a_rate_that_does_not_reach_its_peak_gives_a_warning(warmup: float, step
     assert (max(config.at(step, steps) for step in range(steps)) < config.peak) == warns
 
 
+COOLING = st.sampled_from(["wsd", "wsd_sqrt"])
 STEPS = st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float))
 RATES = {"peak": st.floats(1e-6, 1.0), "warmup": STEPS}
 
@@ -65,7 +72,7 @@ RATES = {"peak": st.floats(1e-6, 1.0), "warmup": STEPS}
     st.one_of(
         st.builds(LRScheduleConfig, decay=st.sampled_from(["linear", "cosine"]), floor=st.floats(0, 1), **RATES),
         st.builds(LRScheduleConfig, decay=st.sampled_from(["noam", "constant"]), **RATES),
-        st.builds(LRScheduleConfig, decay=st.just("wsd"), cooldown=STEPS, floor=st.floats(0, 1), **RATES),
+        st.builds(LRScheduleConfig, decay=COOLING, cooldown=STEPS, floor=st.floats(0, 1), **RATES),
     ),
     st.integers(min_value=1, max_value=200),
 )
@@ -95,7 +102,11 @@ def test_a_rate_rises_to_its_peak_then_never_rises_again_and_is_never_zero(
             {"decay": "noam", "floor": 0.5},
             "floor: has no effect with `decay: noam`; leave it out",
         ),
-        (LRScheduleConfig, {"cooldown": 0.5}, "cooldown: has an effect with `decay: wsd` only, found `decay: linear`"),
+        (
+            LRScheduleConfig,
+            {"cooldown": 0.5},
+            "cooldown: has an effect with `decay: wsd` or `wsd_sqrt` only, found `decay: linear`",
+        ),
         (AdamConfig, {"beta1": 1.0}, "beta1: expected a number from 0 to below 1, found 1.0"),
         (AdamConfig, {"beta2": -0.1}, "beta2: expected a number from 0 to below 1, found -0.1"),
         (AdamConfig, {"epsilon": 0.0}, "epsilon: expected a number above 0, found 0.0"),
