@@ -38,7 +38,8 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
             SHUFFLE_BUFFER_TOKENS if held_out else config.data.shuffle_buffer_tokens
         )  # the same measurement whatever `data.shuffle_buffer_tokens` is
         tokens, shards = config.data.micro_batch_tokens, config.data.shuffle_shards
-        found.append(Source(name, task, items, corpus.tokenizer, seed, tokens, mixed, shards))
+        fitted = task if held_out else task.fitted(items, corpus.tokenizer)
+        found.append(Source(name, fitted, items, corpus.tokenizer, seed, tokens, mixed, shards))
     return found
 
 

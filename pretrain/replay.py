@@ -207,7 +207,8 @@ class Replay:
         model.eval()  # without dropout, which would be another one
         for name in map(tuple, batch.samples.tolist()):
             epoch, index, number = name
-            alone = pack([samples_of(epoch, index)[number]], np.array([name]))
+            alone = self.training.at_step(task, pack([samples_of(epoch, index)[number]], np.array([name])))
+            assert alone is not None, "it is here"
             with self._precision():
                 loss = model.loss(task, alone)
                 (loss.total / max(1, loss.count)).backward()

@@ -78,7 +78,11 @@ class Training:
 
     def draw(self) -> list[tuple[str, Packed | None]]:
         """Return the batches of the next step with their tasks, None for those that other processes make."""
-        return [(task, next(self.streams[task])) for task in self.schedule[self.step].draws]
+        return [(task, self.at_step(task, next(self.streams[task]))) for task in self.schedule[self.step].draws]
+
+    def at_step(self, task: str, batch: Packed | None) -> Packed | None:
+        """Return a task's batch as the next step uses it, None for one that another process makes."""
+        return batch and self.config.tasks[task].at(batch, self.step / len(self.schedule))
 
     def train(
         self,

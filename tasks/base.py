@@ -85,6 +85,14 @@ class PretrainTask(ABC):
         """Return what samples are made from: the documents of a split, unless the task brings its own file."""
         return documents
 
+    def fitted(self, items: Sequence[Any], tokenizer: Tokenizer) -> PretrainTask:
+        """Return the task as it makes samples to train on, given all items: itself, unless it has to know them."""
+        return self
+
+    def at(self, batch: Packed, progress: float) -> Packed:
+        """Return a training batch as it is used at a step, after a part of the run's steps from 0 to 1."""
+        return batch
+
     def check(self, tokenizer: Tokenizer) -> None:  # noqa: B027 - most tasks can work with any tokenizer
         """Raise UserError if the task cannot be trained with this tokenizer."""
 

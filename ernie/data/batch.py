@@ -114,6 +114,7 @@ class Packed:
     `ids` and `segments` are (T,).  `samples` (N, 3) identifies each sample: epoch, item, number within the item.
     `decoder_tokens` is set for tasks with a decoder.  For speech, `sounds` are N waveforms and `frames` their features.
     `weights` (N,) are the factors of the samples' losses, None if all are 1; they do not change the number of targets.
+    `ranks` (T,) are those of the samples, None if they have none.
     `firsts` (R,) is the first sequence of each row, None if every row has one; the labels are those of rows.
     """
 
@@ -127,6 +128,7 @@ class Packed:
     frames: Frames | None = None
     weights: np.ndarray | None = None
     firsts: np.ndarray | None = None
+    ranks: np.ndarray | None = None
 
     @property
     def targets(self) -> int:
@@ -164,6 +166,7 @@ def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
         sounds=tuple(sample.sound() for sample in samples if sample.sound is not None),
         weights=None if (weights == 1).all() else weights,
         firsts=None if len(firsts) == len(samples) else np.array(firsts),
+        ranks=None if samples[0].ranks is None else np.concatenate([sample.ranks for sample in samples]),
     )
 
 

@@ -105,7 +105,8 @@ class Sample:
     in place of several numbers.  `decoder_ids` (m,) is the
     target sequence of a decoder, including the start token.  For speech, `sound` reads the waveform (s,) on every call,
     since hours of audio would not fit into memory.  `ids` are then n zeros, one per input vector of the encoder.
-    `weight` is the factor of the sample's loss.  One that `continues` the row of the sample before it has no labels of
+    `weight` is the factor of the sample's loss.  `ranks` (n,) say which targets go first where a task has fewer of them
+    later in training: the highest.  One that `continues` the row of the sample before it has no labels of
     its own.
     """
 
@@ -115,6 +116,7 @@ class Sample:
     decoder_ids: np.ndarray | None = None
     sound: Callable[[], np.ndarray] | None = None
     weight: float = 1.0
+    ranks: np.ndarray | None = None
     continues: bool = False
 
     @property

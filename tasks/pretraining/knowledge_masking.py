@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ernie.data.batch import Packed
+from ernie.data.batch import Labels, Packed
 from ernie.data.document import IGNORE, Document, Sample
 from ernie.errors import UserError
 from ernie.renames import formerly
@@ -53,18 +53,31 @@ class KnowledgeMasking(MaskedUnits):
     @property
     def measured(self) -> KnowledgeMasking:
         """The task with all predicted tokens masked: kept ones are trivial to predict and would inflate the score."""
-        return replace(self, mask_replace_prob=1.0, random_replace_prob=0.0)
+        return replace(super().measured, mask_replace_prob=1.0, random_replace_prob=0.0)
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]
         for start, stop in token_spans(document, self.length - 2):
-            ids, flags = document.tokens.cut(start, stop)
-            chosen = self.choose(flags, rng, np.isin(ids, list(tokenizer.special_ids)))
+            tokens = ids, flags = document.tokens.cut(start, stop)
+            ranks = self.ranks(tokens, np.isin(ids, list(tokenizer.special_ids)), rng)
+            chosen = ranks < self.highest_rate
             if not chosen.any():
                 continue
             labels = np.full(len(ids), IGNORE, np.int64)
             labels[chosen] = ids[chosen]
-            yield single(tokenizer, self._mask(ids, flags, chosen, tokenizer, rng), label=labels)
+            masked = self._mask(ids, flags, chosen, tokenizer, rng)
+            yield self.ranked(single(tokenizer, masked, label=labels), ranks)
+
+    def at(self, batch: Packed, progress: float) -> Packed:
+        """Show the original tokens where the rate has fallen below their rank."""
+        values, positions = batch.labels["label"]
+        assert positions is not None, "labels of tokens have positions"
+        dropped = self.dropped(batch, progress)[positions]
+        if not dropped.any():
+            return batch
+        ids = batch.ids.copy()
+        ids[positions[dropped]] = values[dropped]
+        return replace(batch, ids=ids, labels={"label": Labels(values[~dropped], positions[~dropped])})
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import MaskedTokenHead

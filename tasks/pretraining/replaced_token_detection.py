@@ -7,12 +7,12 @@ only from those that are masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ernie.data.batch import Packed
+from ernie.data.batch import Labels, Packed
 from ernie.data.document import Document, Sample
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
@@ -61,10 +61,17 @@ class ReplacedTokenDetection(MaskedUnits, TokenTask):
         """Yield samples of the original tokens, labeled 1 where the generator has to replace one."""
         document = items[0]
         for start, stop in token_spans(document, self.length - 2):
-            ids, flags = document.tokens.cut(start, stop)
-            chosen = self.choose(flags, rng, np.isin(ids, list(tokenizer.special_ids)))
+            tokens = document.tokens.cut(start, stop)
+            ranks = self.ranks(tokens, np.isin(tokens.ids, list(tokenizer.special_ids)), rng)
+            chosen = ranks < self.highest_rate
             if chosen.any():
-                yield single(tokenizer, ids, label=np.where(chosen, REPLACED, ORIGINAL))
+                yield self.ranked(single(tokenizer, tokens, label=np.where(chosen, REPLACED, ORIGINAL)), ranks)
+
+    def at(self, batch: Packed, progress: float) -> Packed:
+        """Leave tokens in place where the rate has fallen below their rank."""
+        values, positions = batch.labels["label"]
+        kept = np.where(self.dropped(batch, progress)[positions], ORIGINAL, values)
+        return replace(batch, labels={"label": Labels(kept, positions)})
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.generator import ReplacedTokenHead
