@@ -35,6 +35,7 @@ from page_tables import planted_by_similarity, planted_duplicates
 from record_files import Records, cached_record
 
 from ernie.data.raw import Place, RawDocument
+from pretrain.corpus.clean.base import Taken
 from pretrain.corpus.clean.duplicates import NearDuplicates
 
 SEEDS = (0, 1, 2)
@@ -147,12 +148,13 @@ def _cut(text: str, rng: np.random.Generator) -> str:
 def compared(near: NearDuplicates, texts: Sequence[str]) -> dict[int, int]:
     """The numbers of the texts that the filter drops, each with that of the earlier one that it names."""
     kind, width = near.dtype()
-    notes = np.zeros(len(texts), np.dtype([("source", "<i8"), ("line", "<i8"), ("values", kind, (width,))]))
-    notes["line"] = np.arange(len(texts))
+    notes = np.zeros(len(texts), np.dtype([("document", "<i8"), ("values", kind, (width,))]))
+    notes["document"] = np.arange(len(texts))
+    places = np.column_stack((np.zeros(len(texts), np.int64), notes["document"]))
     for number, text in enumerate(texts):
         notes["values"][number] = near.note(RawDocument(Place("", number), text))
-    decision = near.decide(notes, np.arange(len(texts)), [""])
-    return dict(zip(decision.rows.tolist(), decision.because[:, 1].tolist(), strict=True))
+    decision = near.decide(Taken(notes, places, np.zeros(0, np.int64), [""], Path()), 0)
+    return dict(zip(decision.documents.tolist(), decision.findings[:, 1].tolist(), strict=True))
 
 
 def similarity(one: str, other: str) -> float:

@@ -14,12 +14,12 @@ from ernie.data.read import find_inputs
 from ernie.data.work_folder import WorkFolder
 from pretrain.corpus.clean.base import Filter
 from pretrain.corpus.clean.c4 import C4
-from pretrain.corpus.clean.compare import Noted, compare, take_notes
+from pretrain.corpus.clean.compare import Findings, Noted, compare
 from pretrain.corpus.clean.duplicates import ExactDuplicates, NearDuplicates
 from pretrain.corpus.clean.gopher import GopherQuality, GopherRepetition
-from pretrain.corpus.clean.pipeline import Pipeline, Verdict
+from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
 from pretrain.corpus.engine import LocalEngine
-from pretrain.corpus.reading import Done, Made, readings
+from pretrain.corpus.reading import Done, Made, Make, readings
 
 LAST: dict[str, list[type[Filter]]] = {"rules": [], "exact": [ExactDuplicates], "near": [NearDuplicates]}
 
@@ -40,30 +40,23 @@ def main() -> None:
     with LocalEngine(arguments.processes, arguments.work / "engine") as engine, output.open("wb") as file:
         read = partial(readings, inputs, ReadOptions(), engine)
 
-        def noted(done: Done) -> Iterator[Made[Noted]]:
-            return read(partial(notes, pipeline), done=done)
+        def noted(take: Make[Verdicts, Noted], findings: Findings, done: Done) -> Iterator[Made[Noted]]:
+            return read(take, findings, done)
 
-        def known(part: int) -> Mapping[int, Verdict]:
-            return {}
-
+        findings = Findings()
         if pipeline.comparisons:
             with WorkFolder(arguments.work / "notes") as folder:
-                known = compare(pipeline, noted, [source.name for source in inputs], folder)
-        for made in read(partial(rows, pipeline), known):
+                findings = compare(pipeline, noted, [source.name for source in inputs], folder)
+        for made in read(partial(rows, pipeline), findings):
             file.writelines(made.results)
 
 
-def notes(pipeline: Pipeline, items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> Noted:
-    """What the comparisons need to know of some documents."""
-    return take_notes(pipeline, items)
-
-
-def rows(pipeline: Pipeline, items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> bytes:
+def rows(pipeline: Pipeline, items: Sequence[Item], verdicts: Mapping[int, Verdicts]) -> bytes:
     """The lines of the documents that are left."""
     left: list[str] = []
     tallies = pipeline.tallies()
     for at, (_, item) in enumerate(items):
-        document = item if isinstance(item, Dropped) else pipeline(item, tallies, verdicts.get(at))
+        document = item if isinstance(item, Dropped) else pipeline(item, tallies, verdicts.get(at, {}))
         if isinstance(document, RawDocument):
             left.append(json.dumps({"text": document.text}, ensure_ascii=False) + "\n")
     return "".join(left).encode()

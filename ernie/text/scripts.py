@@ -22,3 +22,8 @@ _WORD = re.compile(rf"[{NO_SPACES}]|[^\s{NO_SPACES}]+")
 def words_in(text: str) -> list[str]:
     """Split a text into words; in scripts written without spaces, every letter and mark counts as one."""
     return _WORD.findall(text)
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return where each of the words that `words_in` finds begins and ends in a text."""
+    return [match.span() for match in _WORD.finditer(text)]

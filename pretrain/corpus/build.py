@@ -31,14 +31,15 @@ from ernie.text.segment.base import Segmenter
 from ernie.text.sentences import LANGUAGES
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules
-from pretrain.corpus.clean.compare import Noted, blocks, compare, take_notes
+from pretrain.corpus.clean.compare import Findings, Noted, compare
 from pretrain.corpus.clean.duplicates import ExactDuplicates
-from pretrain.corpus.clean.pipeline import Pipeline, Verdict
+from pretrain.corpus.clean.groups import blocks, mapped
+from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.engine import Engine
 from pretrain.corpus.engines import EngineName, open_engine
 from pretrain.corpus.language import OTHER, segmented_as, split_as
-from pretrain.corpus.reading import Done, Made, readings
+from pretrain.corpus.reading import Done, Made, Make, readings
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
 from pretrain.corpus.signature import signature_of
@@ -80,13 +81,13 @@ def build_corpus(
         encoder, language = prepare(config, inputs, tokenizer, pipeline, workers)
         read = partial(readings, inputs, config.read, workers)
 
-        def noted(done: Done) -> Iterator[Made[Noted]]:
-            for made in read(partial(_note, pipeline), done=done):
+        def noted(take: Make[Verdicts, Noted], findings: Findings, done: Done) -> Iterator[Made[Noted]]:
+            for made in read(take, findings, done):
                 yield made
                 if progress is not None:
                     progress(made.part.end, size, Counts())
 
-        def write(verdicts: Callable[[int], dict[int, Verdict]], hold_out_below: int) -> CorpusReport:
+        def write(findings: Findings, hold_out_below: int) -> CorpusReport:
             encode = partial(_encode, encoder, hold_out_below)
             with CorpusWriter(
                 output,
@@ -95,7 +96,7 @@ def build_corpus(
                 overwrite=overwrite,
                 signature=f"{signature}-{hold_out_below}",
             ) as writer:
-                counts = _fill(writer, partial(read, encode, verdicts), progress, size)
+                counts = _fill(writer, partial(read, encode, findings), progress, size)
                 hashes = _hashes(writer.work)
                 try:
                     _check_splits(counts, hashes, hold_out=hold_out_below > 0)
@@ -109,19 +110,15 @@ def build_corpus(
             return report
 
         with ExitStack() as stack:
-            verdicts: Callable[[int], dict[int, Verdict]] = _none
+            findings = Findings()
             if pipeline.comparisons:
                 work = stack.enter_context(WorkFolder(place.with_name(f"{place.name}.notes"), signature))
                 with disk_guard(place, "the corpus was not built"):
-                    verdicts = compare(pipeline, noted, names, work)
+                    findings = compare(pipeline, noted, names, work)
             try:
-                return write(verdicts, int(config.held_out * HASHES))
+                return write(findings, int(config.held_out * HASHES))
             except _NoneHeldOut as error:  # such a corpus is small enough to be read again
-                return write(verdicts, error.least_hash + 1)
-
-
-def _none(part: int) -> dict[int, Verdict]:
-    return {}
+                return write(findings, error.least_hash + 1)
 
 
 def _fill(
@@ -149,8 +146,7 @@ def _fill(
 def _hashes(work: WorkFolder) -> np.ndarray:
     """Return the hashes of the texts of all documents, mapped into memory."""
     work.file(_HASHES)
-    path = work.path / _HASHES
-    return np.memmap(path, np.uint64, "r") if path.stat().st_size else np.zeros(0, np.uint64)  # which cannot be mapped
+    return mapped(work.path / _HASHES, np.dtype(np.uint64))
 
 
 def _distinct(hashes: np.ndarray) -> int:
@@ -202,12 +198,8 @@ def _names(language: str, detect: bool, identify: bool) -> list[str]:
     return [*LANGUAGES, *([OTHER] if identify else [])] if detect else [language]
 
 
-def _encode(encoder: Encoder, hold_out_below: int, items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> Chunk:
+def _encode(encoder: Encoder, hold_out_below: int, items: Sequence[Item], verdicts: Mapping[int, Verdicts]) -> Chunk:
     return encoder(items, hold_out_below, verdicts)
-
-
-def _note(pipeline: Pipeline, items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> Noted:
-    return take_notes(pipeline, items)
 
 
 class _NoneHeldOut(Exception):

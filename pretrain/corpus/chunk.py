@@ -22,7 +22,7 @@ from ernie.text.coverage import count_stripped
 from ernie.text.segment.base import Kind, Segmenter, TextSegmenter, Words, combine, in_order, no_spans
 from ernie.text.sentences import lacking, split_sentences
 from ernie.text.tokenizer import Tokenizer
-from pretrain.corpus.clean.pipeline import Pipeline, Verdict
+from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
 from pretrain.corpus.language import (
     document_language,
     identified_language,
@@ -91,16 +91,16 @@ class Encoder:
         self,
         chunk: Sequence[Item],
         hold_out_below: int,
-        verdicts: Mapping[int, Verdict] = MappingProxyType({}),
+        verdicts: Mapping[int, Verdicts] = MappingProxyType({}),
     ) -> Chunk:
         """Encode documents, each given with the number of the input it comes from.
 
         Documents whose text has a hash below `hold_out_below` are held out: equal texts fall into the same split.
-        `verdicts` has what comparisons say of the documents at some positions of the chunk.
+        `verdicts` has what comparisons found of the documents at some positions of the chunk.
         """
         counts = Counts(clean=self._pipeline.tallies())
         items = [
-            item if isinstance(item, Dropped) else self._pipeline(item, counts.clean, verdicts.get(at))
+            item if isinstance(item, Dropped) else self._pipeline(item, counts.clean, verdicts.get(at, {}))
             for at, (_, item) in enumerate(chunk)
         ]
         spoken = ["" if isinstance(item, Dropped) else self._rules.language_of(item) for item in items]

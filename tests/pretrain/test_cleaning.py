@@ -23,7 +23,7 @@ from ernie.text.train import train_wordpiece
 from ernie.yaml_tree import from_dict
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.clean.base import Filter, Rejected, filters
-from pretrain.corpus.clean.compare import repeats
+from pretrain.corpus.clean.groups import repeats
 from pretrain.corpus.clean.pipeline import Pipeline
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.report import CorpusReport
@@ -277,6 +277,7 @@ def test_sources_are_mixed_by_weight_and_temperature(built, temperature: float, 
         ({"kind": "gopher_quality", "max_bullets": 90}, "expected a share from 0 to 1"),
         ({"kind": "gopher_repetition", "max_top": [0.2]}, "expected 3 shares"),
         ({"kind": "near_duplicates", "similarity": 0.1}, "expected a number from 0.3 to 1"),
+        ({"kind": "repeated_passages", "words": 1}, "words: expected at least 2"),
         ({"kind": "decontamination", "files": []}, "expected at least one file"),
         ({"kind": "perplexity", "reference": []}, "expected at least one file"),
         ({"kind": "mix", "weights": {"*": 0}}, "weights above 0"),
@@ -322,7 +323,7 @@ def test_the_number_of_processes_and_the_size_of_chunks_change_nothing(
 ) -> None:
     (tmp_path / "test.txt").write_text(" ".join(story(3).split()[:20]))
     texts = [story(seed % 29) + " donâ€™t" * (seed % 3) + " a@b.de" * (seed % 2) for seed in range(80)]
-    texts += ["", "x", story(0), story(0).upper()]
+    texts += ["", "x", story(0), story(0).upper(), f"{story(90)} {story(6, 20)}"]
     clean: list[dict[str, Any]] = [
         {"kind": "unicode"},
         {"kind": "personal_data"},
@@ -330,13 +331,14 @@ def test_the_number_of_processes_and_the_size_of_chunks_change_nothing(
         {"kind": "exact_duplicates"},
         {"kind": "decontamination", "files": ["test.txt"]},
         {"kind": "near_duplicates", "similarity": 0.9},
+        {"kind": "repeated_passages", "words": 4},
         {"kind": "mix", "weights": {"*": 1}},
         {"kind": "perplexity", "reference": ["test.txt"], "drop": 0.2},
     ]
     report, _ = built(texts, clean, held_out=0.1)
     assert [tally.kind for tally in report.counts.clean if tally.dropped or tally.changed] == [
         *("unicode", "personal_data", "gopher_quality", "exact_duplicates", "decontamination", "near_duplicates"),
-        "perplexity",
+        *("repeated_passages", "perplexity"),
     ]
     first = Path("corpus/corpus.json").read_bytes()
     monkeypatch.setattr("pretrain.corpus.reading.CHUNK", 3000)

@@ -19,6 +19,8 @@ from ernie.errors import UserError
 from ernie.text.segment.base import Segmenter, no_spans
 from ernie.text.train import train_wordpiece
 from pretrain.corpus.build import build_corpus
+from pretrain.corpus.clean.base import Filter
+from pretrain.corpus.clean.passages import RepeatedPassages
 from pretrain.corpus.config import CorpusConfig
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'ernie-continual[ray]'")
@@ -62,7 +64,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CorpusConfig:
         Path(f"in/{i:02}.txt").write_text("\n\n".join(story(20 * i + k) for k in range(20)))
     Path("in/large.jsonl").write_text("\n".join(json.dumps({"text": story(i)}) for i in range(1000)) + "\nnonsense")
     train_wordpiece([story(i) for i in range(30)], vocab_size=120, lowercase=True, folder=tmp_path / "tokenizer")
-    clean: list[Any] = []
+    clean: list[Filter] = [RepeatedPassages(words=8)]
     return CorpusConfig(["in"], tmp_path / "tokenizer", "en", [], held_out=0.1, drop_repeated=True, clean=clean)
 
 

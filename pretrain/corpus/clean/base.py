@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -66,43 +67,78 @@ class Filter:
         raise NotImplementedError
 
 
-class Decision(NamedTuple):
-    """Which notes a comparison drops the documents of: their `rows` (k,), ascending, and `because` (k, 2) of what."""
+@dataclass(frozen=True)
+class Taken:
+    """The notes that workers took for a comparison: `notes` (n,), in the order of the documents.
 
-    rows: np.ndarray
-    because: np.ndarray
+    A note has the number of its `document` and `values` (w,).  `places` (d, 2) has the source and the line of each
+    document, and `names` those of the sources.  The documents `dropped` by earlier comparisons, ascending, do not
+    count.  `folder` is for temporary files; notes lie there, too, mapped into memory.
+    """
+
+    notes: np.ndarray
+    places: np.ndarray
+    dropped: np.ndarray
+    names: Sequence[str]
+    folder: Path
+
+    def rows(self) -> np.ndarray:
+        """Return the positions of the notes that count."""
+        return np.flatnonzero(self.counts(self.notes["document"]))
+
+    def counts(self, documents: np.ndarray) -> np.ndarray:
+        """Return whether the documents with these numbers count."""
+        return np.isin(documents, self.dropped, invert=True)
+
+
+class Decision(NamedTuple):
+    """What a comparison found: the numbers of `documents` (k,), ascending, and of each something in numbers (k, c).
+
+    A document with several findings is there several times.
+    """
+
+    documents: np.ndarray
+    findings: np.ndarray
 
 
 class Comparison(Filter):
-    """Drops documents after a look at all of them.
+    """Drops documents, or changes them, after a look at all of them.
 
-    The text is read twice.  The first time workers take a note of each document that reaches the filter.  Then all
-    notes are looked at, in the order of the documents, so that the result does not depend on the workers.
+    First the text is read and workers take notes of each document that reaches the filter.  Then all notes are looked
+    at, in the order of the documents, so that the result does not depend on the workers.  A comparison may have several
+    `rounds`: in each but the first, notes are taken of the documents with findings of the round before.
     """
+
+    rounds: ClassVar[int] = 1
 
     def dtype(self) -> tuple[str, int]:
         """Return the type of the numbers in a note, and how many there are."""
         raise NotImplementedError
 
     def note(self, document: RawDocument) -> np.ndarray:
-        """Return the note of a document (w,)."""
+        """Return the note of a document (w,), or any number of them (r, w)."""
         raise NotImplementedError
 
-    def decide(self, notes: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Decision:
-        """Return which of the documents in some `rows` of the `notes` are dropped.
-
-        Notes are in the order of the documents, with the fields `source`, `line` and `values`.  `names` are those of
-        the sources.  Two whole numbers say to `explain` why a document is dropped.
-        """
+    def note_again(self, document: RawDocument, findings: np.ndarray) -> np.ndarray:
+        """Return the notes of a document (r, w) in a later round, given its findings (k, c) of the one before."""
         raise NotImplementedError
 
-    def explain(self, because: tuple[int, int], names: Sequence[str]) -> Rejected:
-        """Return in words why a document is dropped."""
+    def decide(self, taken: Taken, again: int) -> Decision:
+        """Return what is found in the notes of a round, which are `again` taken so many times."""
+        raise NotImplementedError
+
+    def explain(self, findings: np.ndarray, names: Sequence[str]) -> Any:
+        """Return what `follow` needs to know of a document's findings (k, c), by default why it is dropped."""
         raise NotImplementedError
 
     def apply(self, document: RawDocument) -> RawDocument:
         """Return the document: by itself, none is dropped."""
         return document
+
+    def follow(self, document: RawDocument, explained: Any) -> RawDocument | Rejected:
+        """Return what becomes of a document with findings."""
+        assert isinstance(explained, Rejected)
+        return explained
 
 
 filters: Registry[type[Filter]] = Registry("filter", "ernie.filters", Filter)
@@ -110,12 +146,16 @@ filters: Registry[type[Filter]] = Registry("filter", "ernie.filters", Filter)
 
 @dataclass
 class Tally:
-    """What one filter did: documents it has `read`, `dropped` for each reason, and `changed`, with some examples."""
+    """What one filter did: documents it has `read`, `dropped` for each reason, and `changed`, with some examples.
+
+    The texts that it changed have so many more `characters` than before, or fewer.
+    """
 
     kind: str
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     changed: int = 0
+    characters: int = 0
     examples: list[str] = field(default_factory=list)
 
     def reject(self, document: RawDocument, rejected: Rejected) -> None:
@@ -127,6 +167,7 @@ class Tally:
         """Count a document that was changed; `hide` what was there before."""
         self.changed += 1
         old, new = (f"{document.title}\n{document.text}".strip() for document in (before, after))
+        self.characters += len(new) - len(old)
         same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
         start = max(0, same - _SHOWN // 4)
         became = _quoted(new[start:])
@@ -136,6 +177,7 @@ class Tally:
         """Add what the filter did to later documents."""
         self.read += other.read
         self.changed += other.changed
+        self.characters += other.characters
         self.dropped.update(other.dropped)
         self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
 
@@ -144,7 +186,8 @@ class Tally:
         number = self.dropped.total()
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.dropped.items()))
         dropped = f"{number:,} dropped" + (f" ({reasons})" if number else "")
-        return f"{self.read:,} read, {dropped}, {self.changed:,} changed"
+        by = f" by {self.characters:+,} characters" if self.characters else ""
+        return f"{self.read:,} read, {dropped}, {self.changed:,} changed{by}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what corpus.json contains."""

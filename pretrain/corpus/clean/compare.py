@@ -1,11 +1,12 @@
 """What comparisons decide, from notes that workers take of all documents.
 
-The notes lie in a file, so that memory does not grow with them.
+The notes lie in files, so that memory does not grow with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,100 +14,137 @@ import numpy as np
 from ernie.data.parts import Item
 from ernie.data.raw import Dropped
 from ernie.data.work_folder import WorkFolder
-from pretrain.corpus.clean.base import Comparison, Decision
-from pretrain.corpus.clean.pipeline import Pipeline, Verdict
-from pretrain.corpus.reading import Done, Made
+from pretrain.corpus.clean.base import Comparison, Decision, Taken
+from pretrain.corpus.clean.groups import mapped
+from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
+from pretrain.corpus.reading import Done, Made, Make
 
 
-class Verdicts:
-    """What the comparisons of a pipeline say of all documents, which are numbered in order.
+class Findings:
+    """What the comparisons of a pipeline have found of all documents, which are numbered in order.
 
     `ends` (p,) are the numbers of documents as far as the end of each part.
     """
 
-    def __init__(self, names: Sequence[str], ends: np.ndarray):
-        self._names, self._ends = names, ends
-        self._found: list[tuple[int, Comparison, np.ndarray, np.ndarray]] = []
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names, self.ends = names, np.zeros(0, np.int64)
+        self._found: dict[int, tuple[Callable[[np.ndarray, Sequence[str]], Any], Decision]] = {}
 
-    def add(self, number: int, comparison: Comparison, documents: np.ndarray, because: np.ndarray) -> None:
-        """Add those of the filter with this number: the ascending numbers of the documents it drops, and why."""
-        self._found.append((number, comparison, documents, because))
+    def set(self, number: int, explain: Callable[[np.ndarray, Sequence[str]], Any], decision: Decision) -> None:
+        """Set those of the filter with this number, in place of earlier ones."""
+        self._found[number] = (explain, decision)
 
-    def __call__(self, part: int) -> dict[int, Verdict]:
-        """Return those on the part with this number, by the positions of documents in it."""
-        verdicts: dict[int, Verdict] = {}
-        first, stop_at = self._ends[part - 1] if part else 0, self._ends[part]
-        for number, comparison, documents, because in self._found:
-            start, stop = np.searchsorted(documents, (first, stop_at)).tolist()
-            for document, (one, two) in zip(documents[start:stop].tolist(), because[start:stop].tolist(), strict=True):
-                verdicts[document - first] = Verdict(number, comparison.explain((one, two), self._names))
+    def __call__(self, part: int) -> dict[int, dict[int, Any]]:
+        """Return those in the part with this number, by the positions of documents in it and the filters' numbers."""
+        verdicts: dict[int, dict[int, Any]] = {}
+        for number, (explain, decision) in self._found.items():
+            first, stop = self.ends[part - 1] if part else 0, self.ends[part]
+            here = slice(*np.searchsorted(decision.documents, (first, stop)).tolist())
+            documents, starts = np.unique(decision.documents[here], return_index=True)
+            own = np.split(np.array(decision.findings[here]), starts[1:])
+            for document, findings in zip(documents.tolist(), own, strict=False):  # one of no documents, too
+                verdicts.setdefault(document - first, {})[number] = explain(findings, self._names)
         return verdicts
 
 
 def compare(
-    pipeline: Pipeline, read: Callable[[Done], Iterable[Made[Noted]]], names: Sequence[str], work: WorkFolder
-) -> Verdicts:
-    """Return what the comparisons of a pipeline say of all documents.
+    pipeline: Pipeline,
+    read: Callable[[Make[Verdicts, Noted], Findings, Done], Iterable[Made[Noted]]],
+    names: Sequence[str],
+    work: WorkFolder,
+) -> Findings:
+    """Return what the comparisons of a pipeline find of all documents.
 
-    `read` takes the notes of the parts that are not done, in order; `names` are those of the documents' sources.  The
-    notes lie in the folder `work`, where an interrupted comparison is gone on with.
+    `read` takes the notes of the parts that are not done, in order, of documents of which something is found already;
+    `names` are those of the documents' sources.  The notes lie in the folder `work`, where an interrupted comparison is
+    gone on with.
     """
-    state = work.state or {"parts": 0, "items": 0, "documents": 0}
-    documents = state["documents"]
-    for made in read(Done(state["parts"], state["items"])):
-        for size, notes_of in made.results:
-            for number, taken in notes_of.items():
-                rows = _rows(_comparison(pipeline, number), taken, documents)
-                work.file(f"notes-{number}").write(rows.tobytes())
-            documents += size
-        work.file("ends").write(np.int64(documents).tobytes())
-        state = {**vars(made.done), "documents": documents}
-        work.save(state)
-    verdicts = Verdicts(names, np.array(_mapped(work, "ends", np.dtype(np.int64))))
+    findings = Findings(names)
     dropped = np.zeros(0, np.int64)
-    for number in pipeline.comparisons:
-        comparison = _comparison(pipeline, number)
-        notes = _mapped(work, f"notes-{number}", _row(comparison))
-        rows = np.flatnonzero(np.isin(notes["document"], dropped, invert=True))
-        decision = comparison.decide(notes, rows, names)
-        found = np.array(notes["document"][decision.rows])
-        del notes
-        verdicts.add(number, comparison, found, decision.because)
-        dropped = np.concatenate((dropped, found))
-    return verdicts
+    for number, wanted in enumerate(pipeline.readings()):
+        _read(pipeline, number, wanted, read, findings, work)
+        findings.ends = _mapped(work, "ends", np.dtype(np.int64))
+        places = _mapped(work, "places", np.dtype(("<i8", 2)))
+        for each, again in wanted.items():
+            comparison = _comparison(pipeline, each)
+            notes = _mapped(work, f"notes-{each}-{again}", _row(comparison))
+            decision = comparison.decide(Taken(notes, places, dropped, names, work.path), again)
+            is_last = again == comparison.rounds - 1
+            findings.set(each, comparison.explain if is_last else _as_they_are, decision)
+            if is_last and not comparison.repairs:
+                dropped = np.union1d(dropped, decision.documents)
+    return findings
+
+
+def _read(
+    pipeline: Pipeline,
+    number: int,
+    wanted: dict[int, int],
+    read: Callable[[Make[Verdicts, Noted], Findings, Done], Iterable[Made[Noted]]],
+    findings: Findings,
+    work: WorkFolder,
+) -> None:
+    """Have the notes of a reading in files, as far as an interrupted comparison has not left them."""
+    state = work.state or {"reading": 0}
+    if number < state["reading"]:
+        return
+    if number > state["reading"] or len(state) == 1:
+        state = {"reading": number, "parts": 0, "items": 0, "documents": 0}
+    documents = state["documents"]
+    for made in read(partial(take_notes, pipeline, wanted), findings, Done(state["parts"], state["items"])):
+        for places, notes_of in made.results:
+            for each, taken in notes_of.items():
+                rows = np.zeros(len(taken.documents), _row(_comparison(pipeline, each)))
+                rows["document"], rows["values"] = taken.documents + documents, taken.values
+                work.file(f"notes-{each}-{wanted[each]}").write(rows.tobytes())
+            documents += len(places)
+            if number == 0:
+                work.file("places").write(places.tobytes())
+        if number == 0:
+            work.file("ends").write(np.int64(documents).tobytes())
+        state = {"reading": number, **vars(made.done), "documents": documents}
+        work.save(state)
 
 
 def _mapped(work: WorkFolder, name: str, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return the rows in a file of a folder, mapped into memory."""
     work.file(name)
-    path = work.path / name
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)  # which cannot be mapped
+    return mapped(work.path / name, dtype)
+
+
+def _as_they_are(findings: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    return findings
 
 
 class Notes(NamedTuple):
-    """Notes of some documents: their positions (n,), sources and lines (n, 2), and values (n, w)."""
+    """Notes of some documents: the documents' positions (n,), and values (n, w)."""
 
     documents: np.ndarray
-    places: np.ndarray
     values: np.ndarray
 
 
-Noted = tuple[int, dict[int, Notes]]  # of a batch: how many items it has, and the notes for each comparison
+Noted = tuple[np.ndarray, dict[int, Notes]]  # of a batch: the places (d, 2) of its items, and notes by filter
 
 
-def take_notes(pipeline: Pipeline, items: Sequence[Item]) -> Noted:
-    """Return how many items there are, and the notes of those that reach each comparison."""
-    taken: dict[int, list[tuple[int, int, int, np.ndarray]]] = {number: [] for number in pipeline.comparisons}
-    for at, (source, item) in enumerate(items):
-        if not isinstance(item, Dropped):
-            for number, document in pipeline.reached(item).items():
-                note = _comparison(pipeline, number).note(document)
-                taken[number].append((at, source, document.place.line, note))
-    return len(items), {
+def take_notes(
+    pipeline: Pipeline, wanted: Mapping[int, int], items: Sequence[Item], verdicts: Mapping[int, Verdicts]
+) -> Noted:
+    """Return the places of items, and the notes of those that reach the `wanted` comparisons."""
+    taken: dict[int, list[tuple[int, np.ndarray]]] = {number: [] for number in wanted}
+    for at, (_, item) in enumerate(items):
+        if isinstance(item, Dropped):
+            continue
+        known = verdicts.get(at, {})
+        for number, document in pipeline.reached(item, wanted, known).items():
+            comparison = _comparison(pipeline, number)
+            if not wanted[number]:
+                taken[number].append((at, np.atleast_2d(comparison.note(document))))
+            elif number in known:
+                taken[number].append((at, comparison.note_again(document, known[number])))
+    places = np.array([(source, item.place.line) for source, item in items], "<i8").reshape(-1, 2)
+    return places, {
         number: Notes(
-            np.array([at for at, *_ in notes], np.int64),
-            np.array([place for _, *place, _ in notes], np.int64),
-            np.stack([note for *_, note in notes]),
+            np.repeat([at for at, _ in notes], [len(values) for _, values in notes]),
+            np.concatenate([values for _, values in notes]),
         )
         for number, notes in taken.items()
         if notes
@@ -121,31 +159,4 @@ def _comparison(pipeline: Pipeline, number: int) -> Comparison:
 
 def _row(comparison: Comparison) -> np.dtype[Any]:
     kind, width = comparison.dtype()
-    return np.dtype([("document", "<i8"), ("source", "<i8"), ("line", "<i8"), ("values", kind, (width,))])
-
-
-def _rows(comparison: Comparison, notes: Notes, first: int) -> np.ndarray:
-    rows = np.zeros(len(notes.documents), _row(comparison))
-    rows["document"], rows["values"] = notes.documents + first, notes.values
-    rows["source"], rows["line"] = notes.places.T
-    return rows
-
-
-def blocks(size: int, step: int = 1 << 16) -> Iterator[slice]:
-    """Yield slices of at most `step` that cover `size` rows."""
-    return (slice(start, start + step) for start in range(0, size, step))
-
-
-def repeats(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the positions of keys (n,) that repeat an earlier one, of the last before them, and of the first."""
-    order = np.argsort(keys, kind="stable")
-    again = keys[order[1:]] == keys[order[:-1]]
-    starts = np.concatenate(([0], np.where(again, 0, np.arange(1, len(keys))))) if len(keys) else order
-    firsts = order[np.maximum.accumulate(starts)]
-    return order[1:][again], order[:-1][again], firsts[1:][again]
-
-
-def by_row(rows: np.ndarray, because: np.ndarray) -> Decision:
-    """Return a decision with ascending rows (k,), of which each is there once, with the first of its reasons (k, 2)."""
-    unique, first = np.unique(rows, return_index=True)
-    return Decision(unique, because[first])
+    return np.dtype([("document", "<i8"), ("values", kind, (width,))])

@@ -15,8 +15,8 @@ from ernie.config import check_least
 from ernie.data.raw import RawDocument
 from ernie.errors import UserError
 from ernie.text.scripts import words_in
-from pretrain.corpus.clean.base import Comparison, Decision, Rejected, filters, require
-from pretrain.corpus.clean.compare import blocks, by_row, repeats
+from pretrain.corpus.clean.base import Comparison, Decision, Rejected, Taken, filters, require
+from pretrain.corpus.clean.groups import blocks, repeats
 
 _NOT_WORDS = re.compile(r"[\W_]+")
 _HASHES = 128  # of a signature: 512 bytes a document, on the disk
@@ -29,9 +29,10 @@ class _Duplicates(Comparison):
 
     likeness: ClassVar[str] = "that"
 
-    def explain(self, because: tuple[int, int], names: Sequence[str]) -> Rejected:
+    def explain(self, findings: np.ndarray, names: Sequence[str]) -> Rejected:
         """Return in words why a document is dropped."""
-        return Rejected("earlier text", f"its text is {self.likeness} of {names[because[0]]}:{because[1]}")
+        source, line = findings[0].tolist()
+        return Rejected("earlier text", f"its text is {self.likeness} of {names[source]}:{line}")
 
 
 @filters.register("exact_duplicates")
@@ -54,10 +55,11 @@ class ExactDuplicates(_Duplicates):
         text = (_NOT_WORDS.sub("", document.text.lower()) or document.text) if self.fold else document.text
         return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=8).digest(), "<u8")
 
-    def decide(self, notes: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Decision:
-        """Return the documents whose hash an earlier one has."""
-        later, _, first = repeats(notes["values"][rows, 0])
-        return by_row(rows[later], _places(notes, rows[first]))
+    def decide(self, taken: Taken, again: int) -> Decision:
+        """Return the documents whose hash an earlier one has, with its place."""
+        rows = taken.rows()
+        later, _, first = repeats(taken.notes["values"][rows, 0])
+        return _of_earlier(taken, rows[later], rows[first])
 
 
 @filters.register("near_duplicates")
@@ -95,10 +97,10 @@ class NearDuplicates(_Duplicates):
         signature.update(sorted(grams))
         return np.array(signature.digest(), "<u4")
 
-    def decide(self, notes: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Decision:
+    def decide(self, taken: Taken, again: int) -> Decision:
         """Return the documents whose signature is like that of an earlier one with the same hashes in a band."""
-        found, because = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
-        height = self._band
+        found, earlier = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        notes, rows, height = taken.notes, taken.rows(), self._band
         for start in range(0, _HASHES - height + 1, height):
             keys = np.empty(len(rows), np.uint64)
             for block in blocks(len(rows)):
@@ -110,8 +112,8 @@ class NearDuplicates(_Duplicates):
                 late, early = rows[pairs[block]].T
                 alike = (notes["values"][late] == notes["values"][early]).mean(axis=1) >= self.similarity
                 found.append(late[alike])
-                because.append(_places(notes, early[alike]))
-        return by_row(np.concatenate(found), np.concatenate(because))
+                earlier.append(early[alike])
+        return _of_earlier(taken, np.concatenate(found), np.concatenate(earlier))
 
     @cached_property
     def _band(self) -> int:
@@ -120,9 +122,11 @@ class NearDuplicates(_Duplicates):
         return max(probable)
 
 
-def _places(notes: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the sources and lines (k, 2) of documents."""
-    return np.column_stack((notes["source"][rows], notes["line"][rows]))
+def _of_earlier(taken: Taken, later: np.ndarray, earlier: np.ndarray) -> Decision:
+    """Return the documents of `later` notes (k,), each once, and the place of the first of its `earlier` ones (k,)."""
+    unique, first = np.unique(later, return_index=True)
+    documents = taken.notes["document"]
+    return Decision(np.array(documents[unique]), taken.places[documents[earlier[first]]])
 
 
 def _key(hashes: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ernie.data.raw import RawDocument
 from ernie.errors import UserError
-from pretrain.corpus.clean.base import Comparison, Decision, Rejected, filters
+from pretrain.corpus.clean.base import Comparison, Decision, Rejected, Taken, filters
 
 
 @filters.register("mix")
@@ -43,10 +43,12 @@ class Mix(Comparison):
         digest = hashlib.blake2b(document.text.encode(), digest_size=8, person=b"mix").digest()
         return np.array([int.from_bytes(digest, "little"), len(document.text)], np.uint64)
 
-    def decide(self, notes: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Decision:
+    def decide(self, taken: Taken, again: int) -> Decision:
         """Return the documents beyond the share of their group."""
-        groups = np.array([self._group(name) for name in names], np.int64)[notes["source"][rows]]
-        hashes, sizes = notes["values"][rows].T
+        rows = taken.rows()
+        documents = np.array(taken.notes["document"][rows])
+        groups = np.array([self._group(name) for name in taken.names], np.int64)[taken.places[documents, 0]]
+        hashes, sizes = taken.notes["values"][rows].T
         present = np.bincount(groups, sizes, len(self.weights))
         if missing := [name for name, size in zip(self.weights, present.tolist(), strict=True) if not size]:
             raise UserError(f"mix: weights: there is no text of '{missing[0]}' to mix")
@@ -63,12 +65,13 @@ class Mix(Comparison):
             dropped.append(own[beyond & (share < 1)])
         chosen = np.sort(np.concatenate(dropped))
         because = np.column_stack((groups[chosen], np.round(1000 * kept[groups[chosen]])))
-        return Decision(rows[chosen], because.astype(np.int64))
+        return Decision(documents[chosen], because.astype(np.int64))
 
-    def explain(self, because: tuple[int, int], names: Sequence[str]) -> Rejected:
+    def explain(self, findings: np.ndarray, names: Sequence[str]) -> Rejected:
         """Return in words why a document is dropped."""
-        name = list(self.weights)[because[0]]
-        return Rejected(f"share of {name}", f"{because[1] / 10:.1f} % of {name} are kept")
+        group, permille = findings[0].tolist()
+        name = list(self.weights)[group]
+        return Rejected(f"share of {name}", f"{permille / 10:.1f} % of {name} are kept")
 
     def _group(self, name: str) -> int:
         """Return the number of the group that a source belongs to."""

@@ -15,7 +15,7 @@ from ernie.data.read import read_documents
 from ernie.decode.ngram import NgramModel
 from ernie.errors import UserError
 from ernie.text.scripts import words_in
-from pretrain.corpus.clean.base import Comparison, Decision, Rejected, check_shares, filters
+from pretrain.corpus.clean.base import Comparison, Decision, Rejected, Taken, check_shares, filters
 
 _DIGIT = str.maketrans("123456789", "000000000")
 
@@ -56,18 +56,19 @@ class Perplexity(Comparison):
         nats = -sum(self._model.total(line) for line in lines)
         return np.array([math.exp(nats / scored) if scored else math.inf])
 
-    def decide(self, notes: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Decision:
+    def decide(self, taken: Taken, again: int) -> Decision:
         """Return the documents with the highest perplexities; of equal ones the last are dropped."""
-        values = notes["values"][rows, 0]
+        rows = taken.rows()
+        values = taken.notes["values"][rows, 0]
         worst = np.argsort(values, kind="stable")[len(rows) - int(self.drop * len(rows)) :]
         least = values[worst[0]] if len(worst) else 0.0
         because = np.column_stack((np.nan_to_num(values[worst], posinf=0), np.full(len(worst), np.nan_to_num(least))))
         order = np.argsort(worst)
-        return Decision(rows[worst[order]], because[order].astype(np.int64))
+        return Decision(taken.notes["document"][rows[worst[order]]], because[order].astype(np.int64))
 
-    def explain(self, because: tuple[int, int], names: Sequence[str]) -> Rejected:
+    def explain(self, findings: np.ndarray, names: Sequence[str]) -> Rejected:
         """Return in words why a document is dropped."""
-        found, least = because
+        found, least = findings[0].tolist()
         return Rejected("improbable", f"a perplexity of {found:,}, and those from {least:,} on are dropped")
 
     @cached_property
