@@ -230,7 +230,7 @@ class TestInterrupted:
     @pytest.fixture
     def building(self, folder: Path) -> Iterator[subprocess.Popen[str]]:
         """A long build with worker processes that has started writing."""
-        Path("in.txt").write_text(f"{TEXT}\n\n" * 8000)
+        Path("in.txt").write_text(f"{TEXT}\n\n" * 1600)
         command = [sys.executable, "-m", "ernie.cli", "data", "build", "--input", "in.txt", "--tokenizer", "tok"]
         options = ["--output", "corpus", "--processes", "1", "--set", "segmenters=[]"]
         process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, start_new_session=True)

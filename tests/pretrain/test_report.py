@@ -49,7 +49,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def texts(figure: Figure) -> list[tuple[str, Any]]:
     """The visible texts of a figure with their bounding boxes in pixels."""
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    figure.draw_without_rendering()
     hidden = [label for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for label in invisible_labels(axis)]
     all_texts = [found for found in figure.findobj(Text) if found not in hidden]
     shown = [found for found in all_texts if found.get_visible() and found.get_text().strip()]
@@ -166,7 +166,7 @@ def test_the_ledger_and_the_path_of_the_page_are_printed(tmp_path: Path, capsys:
 
 
 def test_the_page_can_be_written_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = made_up_run(tmp_path / "run")
+    run = made_up_run(tmp_path / "run", SEVEN[:1])
     before = sorted(path.name for path in run.iterdir())
     assert main(["report", str(run), "--output", str(tmp_path / "mine.pdf")]) == 2
     assert "a report is a web page; give a name that ends in .html" in capsys.readouterr().err
@@ -262,7 +262,7 @@ def test_the_page_shows_fine_tuning_scores(tmp_path: Path) -> None:
 
 
 def test_two_runs_of_one_name_stay_in_later_reports(tmp_path: Path) -> None:
-    run = made_up_run(tmp_path / "run", done=30)
+    run = made_up_run(tmp_path / "run", SEVEN[:1], done=30)
     scores = [fine_tuned(tmp_path / suite / "sst2", run, value) for suite, value in (("a", 0.825), ("b", 0.775))]
     assert main(["report", str(run), "--downstream", *map(str, scores)]) == 0
     for _ in range(2):
@@ -273,7 +273,7 @@ def test_two_runs_of_one_name_stay_in_later_reports(tmp_path: Path) -> None:
 
 
 def test_fine_tuning_scores_stay_in_later_reports_until_the_run_continues(tmp_path: Path) -> None:
-    run = made_up_run(tmp_path / "run", done=30)
+    run = made_up_run(tmp_path / "run", SEVEN[:1], done=30)
     scores = fine_tuned(tmp_path / "sst2", run, 0.825)
     assert main(["report", str(run), "--downstream", str(scores)]) == 0
     shutil.rmtree(scores)
@@ -282,7 +282,7 @@ def test_fine_tuning_scores_stay_in_later_reports_until_the_run_continues(tmp_pa
     other = fine_tuned(tmp_path / "rte", run, 0.567)
     assert main(["report", str(run), "--downstream", str(other)]) == 0
     assert "0.825" not in (run / "report.html").read_text()
-    later = made_up_run(tmp_path / "later", done=60)
+    later = made_up_run(tmp_path / "later", SEVEN[:1], done=40)
     (later / "report").mkdir(exist_ok=True)
     shutil.copy(run / "report" / "downstream.json", later / "report")
     assert main(["report", str(later)]) == 0
