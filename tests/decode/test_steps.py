@@ -45,7 +45,7 @@ def full_precision():
         yield
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.sampled_from(KINDS), st.lists(st.integers(0, 9), min_size=3, max_size=3), actions, st.integers(0, 99))
 def test_steps_in_any_order_and_company_give_what_each_stream_gives_alone(
     kind: str, sizes: list[int], calls: list[tuple[str, int]], seed: int

@@ -207,7 +207,7 @@ TEXTS = ["red", "red blue", "green red blue", "blue . green ? red", "a film it t
 @needs_kernels
 @pytest.mark.parametrize("choice", ["fp32", pytest.param("bf16", marks=needs_bf16)])
 @pytest.mark.parametrize("name", ["wavenet", "flow"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_an_utterance_is_the_same_in_any_company(name: str, choice: Precision, data: st.DataObject) -> None:
     """At each step any of the utterances go on, up to more than the decoder computes in one block of rows."""

@@ -98,8 +98,8 @@ def assert_resumes(
 @pytest.mark.parametrize(
     ("saves", "more"),
     [
-        *((1, []), (4, LOSS + WINDOWS), (9, []), (4, LEVERS), (4, ["--set", "train.freeze=1"]), (4, ADAPT)),
-        (4, TEACHER),
+        *((1, []), (4, LOSS + WINDOWS), (4, LEVERS), (4, ADAPT), (4, TEACHER)),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((9, []), (4, ["--set", "train.freeze=1"]))),
     ],
 )
 def test_resume_is_bit_for_bit_wherever_the_run_is_killed(

@@ -301,7 +301,7 @@ SENTENCES = (
 def test_streams_joined_split_and_saved_at_any_point_sound_as_alone(data: st.DataObject) -> None:
     """Whatever is pushed when, and whatever streams are beside it: the same bit for bit, and as `speak` says it."""
     speaker = TextSpeaker(Dotted(trained_voice(), InStretches))
-    texts = data.draw(st.lists(st.lists(st.sampled_from(SENTENCES), max_size=4).map("".join), min_size=1, max_size=5))
+    texts = data.draw(st.lists(st.lists(st.sampled_from(SENTENCES), max_size=3).map("".join), min_size=1, max_size=4))
     rest, order, sounds = list(texts), list(range(len(texts))), [np.zeros(0, np.float32)] * len(texts)
     state = speaker.begin(len(texts))
     while any(rest) or any(speaker.pending(state)):

@@ -52,9 +52,13 @@ WORDS = ("blue", "red", "green")
 SLOW = pytest.mark.slow  # trains a decoder beside CTC, for a minute or more
 
 
-@cache
 def trained_recognizer(decoder: str = "ctc") -> TaskModel:
     """A tiny model trained to recognize three tones, in chunks of two vectors."""
+    return _trained(decoder)  # a cache of this function would have another model for a decoder that is named
+
+
+@cache
+def _trained(decoder: str) -> TaskModel:
     features = FeatureConfig(bins=20, normalize="global")
     task = replace(
         TOYS["transcribe"].task, max_len=60, features=features, encoder="chunks", chunk_size=2, left_chunks=4, layers=1

@@ -57,7 +57,7 @@ def told_words(found: Sequence[Step]) -> list[dict[str, Any]]:
     return [word for step in found for word in step.told.get("words", [])]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(words, st.integers(0, 3), cuts)
 def test_a_followed_transcript_has_the_words_and_the_times_of_the_whole_sound(
     spoken: list[str], seed: int, sizes: list[int]
@@ -89,7 +89,7 @@ def test_what_is_tentative_follows_the_words_told_and_is_empty_at_the_end(
     assert not last or last[-1].told["tentative"] == ""
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(words, min_size=1, max_size=3), cuts)
 def test_a_followed_translation_says_after_which_word_each_of_its_words_was_begun(
     lines: list[list[str]], sizes: list[int]
