@@ -121,7 +121,7 @@ def _sampled(logits_MV: Tensor, draws_M: np.ndarray) -> np.ndarray:
     """Draw a class from the softmax of each row, given a number from 0 to 1 for each: the inverse of its sums."""
     sums_MV = paddle.cumsum(F.softmax(logits_MV, axis=-1), axis=-1)
     thresholds_M1 = paddle.to_tensor(draws_M.astype(np.float32)).unsqueeze(-1) * sums_MV[:, -1:]
-    drawn = (sums_MV <= thresholds_M1).astype("int64").sum(axis=-1)
+    drawn = paddle.searchsorted(sums_MV, thresholds_M1, right=True).squeeze(-1)
     return np.minimum(drawn.numpy(), logits_MV.shape[1] - 1)
 
 
