@@ -10,11 +10,12 @@ from ernie.model.config import EncoderConfig
 from pretrain.config import load
 from pretrain.schedule import Schedule
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "pretrain"
-FILES = sorted(CONFIGS.rglob("*.yaml"))
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGS = ROOT / "configs" / "pretrain"
+FILES = sorted(file for folder in (CONFIGS, ROOT / "benchmarks" / "pretrain") for file in folder.rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(CONFIGS).as_posix())
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
 def test_a_configuration_loads_and_its_schedule_builds(file: Path) -> None:
     config = load(file)
     schedule = Schedule(config.schedule, config.train.micro_batches)
