@@ -1,0 +1,262 @@
+"""What does a night on two CPU cores buy?  An encoder from plain text, and short ablations of how it is trained.
+
+  python benchmarks/night.py run mini --text DIR... --data DATA --output runs/night
+  python benchmarks/night.py run small --text DIR... --data DATA --output runs/night
+  python benchmarks/night.py ablate --minutes 20 --text DIR... --data DATA --output runs/night [ARM...]
+
+DIR are folders of plain text, DATA is a folder with the files of benchmarks/finetune/.  A tokenizer and a corpus are
+made once, in OUTPUT.  `run` pretrains by configs/pretrain/night-mini.yaml in 4 hours, or by night-small.yaml in 12.  It
+then fine-tunes on five tasks, on all of their training rows, over three seeds and the grid GRID, and prints the dev
+scores at the best point of the grid beside the published ones of BERT's miniatures.  `ablate` gives each arm of ARMS
+the same minutes, and fine-tunes it on three tasks with few rows, at one point, over the seeds given.
+
+Before training, the seconds of a step are measured; only this needs the machine for itself.  They say how many steps an
+arm has in its time, and are kept beside the run, so that a command that was interrupted resumes with as many steps.
+Training may then share the machine with other work, at low priority and over days.  Saving and measuring held-out text
+are not counted.  Finished work is kept; results are small files under `--records` (by default in OUTPUT).
+
+Set before the first run, for the mean of CoLA (Matthews), SST-2 (accuracy), MRPC (F1), STS-B (Pearson) and RTE
+(accuracy) on dev: small after 12 hours has at least 68, mini after 4 hours has at least 65, and at least 84 on SST-2.
+Each score is the median of three seeds at the grid point whose dev median is best.  BERT-Small has 68.3 and BERT-Mini
+60.1 in the mean, on GLUE's test sets (Turc et al., 2019, arXiv 1908.08962, and the tables of google-research/bert).
+Ours are dev scores by which the grid point was chosen, so they are the higher for it.  The dev set of MRPC is the 500
+rows of Microsoft's own validation set, not GLUE's.  Of each pretraining there is one seed.
+
+Set before the first ablation: an arm is taken into the configurations if its mean over the three tasks is above that of
+`plain` by more than twice the standard error of the difference over at least three seeds of fine-tuning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cells import Rows, markdown
+from recipe import ernie, set_options
+from record_files import Records, cached_record, slug
+
+from ernie.train.log import read_records
+from pretrain.config import load
+
+HERE = Path(__file__).parent
+CONFIGS = HERE.parent / "configs" / "pretrain"
+VOCABULARY = 16000
+TIMED, WARM = 60, 20  # steps of each stage in the trial, and how many of them are not timed
+
+
+@dataclass(frozen=True)
+class Night:
+    """The hours of a size, and what its encoder has to reach: the mean over all tasks, and single scores."""
+
+    hours: float
+    mean: float
+    scores: dict[str, float]
+
+
+NIGHTS = {"mini": Night(4, 65.0, {"sst2": 84.0}), "small": Night(12, 68.0, {})}
+MEASURES = {"cola": "matthews", "sst2": "accuracy", "mrpc": "f1", "stsb": "pearson", "rte": "accuracy"}
+# Published scores of BERT's miniatures on GLUE's test sets, in the order of MEASURES.
+MINIATURES = {"BERT-Mini": (0.0, 85.9, 81.1, 75.4, 57.9), "BERT-Small": (27.8, 89.7, 83.4, 78.8, 61.8)}
+GRID = {"peak": (1e-4, 3e-4, 5e-4), "batch": (32,), "epochs": (4,)}
+# The tasks of an ablation, each with changes: it shows in minutes whether words and sentences were learned.
+QUICK = {"sst2": ("local.train=glue/SST-2/train.tsv[:8000]",), "stsb": (), "cola": ()}
+QUICK_TUNING = ("train.epochs=3", "train.batch=32", "train.lr.peak=5e-4", "train.dropout=0.1", "local.test=[]")
+
+WORDS = ("knowledge_masking", "longer")  # the entries of `tasks` in night-mini.yaml, one for each stage
+REPLACED = ("replaced", "longer_replaced")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Changes of a night's configuration: of `fields` of both entries in `tasks`, and others.
+
+    With `detects` the entries are of replaced-token detection in place of knowledge masking.
+    """
+
+    fields: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    detects: bool = False
+
+    @property
+    def stages(self) -> tuple[str, str]:
+        """The names of the entries, one for each stage."""
+        return REPLACED if self.detects else WORDS
+
+    @property
+    def overrides(self) -> list[str]:
+        """The changes of the configuration."""
+        entries: list[str] = []
+        if self.detects:
+            first, second = REPLACED
+            both = {"task": "replaced_token_detection", "units": ["word", "phrase"]}
+            made = {first: {**both, "max_len": 64}, second: {**both, "max_len": 128, "head_of": first}}
+            entries = [f"tasks.{name}={json.dumps(entry)}" for name, entry in made.items()]
+        return [*entries, *(f"tasks.{name}.{field}" for name in self.stages for field in self.fields), *self.changes]
+
+
+ARMS = {
+    "plain": Arm(),
+    "rate of 0.15": Arm(("initial_mask_rate=0.15",)),
+    "rate of 0.3": Arm(("initial_mask_rate=0.3", "mask_rate=0.3")),
+    "rare words": Arm(("rarity=0.25",)),
+    "single tokens": Arm(("units=[token]",)),
+    "replaced": Arm(detects=True),
+    "replaced, falling": Arm(("initial_mask_rate=0.3", "mask_rate=0.15"), detects=True),
+    "long throughout": Arm(changes=("tasks.knowledge_masking.max_len=128",)),
+    "averages": Arm(changes=("train.ema=0.999",)),
+    "linear cool-down": Arm(changes=("train.lr.decay=wsd",)),
+    "linear decay": Arm(changes=("train.lr.decay=linear",)),
+    "higher rate": Arm(changes=("train.lr.peak=2e-3",)),
+    "lower rate": Arm(changes=("train.lr.peak=5e-4",)),
+    "small batches": Arm(changes=("data.micro_batch_tokens=2048",)),
+    "beta2 0.98": Arm(changes=("train.adam.beta2=0.98",)),
+}
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run, ablate = commands.add_parser("run"), commands.add_parser("ablate")
+    run.add_argument("size", choices=NIGHTS)
+    run.add_argument("--hours", type=float, help="other than the size's")
+    ablate.add_argument("arms", nargs="*", metavar="ARM", help=f"of {', '.join(ARMS)}; by default all")
+    ablate.add_argument("--size", choices=NIGHTS, default="mini")
+    ablate.add_argument("--minutes", type=float, required=True)
+    for command in (run, ablate):
+        command.add_argument("--text", type=Path, nargs="+", required=True, metavar="DIR")
+        command.add_argument("--data", type=Path, required=True)
+        command.add_argument("--output", type=Path, required=True)
+        command.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
+        command.add_argument("--records", type=Path, metavar="DIR")
+    arguments = parser.parse_args()
+    if unknown := set(getattr(arguments, "arms", ())).difference(ARMS):
+        parser.error(f"ARM: expected some of {', '.join(ARMS)}; found {', '.join(sorted(unknown))}")
+    corpus = built_corpus(arguments.text, arguments.output)
+    (night if arguments.command == "run" else ablation)(arguments, corpus)
+
+
+def night(arguments: argparse.Namespace, corpus: Path) -> None:
+    """Pretrain and fine-tune one size, and print its scores."""
+    size, hours = arguments.size, arguments.hours or NIGHTS[arguments.size].hours
+    folder = arguments.output / f"{size}-{hours:g}-hours"
+    model = pretrained(size, 3600 * hours, ARMS["plain"], corpus, folder)
+    changes = [f"grid={json.dumps(GRID)}", "train.dropout=0.1"]
+    scores = {task: fine_tuned(arguments, model, task, folder / task, changes) for task in MEASURES}
+    record = cached_record(records_of(arguments) / f"{folder.name}.json", lambda: {"dev": scores})
+    print(markdown(table(size, record["dev"])))
+
+
+def ablation(arguments: argparse.Namespace, corpus: Path) -> None:
+    """Pretrain and fine-tune each arm, and print the table of all arms that have a record."""
+    name = f"night-{arguments.size}-{arguments.minutes:g}-minutes"
+    for arm in arguments.arms or ARMS:
+        folder = arguments.output / name / slug(arm)
+        model = pretrained(arguments.size, 60 * arguments.minutes, ARMS[arm], corpus, folder)
+        scores = {
+            task: fine_tuned(arguments, model, task, folder / task, [*QUICK_TUNING, *changes])
+            for task, changes in QUICK.items()
+        }
+        cached_record(records_of(arguments) / name / f"{slug(arm)}-0.json", partial(dict, dev=scores))
+    print(markdown(compared(Records(records_of(arguments) / name))))
+
+
+def records_of(arguments: argparse.Namespace) -> Path:
+    """The folder of the records."""
+    return arguments.records or arguments.output / "records"
+
+
+def built_corpus(texts: list[Path], output: Path) -> Path:
+    """The corpus of all texts, with a tokenizer trained on them; made unless they are there."""
+    tokenizer, corpus = output / "tokenizer", output / "corpus"
+    words = [str(text) for text in texts]
+    if not tokenizer.is_dir():
+        ernie("tokenizer", "train", "--input", *words, "--vocab-size", str(VOCABULARY), "--output", str(tokenizer))
+    if not (corpus / "corpus.json").is_file():  # one that was interrupted goes on
+        ernie("data", "build", "--input", *words, "--tokenizer", str(tokenizer), "--output", str(corpus))
+    return corpus
+
+
+def pretrained(size: str, seconds: float, arm: Arm, corpus: Path, folder: Path) -> Path:
+    """The folder of a run of as many steps as the seconds allow, made or resumed unless it is finished."""
+    run, config = folder / "encoder", CONFIGS / f"night-{size}.yaml"
+    changes = [*arm.overrides, f"corpus={corpus}"]
+    if not (run / "model").is_dir():
+        pace = cached_record(folder / "pace.json", partial(timed, config, arm, changes, folder / "timed"))
+        written = [sum(stage.values()) for stage in load(config).schedule.table]
+        planned = dict(zip(arm.stages, planned_steps(seconds, pace["seconds"], written), strict=True))
+        stages = f"schedule.stages={json.dumps([{name: steps} for name, steps in planned.items()])}"
+        ernie("pretrain", str(config), "--output", str(run), *set_options([*changes, stages]))
+    return run
+
+
+def timed(config: Path, arm: Arm, changes: list[str], run: Path) -> dict[str, Any]:
+    """The median seconds of a step of each stage, in a short run of all of them."""
+    stages = f"schedule.stages={json.dumps([{name: TIMED} for name in arm.stages])}"
+    trial = [stages, "train.lr.warmup=0", "save.every=1000000", "probe={every: 0, batches: 1}"]
+    ernie("pretrain", str(config), "--output", str(run), *set_options([*changes, *trial]))
+    steps = [record for record in read_records(run, "step") if record["step"] % TIMED >= WARM]
+    return {"seconds": [statistics.median(r["seconds"] for r in steps if name in r["loss"]) for name in arm.stages]}
+
+
+def planned_steps(seconds: float, paces: list[float], written: list[int]) -> list[int]:
+    """The steps of each stage, in the proportion of those written, that together take the seconds at these paces."""
+    unit = seconds / sum(pace * steps for pace, steps in zip(paces, written, strict=True))
+    return [max(1, int(unit * steps)) for steps in written]
+
+
+def fine_tuned(arguments: argparse.Namespace, model: Path, task: str, run: Path, changes: Sequence[str]) -> list[float]:
+    """Fine-tune unless that is done; return the dev scores of all seeds, at the best point of a grid."""
+    if not (run / "README.md").is_file():
+        words = [str(HERE / "finetune" / f"{task}.yaml"), "--data", str(arguments.data), "--model", str(model)]
+        ernie("finetune", *words, "--seeds", str(arguments.seeds), "--output", str(run), *set_options(list(changes)))
+    scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))["scores"]["dev"]
+    return [100 * value for value in scores[MEASURES[task]]["values"]]
+
+
+def table(size: str, dev: Mapping[str, Sequence[float]]) -> Rows:
+    """The medians beside those of the miniatures, and whether what was set before the run is reached."""
+    medians = [statistics.median(dev[task]) for task in MEASURES]
+    wanted = NIGHTS[size]
+    rows = [["", *MEASURES, "mean"]]
+    for name, scores in {f"ours, {size}": medians, **MINIATURES}.items():
+        rows.append([name, *(f"{score:.1f}" for score in scores), f"{statistics.mean(scores):.1f}"])
+    least = [wanted.scores.get(task) for task in MEASURES] + [wanted.mean]
+    found = [*medians, statistics.mean(medians)]
+    marks = [
+        "" if low is None else f"{low:g}: {'met' if score >= low else 'missed'}"
+        for low, score in zip(least, found, strict=True)
+    ]
+    return [*rows, ["at least", *marks]]
+
+
+def compared(records: Records) -> Rows:
+    """The means of each arm's scores over its seeds, and how far it is above `plain`, with its standard error."""
+    plain: list[float] | None = None
+    rows = [["arm", *QUICK, "mean", "above plain"]]
+    for _, label, [record] in records.arms({slug(arm): arm for arm in ARMS}):
+        of_seeds = [statistics.mean(scores) for scores in zip(*(record["dev"][task] for task in QUICK), strict=True)]
+        cells = [f"{statistics.mean(record['dev'][task]):.1f}" for task in QUICK]
+        if label == "plain":
+            plain = of_seeds
+        rows.append([label, *cells, f"{statistics.mean(of_seeds):.2f}", above(of_seeds, plain)])
+    return rows
+
+
+def above(scores: Sequence[float], plain: Sequence[float] | None) -> str:
+    """The difference of two means with its standard error; "" without the scores of two seeds on both sides."""
+    if plain is None or scores is plain or min(len(scores), len(plain)) < 2:
+        return ""
+    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in (scores, plain)))
+    return f"{statistics.mean(scores) - statistics.mean(plain):+.2f} ± {error:.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The benchmark of a night: its arms build, its steps fill the time, and its tables say what was met."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from support.helpers import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import night
+from record_files import Records
+
+from pretrain.config import load
+
+
+@pytest.mark.parametrize("size", night.NIGHTS)
+@pytest.mark.parametrize("name", night.ARMS)
+def test_an_arm_builds_and_differs_from_the_plain_one(name: str, size: str) -> None:
+    config, (first, second) = night.CONFIGS / f"night-{size}.yaml", night.ARMS[name].stages
+    stages = f"schedule.stages={json.dumps([{first: 7}, {second: 3}])}"
+    found = load(config, [*night.ARMS[name].overrides, stages])
+    assert found.schedule.table == [{first: 7}, {second: 3}]
+    assert found.tasks[second].head_of == first
+    words, longer = night.WORDS
+    plain = load(config, [f"schedule.stages={json.dumps([{words: 7}, {longer: 3}])}"])
+    assert (found == plain) == (name == "plain")
+
+
+def test_the_steps_of_all_stages_take_the_time_in_the_proportion_that_is_written() -> None:
+    first, second = night.planned_steps(3600, [0.1, 0.3], [2000, 1000])
+    assert first == pytest.approx(2 * second, abs=2)
+    assert 0.1 * first + 0.3 * second == pytest.approx(3600, abs=0.5)
+    assert night.planned_steps(0.01, [1.0, 1.0], [1, 1]) == [1, 1]
+
+
+def test_the_table_says_what_was_met() -> None:
+    dev = {"cola": [10.0, 30.0, 20.0], "sst2": [84.0], "mrpc": [80.0], "stsb": [80.0], "rte": [60.0]}
+    *_, last = night.table("mini", dev)
+    assert night.table("mini", dev)[1] == ["ours, mini", "20.0", "84.0", "80.0", "80.0", "60.0", "64.8"]
+    assert last == ["at least", "", "84: met", "", "", "", "65: missed"]
+
+
+def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_difference(tmp_path: Path) -> None:
+    for arm, scores in {"plain": [70.0, 72.0], "averages": [75.0, 77.0]}.items():
+        file = tmp_path / f"{arm}-0.json"
+        file.write_text(json.dumps({"dev": dict.fromkeys(night.QUICK, scores)}), encoding="utf-8")
+    rows = night.compared(Records(tmp_path))
+    assert [row[0] for row in rows] == ["arm", "plain", "averages"]
+    assert [row[-1] for row in rows] == ["above plain", "", "+5.00 ± 1.41"]
