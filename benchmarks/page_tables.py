@@ -671,18 +671,21 @@ def sentence_vectors(records: Records) -> Rows:
     return rows
 
 
-def sides_of(records: Records, suffix: str = "") -> list[tuple[str, str, list[dict[str, Any]]]]:
-    """The records of both sides."""
-    return list(records.arms({f"{side}{suffix}": side for side in VECTOR_SIDES}))
+def sides_of(records: Records) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """The scores of both sides."""
+    return list(records.arms({side: side for side in VECTOR_SIDES}))
 
 
 def vector_speeds(records: Records) -> list[list[float]]:
-    """How many times as fast ours is in each turn: in training, and in encoding."""
-    sides = [found for _, _, found in sides_of(records, "-speed")]
-    if len(sides) < len(VECTOR_SIDES):
+    """How many times as fast ours is as the faster of the peer's, in each turn: in training, and in encoding."""
+    sides = (*VECTOR_SIDES, "sentence-transformers-bf16")
+    found = [turns for _, _, turns in records.arms({f"{side}-speed": side for side in sides})]
+    if len(found) < len(sides):
         return []
-    pairs = list(zip(*sides, strict=True))
-    return [[theirs[key] / ours[key] for ours, theirs in pairs] for key in ("training seconds", "encoding seconds")]
+    return [
+        [min(other[key] for other in theirs) / ours[key] for ours, *theirs in zip(*found, strict=True)]
+        for key in ("training seconds", "encoding seconds")
+    ]
 
 
 # Corpora

@@ -1,7 +1,7 @@
 """The other side of benchmarks/sentence_vectors.py: the same recipe with sentence-transformers and PyTorch.
 
 Run by an interpreter that has both; prints one line of JSON.  Its trainer and losses are the library's own, with the
-threads of the machine: what a user gets who sets nothing else.
+threads of the machine: what a user gets who sets nothing else, but for `--bf16`, by which PyTorch computes in bfloat16.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
@@ -25,6 +26,7 @@ def main() -> None:
     for name in ("--model", "--rows", "--texts", "--vectors", "--recipe"):
         parser.add_argument(name, required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--bf16", action="store_true")
     arguments = parser.parse_args()
     recipe = json.loads(arguments.recipe)
     model = SentenceTransformer(arguments.model, device="cpu")
@@ -49,16 +51,18 @@ def main() -> None:
             report_to=[],
             disable_tqdm=True,
             use_cpu=True,
+            bf16=arguments.bf16,
         )
         trainer = SentenceTransformerTrainer(model, settings, train_dataset=Dataset.from_dict(columns), loss=loss)
         began = time.perf_counter()
         trainer.train()
         training = time.perf_counter() - began
     texts = [row["a"] for row in read(Path(arguments.texts))]
-    model.encode(texts[:32], show_progress_bar=False)
-    began = time.perf_counter()
-    vectors = model.encode(texts, show_progress_bar=False)
-    encoding = time.perf_counter() - began
+    with torch.autocast("cpu", torch.bfloat16, enabled=arguments.bf16):
+        model.encode(texts[:32], show_progress_bar=False)
+        began = time.perf_counter()
+        vectors = model.encode(texts, show_progress_bar=False)
+        encoding = time.perf_counter() - began
     np.save(arguments.vectors, vectors)
     print(json.dumps({"training seconds": round(training, 2), "encoding seconds": round(encoding, 2)}))
 
