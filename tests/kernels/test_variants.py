@@ -26,10 +26,19 @@ def test_a_variant_passes_the_same_tests(variant: str) -> None:
     chosen = library()
     if chosen is not None and chosen.variant != runnable(processor_flags())[0]:
         pytest.skip(f"this run is of {chosen.variant} alone")
+    passes(FILES, ERNIE_KERNELS=variant)
+
+
+@pytest.mark.skipif("amx_bf16" not in processor_flags(), reason="this processor has no tile unit")
+def test_without_the_tile_unit_inference_passes_the_same_tests() -> None:
+    passes(["test_stack.py"], ONEDNN_MAX_CPU_ISA="AVX512_CORE_BF16")
+
+
+def passes(files: list[str], **environment: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *FILES],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files],
         cwd=HERE,
-        env={**os.environ, "ERNIE_KERNELS": variant, "PYTHONPATH": PYTHON_PATH},
+        env={**os.environ, **environment, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
     )
