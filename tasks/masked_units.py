@@ -29,11 +29,10 @@ class MaskedUnits(PretrainTask):
     `units` says what counts as a unit: [token] is BERT's masking, [word] whole-word masking, and each further name
     joins the tokens of such a span.  A fraction `mask_rate` of the tokens is chosen, in whole units.  Units with a
     special or unknown token are not.  With `initial_mask_rate` the fraction begins there, and changes by the same
-    amount at each step of the run until it is `mask_rate` (Ankner et al., 2023, arXiv 2305.15096, section 3).
+    amount at each step of the run until it is `mask_rate` (Ankner et al., 2023, arXiv 2305.15096).
 
-    With a `rarity` above 0 rare words are chosen more often.  Units are then drawn by weights: the mean over their
-    tokens of the frequency in the corpus to the power of minus `rarity` (Zhang et al., 2023, arXiv 2302.14225, section
-    3).
+    `rarity`, if it is above 0, has rare words chosen more often.  Units are then drawn by weights: the mean over their
+    tokens of the frequency in the corpus to the power of minus `rarity` (Zhang et al., 2023, arXiv 2302.14225).
     """
 
     units: tuple[Unit, ...] = ("word", "phrase", "entity")

@@ -20,7 +20,7 @@ class LRScheduleConfig:
     wsd               the peak, then a linear decay to `floor` times the peak over the last `cooldown` steps (or, below
                       1, fraction of all steps); warm-up, stable, decay: Hu et al. (2024, arXiv 2404.06395), section 4
     wsd_sqrt          the same with a fall by the root of the part of the cool-down that is done, faster at first:
-                      Haegele et al. (2024, arXiv 2405.18392), section 3
+                      Haegele et al. (2024, arXiv 2405.18392)
     noam              a decay with the inverse square root of the step: Vaswani et al. (2017), section 5.3
 
     With `each_stage` the schedule restarts at every stage, as ERNIE 2.0 warms up every task.
