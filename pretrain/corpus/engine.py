@@ -17,16 +17,23 @@ from ernie.errors import UserError
 
 T = TypeVar("T")
 R = TypeVar("R")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class Broadcast(Protocol[T_co]):
-    """A value that all workers have a copy of.  It is pickled as no more than a name."""
+class Broadcast(Generic[T]):
+    """A value that all workers have a copy of.  It is pickled as no more than the `place` from which they `load` it."""
+
+    def __init__(self, load: Callable[[Any], T], place: Any, value: T | None = None):
+        self._load, self._place, self._value = load, place, value
 
     @property
-    def value(self) -> T_co:
+    def value(self) -> T:
         """The value itself, loaded when it is first needed."""
-        ...
+        if self._value is None:
+            self._value = self._load(self._place)
+        return self._value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Broadcast, (self._load, self._place)
 
 
 class Engine(Protocol):
@@ -77,25 +84,10 @@ class LocalEngine(Workers):
     def broadcast(self, value: T) -> Broadcast[T]:
         """Pass a large object to all workers: through a file, which each reads once."""
         if not self.processes:
-            return _Filed(value, None)
+            return Broadcast(_load, None, value)
         path = self._folder / f"shared-{next(self._numbers)}.pickle"
         path.write_bytes(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
-        return _Filed(value, path)
-
-
-class _Filed(Generic[T]):
-    def __init__(self, value: T | None, path: Path | None):
-        self._value = value
-        self._path = path
-
-    @property
-    def value(self) -> T:
-        if self._value is None:
-            self._value = _load(self._path)
-        return self._value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Filed, (None, self._path)
+        return Broadcast(_load, path, value)
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ernie import __version__
 from ernie.errors import UserError
@@ -71,7 +71,7 @@ class RayEngine:
 
     def broadcast(self, value: T) -> Broadcast[T]:
         """Pass a large object to all workers, through the cluster's object store."""
-        return _Put(value, self._ray.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL)))
+        return Broadcast(_load, self._ray.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL)), value)
 
     def _most(self) -> int:
         """Return how many tasks may be in flight, on the nodes that there are now."""
@@ -117,21 +117,6 @@ def _call(start: _Start, function: Callable[[T], R], item: T) -> R:
         if here == start.node:
             raise
         raise UserError(f"on the node {ray.util.get_node_ip_address()}: {error}") from None
-
-
-class _Put(Generic[T]):
-    def __init__(self, value: T | None, reference: Any):
-        self._value = value
-        self._reference = reference
-
-    @property
-    def value(self) -> T:
-        if self._value is None:
-            self._value = _load(self._reference)
-        return self._value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Put, (None, self._reference)
 
 
 @lru_cache(maxsize=8)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from ernie.text.segment import capitals, chinese_names, dictionary, jieba, mined, spacy, sudachi, thai
 from ernie.text.segment.base import Segmenter
+from ernie.text.segment.tagged import Tagged
 
 __all__ = [
     "capitals",
@@ -19,7 +18,7 @@ __all__ = [
     "thai",
     "unmarked",
 ]
-_PACKAGES = {"ja": sudachi.PACKAGES, "th": thai.PACKAGES}
+_TAGGED: dict[str, type[Tagged]] = {"ja": sudachi.Sudachi, "th": thai.Thai}
 
 
 def default_segmenters(language: str) -> list[Segmenter]:
@@ -27,8 +26,8 @@ def default_segmenters(language: str) -> list[Segmenter]:
 
     Those of Japanese and Thai need packages, without which there are none, see `unmarked`.
     """
-    if language in _PACKAGES:
-        return [] if unmarked(language) else [sudachi.Sudachi() if language == "ja" else thai.Thai()]
+    if language in _TAGGED:
+        return [] if unmarked(language) else [_TAGGED[language]()]
     if language == "zh":
         return [chinese_names.ChineseNames(), mined.Mined(language="zh")]
     # Capitals are no names in every language of this alphabet: German nouns have them.
@@ -37,6 +36,6 @@ def default_segmenters(language: str) -> list[Segmenter]:
 
 def unmarked(language: str) -> str:
     """Return a sentence on the packages that the default segmenters of a language lack, "" for none."""
-    if all(map(find_spec, _PACKAGES.get(language, ()))):
+    if language not in _TAGGED or _TAGGED[language].has_packages():
         return ""
     return f"nothing is marked in documents in '{language}' without pip install 'ernie-continual[languages]'"

@@ -6,38 +6,34 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
+from ernie.text.segment.base import segmenters
+from ernie.text.segment.tagged import Part, Tagged, Word
 
-from ernie.errors import UserError
-from ernie.text.segment.base import TextSegmenter, segmenters
-from ernie.text.segment.tagged import Part, Word, spans_of
-
-PACKAGES = ("sudachipy", "sudachidict_core")
 _LONGEST = 4_000  # characters that are analyzed at once; the library takes 49,149 bytes
 _PIECE = re.compile(rf".{{1,{_LONGEST}}}(?<=[。、，！？ 　])|.{{1,{_LONGEST}}}")
 
 
 @segmenters.register("sudachi")
 @dataclass(frozen=True)
-class Sudachi(TextSegmenter):
+class Sudachi(Tagged):
     """Japanese words; with `entities` also names, with `phrases` also compounds of nouns.
 
     Words are the longest units of Sudachi (Takaoka et al., 2018, its mode C).
     """
 
-    entities: bool = True
-    phrases: bool = True
+    packages = ("sudachipy", "sudachidict_core")
 
-    def __post_init__(self) -> None:
-        if not all(map(find_spec, PACKAGES)):
-            raise UserError("the segmenter 'sudachi' needs packages: pip install 'ernie-continual[languages]'")
-
-    def mark(self, text: str) -> np.ndarray:
-        """Return the words, phrases and entities of a text."""
-        return spans_of(_words(text), self.phrases, self.entities)
+    def words(self, text: str) -> Iterator[Word]:
+        """Yield the words of a text, in order."""
+        analyze = _load().tokenize
+        for piece in _PIECE.finditer(text):  # no piece goes beyond the end of a line
+            for found in analyze(piece.group()):
+                if found.surface().strip():
+                    yield Word(
+                        piece.start() + found.begin(), piece.start() + found.end(), _part(found.part_of_speech())
+                    )
 
 
 @lru_cache(maxsize=1)
@@ -47,14 +43,6 @@ def _load() -> Any:
     dictionary = sudachipy.Dictionary(dict="core")
     make = getattr(dictionary, "tokenizer", dictionary.create)  # versions before 0.7 have the other name only
     return make(sudachipy.SplitMode.C)
-
-
-def _words(text: str) -> Iterator[Word]:
-    analyze = _load().tokenize
-    for piece in _PIECE.finditer(text):  # no piece goes beyond the end of a line
-        for found in analyze(piece.group()):
-            if found.surface().strip():
-                yield Word(piece.start() + found.begin(), piece.start() + found.end(), _part(found.part_of_speech()))
 
 
 def _part(tags: tuple[str, ...]) -> Part:

@@ -1,15 +1,18 @@
-"""Words of a line with their parts of speech, as the spans that a segmenter marks."""
+"""Segmenters of languages without spaces, by a package that finds words and their parts of speech."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
+from importlib.util import find_spec
 from itertools import groupby
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ernie.text.segment.base import Kind, in_order
+from ernie.errors import UserError
+from ernie.text.segment.base import Kind, TextSegmenter, in_order
 
 
 class Part(Enum):
@@ -27,6 +30,34 @@ class Word(NamedTuple):
     start: int
     stop: int
     part: Part
+
+
+@dataclass(frozen=True)
+class Tagged(TextSegmenter):
+    """Words by one of the `packages`; with `entities` also names, with `phrases` also compounds of nouns."""
+
+    packages: ClassVar[tuple[str, ...]]
+    entities: bool = True
+    phrases: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.has_packages():
+            raise UserError(
+                f"the segmenter '{self.variant_name}' needs packages: pip install 'ernie-continual[languages]'"
+            )
+
+    @classmethod
+    def has_packages(cls) -> bool:
+        """Whether the packages are installed."""
+        return all(map(find_spec, cls.packages))
+
+    def mark(self, text: str) -> np.ndarray:
+        """Return the words, phrases and entities of a text."""
+        return spans_of(self.words(text), self.phrases, self.entities)
+
+    def words(self, text: str) -> Iterator[Word]:
+        """Yield the words of a text, in order.  What the packages need is loaded at first use."""
+        raise NotImplementedError
 
 
 def spans_of(all_words: Iterable[Word], phrases: bool, entities: bool) -> np.ndarray:

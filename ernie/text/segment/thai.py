@@ -5,38 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
+from ernie.text.segment.base import segmenters
+from ernie.text.segment.tagged import Part, Tagged, Word
 
-from ernie.errors import UserError
-from ernie.text.segment.base import TextSegmenter, segmenters
-from ernie.text.segment.tagged import Part, Word, spans_of
-
-PACKAGES = ("pythainlp",)
 _PARTS = {"PROPN": Part.NAME, "NOUN": Part.NOUN, "PUNCT": Part.MARK, "SYM": Part.MARK}
 
 
 @segmenters.register("thai")
 @dataclass(frozen=True)
-class Thai(TextSegmenter):
+class Thai(Tagged):
     """Thai words by a dictionary (newmm); with `entities` also names, with `phrases` also compounds of nouns.
 
     Names and nouns are those of a tagger trained on the ORCHID corpus, which finds fewer names than people do.  Source:
     PyThaiNLP (Phatthiyaphaibun et al., 2023).
     """
 
-    entities: bool = True
-    phrases: bool = True
+    packages = ("pythainlp",)
 
-    def __post_init__(self) -> None:
-        if not all(map(find_spec, PACKAGES)):
-            raise UserError("the segmenter 'thai' needs packages: pip install 'ernie-continual[languages]'")
-
-    def mark(self, text: str) -> np.ndarray:
-        """Return the words, phrases and entities of a text."""
-        return spans_of(_words(text), self.phrases, self.entities)
+    def words(self, text: str) -> Iterator[Word]:
+        """Yield the words of a text, in order."""
+        split, tag = _load()
+        start = 0
+        for line in text.split("\n"):
+            at = start
+            for word, part in tag(split(line, engine="newmm"), corpus="orchid_ud") if line.strip() else ():
+                at = text.index(word, at)
+                if word.strip():
+                    yield Word(at, at + len(word), _PARTS.get(part, Part.OTHER))
+                at += len(word)
+            start += len(line) + 1
 
 
 @lru_cache(maxsize=1)
@@ -45,16 +44,3 @@ def _load() -> tuple[Any, Any]:
     from pythainlp.tokenize import word_tokenize
 
     return word_tokenize, pos_tag
-
-
-def _words(text: str) -> Iterator[Word]:
-    split, tag = _load()
-    start = 0
-    for line in text.split("\n"):
-        at = start
-        for word, part in tag(split(line, engine="newmm"), corpus="orchid_ud") if line.strip() else ():
-            at = text.index(word, at)
-            if word.strip():
-                yield Word(at, at + len(word), _PARTS.get(part, Part.OTHER))
-            at += len(word)
-        start += len(line) + 1
