@@ -16,6 +16,7 @@ import sys
 from configparser import ConfigParser
 from contextlib import suppress
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from support.running import CONFIG, build_corpus, made_up_text
 from support.trained import trained
 
 import finetune.config
+from ernie import cli
 from ernie.config import build, from_dict
 from ernie.kernels.build import cache as kernels
 from ernie.parallel.layout import ParallelConfig
@@ -190,6 +192,39 @@ def test_the_tutorials_lead_from_raw_files_to_models(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for page in TUTORIALS:
         follow(page, folder, SMALLER)
+
+
+def lines_shown(page: Path) -> list[str]:
+    """The lines for a shell in the blocks of a page that are not run."""
+    found = [line for language, block in blocks(page) if language == "text" for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in found if line.startswith("$ ")]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(line.startswith("ernie ") for line in lines_shown(page))], ids=page_name
+)
+def test_commands_that_are_shown_and_not_run_take_their_arguments(page: Path) -> None:
+    known = cli.commands()
+    for line in lines_shown(page):
+        program, *words = shlex.split(line)
+        if program == "ernie":
+            length = 2 if " ".join(words[:2]) in known else 1
+            name = " ".join(words[:length])
+            cli.command_parser(name, import_module(known[name].value)).parse_args(words[length:])
+
+
+def test_the_commands_of_the_page_on_clusters_run_on_a_cluster_of_this_machine(prepared: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'ernie-continual[ray]'")
+    folder = tmp_path / "reader"
+    shutil.copytree(prepared, folder)
+    (folder / "corpus.yaml").write_text("{input: [texts], tokenizer: made/tokenizer, held_out: 0.1}", encoding="utf-8")
+    lines = "\n".join(lines_shown(HOWTO / "cluster.md"))
+    for there, here in {"RAY_ADDRESS=head:6379": "RAY_ADDRESS=local", "s3://bucket/corpus": "corpus"}.items():
+        assert there in lines
+        lines = lines.replace(there, here)
+    run(lines, folder)
+    assert (folder / "corpus" / "corpus.json").exists()
+    assert list((folder / "runs" / "first" / "checkpoints").iterdir())
 
 
 def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
