@@ -13,7 +13,8 @@ import pytest
 from ernie.data.document import Flag
 from ernie.data.shards import Corpus
 from ernie.errors import Remark, UserError
-from ernie.text import segment, sentences
+from ernie.text import sentences
+from ernie.text.segment import tagged
 from ernie.text.segment.dictionary import Dictionary
 from ernie.text.segment.mined import Mined
 from ernie.text.train import train_sentencepiece, train_wordpiece
@@ -232,7 +233,7 @@ def test_thai_without_its_package_is_dropped_and_said(four: Path, monkeypatch: p
 def test_japanese_without_its_package_is_split_but_not_marked_and_said(
     four: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment, "find_spec", lambda name: None)
+    monkeypatch.setattr(tagged, "find_spec", lambda name: None)
     with pytest.warns(Remark, match=r"nothing is marked in documents in 'ja' without pip install"):
         corpus = built(Path("words"), inputs="four.txt")
     assert sentences_of(corpus, "four") == [3, 4, 2, 3] and entities_of(corpus, 2) == []
