@@ -26,6 +26,7 @@ from pretrain.corpus.clean.duplicates import ExactDuplicates
 from pretrain.corpus.clean.passages import RepeatedPassages
 from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
 from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.look.statistics import statistics
 from pretrain.corpus.reading import Done, Made, Make
 from pretrain.corpus.report import CorpusReport
 
@@ -181,4 +182,5 @@ def test_the_report_counts_and_shows_what_was_taken_out(tmp_path: Path, monkeypa
     corpus = Corpus.open("corpus")
     sentences = [corpus.tokenizer.decode(corpus.train[1].sentence(i).ids) for i in range(2)]
     assert sentences == ["anna rows here.", "she lives there."]
+    assert statistics(corpus, most=9).repeated == {"kept": 0, "repeated_passages: earlier text": 1}
     assert sorted(path.name for path in Path().iterdir()) == ["corpus", "in.jsonl", "tokenizer"]

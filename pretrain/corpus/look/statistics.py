@@ -15,7 +15,7 @@ import numpy as np
 from ernie.data.shards import Corpus
 from pretrain.corpus.report import FRACTIONS
 
-_REPEATED = ("repeated", "exact_duplicates", "near_duplicates")  # reasons for which documents are dropped
+_REPEATED = "earlier text"  # the end of the reason why a filter drops what other documents have
 _ADDRESSES = ("http", "https", "s3", "gs", "hdfs")
 QUANTILES = {"shortest": 0.0, "10 % up to": 0.1, "median": 0.5, "90 % up to": 0.9, "longest": 1.0}
 
@@ -95,7 +95,7 @@ class Statistics:
     def repeated(self) -> dict[str, int]:
         """The number of documents with the text of an earlier one: those kept, and those dropped for it."""
         kept = {"kept": self.report["repeated"]} if "repeated" in self.report else {}
-        return kept | {why: number for why, number in self.dropped.items() if why.startswith(_REPEATED)}
+        return kept | {why: number for why, number in self.dropped.items() if why.endswith(_REPEATED)}
 
     @property
     def shares(self) -> dict[str, float]:
