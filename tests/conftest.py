@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -23,12 +24,21 @@ if "ERNIE_TESTS_SHARED" not in os.environ:
     os.environ["ERNIE_TESTS_SHARED"] = tempfile.mkdtemp(prefix="ernie-tests-")
     atexit.register(shutil.rmtree, os.environ["ERNIE_TESTS_SHARED"], ignore_errors=True)
 
+gc.disable()  # until the tests begin: importing and collecting them makes none
+
 # Idle threads sleep at once: tests run in one process for each core, and would wait for each other's idle threads.
 os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 # No deadlines: an example may take any time on a busy machine.
 settings.register_profile("ernie", deadline=None)
 settings.load_profile("ernie")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Look for garbage from now on, and only in what the tests make: all that was imported and collected stays."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
