@@ -664,10 +664,10 @@ def sentence_vectors(records: Records) -> Rows:
     """The scores of both sides, and how many times as fast ours is in training and in encoding."""
     rows = [["data", "ours", "sentence-transformers", "training", "encoding"]]
     for name, label in VECTORS.items():
-        scores = [[record["score"] for record in found] for _, _, found in sides_of(records / name)]
-        if len(scores) == len(VECTOR_SIDES):
-            times = [f"{statistics.median(ratios):.1f} times as fast" for ratios in vector_speeds(records / name)]
-            rows.append([label, *map(spread, scores), *(times or ["", ""])])
+        scores = [spread([record["score"] for record in found]) for _, _, found in sides_of(records / name)]
+        times = [f"{statistics.median(ratios):.1f} times as fast" for ratios in vector_speeds(records / name)]
+        if scores or times:
+            rows.append([label, *(scores if len(scores) == len(VECTOR_SIDES) else ["", ""]), *(times or ["", ""])])
     return rows
 
 
