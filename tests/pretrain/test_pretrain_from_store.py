@@ -50,6 +50,7 @@ def held(mirror: Mirror) -> int:
     return sum(path.stat().st_size for path in mirror.folder.rglob("shard-*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_a_killed_run_from_a_store_resumes_to_the_run_of_the_local_corpus_bit_for_bit(
     runs: tuple[Path, Path], tmp_path: Path
 ) -> None:
