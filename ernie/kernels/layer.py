@@ -61,7 +61,8 @@ def transformer_layer(
     for dropout in (settings.dropout, settings.attention_dropout):
         check_dropout(dropout)
     rows = None if rows is None else output_rows(rows, layout.tokens)
-    impl = choose((x_TD, *weights), reference, cpu.layer.transformer_layer, on_gpu)
+    learned = [factor for each in factors.values() for factor in (each.a, each.b)]
+    impl = choose((x_TD, *weights, *learned), reference, cpu.layer.transformer_layer, on_gpu)
     return impl(x_TD, layout, weights, settings, mask, rows, factors)
 
 
