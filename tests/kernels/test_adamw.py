@@ -40,6 +40,42 @@ def test_five_steps_equal_the_definition(size: int, decay: float) -> None:
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
 
 
+def sparse_steps(rows: int, columns: int, dtype: str, decay: float, loaded: bool) -> list[np.ndarray]:
+    """A table and its moments after four steps in which more and more of its rows have gradients."""
+    (start,) = normal((rows, columns), seed=(rows, columns))
+    weight = paddle.to_tensor(start.astype(dtype), stop_gradient=False)
+    moments = [paddle.zeros([rows, columns], dtype) for _ in range(2)]
+    for t in range(1, 5):
+        if loaded and t == 3:  # the moments of another run
+            for moment, other in zip(moments, normal((rows, columns), (rows, columns), seed=rows), strict=True):
+                moment.set_value(np.abs(other).astype(dtype))
+        gradient = normal((rows, columns), seed=(rows, t))[0] * (np.arange(rows) % 5 < t)[:, None]
+        weight.grad = paddle.to_tensor(gradient.astype(dtype))
+        with paddle.no_grad():
+            adamw(replace(FIRST, weight_decay=decay, power1=0.9**t, power2=0.98**t), weight, weight.grad, *moments)
+    return [weight.numpy(), *(moment.numpy() for moment in moments)]
+
+
+@quick
+@given(st.integers(1, 60), st.integers(1, 700), st.sampled_from([0.0, 0.1]), st.booleans())
+def test_rows_without_a_gradient_so_far_take_the_steps_of_the_definition(
+    rows: int, columns: int, decay: float, loaded: bool
+) -> None:
+    found, wanted = (sparse_steps(rows, columns, dtype, decay, loaded) for dtype in ("float32", "float64"))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan])
+def test_a_factor_that_is_not_finite_makes_weights_without_a_gradient_nan_too(scale: float) -> None:
+    weight = paddle.ones([600])
+    weight.stop_gradient, weight.grad = False, paddle.zeros([600])
+    with paddle.no_grad():
+        step = replace(FIRST, power1=0.9, power2=0.98, gradient_scale=scale)
+        adamw(step, weight, weight.grad, paddle.zeros([600]), paddle.zeros([600]))
+    assert np.isnan(weight.numpy()).all()
+
+
 def test_the_definition_follows_the_paper() -> None:
     """Algorithm 2, by hand: apart from the decay, the first step is the rate against the gradient's sign."""
     weight = paddle.to_tensor([1.0, -2.0], "float64", stop_gradient=False)

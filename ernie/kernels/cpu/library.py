@@ -95,6 +95,9 @@ class AdaptedTokens(Structure):
     _fields_ = [("begin", c_long), ("end", c_long), ("updates", POINTER(LowRankUpdate))]
 
 
+IDLE_BLOCK = 256  # as in src/adamw.h
+
+
 class AdamW(Structure):
     """AdamW in src/adamw.h."""
 
@@ -184,7 +187,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cross_entropy": (c_int, _PTR, _PTR, c_long, c_long, _PTR, _PTR),
     "scale": (c_int, _PTR, c_long, c_float),
     "convert": (_PTR, _PTR, c_long, c_long),
-    "adamw": (POINTER(AdamW), *(_PTR,) * 5, c_long),
+    "adamw": (POINTER(AdamW), *(_PTR,) * 6, c_long),
     "set_from_factors": (*(_PTR,) * 5, *(c_long,) * 3, c_float),
     "squares": (_PTR, c_long, POINTER(c_double)),
     "stack_new": (c_int, c_long, c_long, c_long, c_int, c_float, POINTER(LayerParameters), POINTER(_PTR)),

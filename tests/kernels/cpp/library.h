@@ -46,6 +46,8 @@ void test_rows(const Library&);
 template <class E>
 void test_adamw(const Library&);
 template <class E>
+void test_idle_blocks(const Library&);
+template <class E>
 void test_dilated(const Library&);
 template <class E>
 void test_recurrent(const Library&);

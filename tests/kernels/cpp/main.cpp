@@ -23,6 +23,7 @@ void test_all(const Library& library, const char* path) {
     test_rows<E>(library);
     test_tables<E>(library);
     test_adamw<E>(library);
+    test_idle_blocks<E>(library);
     test_dilated<E>(library);
     test_recurrent<E>(library);
     test_sampling<E>(library);

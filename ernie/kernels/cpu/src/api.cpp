@@ -215,8 +215,9 @@ EXPORT const char* ernie_convert(const float* x, void* y, long rows, long width)
     return guarded([&] { IN_TYPE(1, convert<E>(x, (E*)y, rows, width, rows)) });
 }
 
-EXPORT const char* ernie_adamw(const AdamW* settings, float* weight, const float* grad, float* moment1, float* moment2, void* copy, long count) {
-    return guarded([&] { adamw(*settings, weight, grad, moment1, moment2, (bf16*)copy, count); });
+EXPORT const char* ernie_adamw(const AdamW* settings, float* weight, const float* grad, float* moment1, float* moment2, void* copy,
+                               uint8_t* moments, long count) {
+    return guarded([&] { adamw(*settings, weight, grad, moment1, moment2, (bf16*)copy, (Moments*)moments, count); });
 }
 EXPORT const char* ernie_set_from_factors(const float* pretrained, const float* a, const float* b, float* weight, void* copy, long D, long E,
                                           long rank, float scale) {
