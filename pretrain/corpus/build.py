@@ -46,7 +46,8 @@ from pretrain.corpus.signature import signature_of
 
 _HASHES = "hashes"  # the file of the texts' hashes
 _AT_ONCE = 1 << 24  # hashes in memory at a time
-Progress = Callable[[int, int, Counts], None]  # bytes read, bytes to read (0: unknown), counts so far
+# Bytes read, bytes to read (0: unknown), and the counts so far; no counts while text is read to compare documents.
+Progress = Callable[[int, int, Counts | None], None]
 
 
 def build_corpus(
@@ -85,7 +86,7 @@ def build_corpus(
             for made in read(take, findings, done):
                 yield made
                 if progress is not None:
-                    progress(made.part.end, size, Counts())
+                    progress(made.part.end, size, None)
 
         def write(findings: Findings, hold_out_below: int) -> CorpusReport:
             encode = partial(_encode, encoder, hold_out_below)

@@ -27,8 +27,10 @@ from ernie.text.sentences import split_sentences
 from ernie.text.train import train_sentencepiece, train_wordpiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from pretrain.corpus.build import build_corpus
+from pretrain.corpus.clean.duplicates import ExactDuplicates
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.engine import LocalEngine
+from pretrain.corpus.progress import ConsoleProgress
 from pretrain.corpus.reading import readings
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
@@ -441,6 +443,19 @@ class TestReport:
         assert len(steps) > 5
         assert steps[-1] == (len(text), len(text))
         assert steps == sorted(steps)
+
+    def test_progress_says_when_the_text_is_read_to_compare_documents(self, tokenizer, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr("ernie.data.parts.PART", 500)
+        monkeypatch.setattr("pretrain.corpus.progress._SECONDS_BETWEEN_LINES", 0)
+        (tmp_path / "in.txt").write_text("\n\n".join(story(seed) for seed in range(20)))
+        config = CorpusConfig([str(tmp_path / "in.txt")], tokenizer, held_out=0, clean=[ExactDuplicates()])
+        with ConsoleProgress() as progress:
+            build_corpus(config, tmp_path / "c", progress=progress)
+        lines = capsys.readouterr().err.splitlines()
+        compared = [line.endswith("MB read to compare documents") for line in lines]
+        assert all(compared[: len(lines) // 2])
+        assert not any(compared[len(lines) // 2 :])
+        assert lines[-1].endswith("MB read, 20 documents kept, 0 dropped")
 
 
 class TestErrors:

@@ -136,7 +136,7 @@ class TestLoss:
         lost: list[int] = []
 
         def lose(done: int, size: int, counts: Any) -> None:
-            if counts.bytes and not lost:
+            if counts and counts.bytes and not lost:
                 lost.append(done)
                 cluster.remove_node(cluster.nodes[0], allow_graceful=False)
 
