@@ -120,7 +120,7 @@ void run(const Library& library, const Case& c) {
 
 template <class E>
 void test_attention(const Library& library) {
-    for (long size : {1, 2, 7, 8, 15, 16, 17, 33, 64, 65})
+    for (long size : {1, 2, 7, 8, 15, 16, 17, 32, 33, 64, 65})
         for (Sees sees : {Sees::all, Sees::causal, Sees::window, Sees::anything})
             for (float dropout : {0.f, 0.3f}) {
                 std::vector<long> lengths{1, between(1, 12), between(13, 70)}, others;
@@ -128,7 +128,8 @@ void test_attention(const Library& library) {
                 run<E>(library, make_case(lengths, sees == Sees::causal ? lengths : others, between(1, 3), size, sees, dropout));
             }
     // Sizes around a block of keys; more queries than a block of scores holds; no keys or no queries.
-    for (long length : {63, 64, 65, 127, 129}) run<E>(library, make_case({length}, {length}, 1, 9, Sees::causal, 0.1f));
+    for (long size : {9, 32})
+        for (long length : {63, 64, 65, 127, 129}) run<E>(library, make_case({length}, {length}, 1, size, Sees::causal, 0.1f));
     run<E>(library, make_case({40}, {1500}, 1, 3, Sees::anything, 0.5f));
     run<E>(library, make_case({0, 3, 2}, {4, 0, 2}, 2, 5, Sees::all, 0.f));
 }

@@ -7,6 +7,7 @@
 #include "attention.h"
 
 #include "small_product.h"
+#include "tiles.h"
 
 namespace ernie {
 namespace {
@@ -14,13 +15,15 @@ namespace {
 constexpr long KEYS = Dropout::BLOCK;  // keys per block in the backward pass
 constexpr long SCORES = 24576;         // scores per block of queries, at most: 96 kB of floats
 
-// Rows that consist of whole words, as products read them: the caller's, or a zero-padded copy if its rows do not.
+// Rows that consist of whole words, as products read them, to a multiple of `unit`: the caller's, or a zero-padded copy if
+// these are not.
 template <class E>
-const E* whole_words(const E* X, long& ld, long rows, long size, Scratch& scratch) {
+const E* whole_words(const E* X, long& ld, long rows, long size, long unit, Scratch& scratch) {
     constexpr long STEP = Pairing<E>::STEP;
-    if (size % STEP == 0) return X;
+    if (size % STEP == 0 && rows % unit == 0) return X;
     long wide = round_up(size, STEP);
-    E* copy = scratch.get<E>(rows * wide);
+    E* copy = scratch.get<E>(round_up(rows, unit) * wide);
+    std::fill(copy + rows * wide, copy + round_up(rows, unit) * wide, E{});
     for (long r = 0; r < rows; r++) {
         std::memcpy(copy + r * wide, X + r * ld, size * sizeof(E));
         std::memset(copy + r * wide + size, 0, (wide - size) * sizeof(E));
@@ -47,11 +50,15 @@ inline Mask seen_from(Interval sees, long j) {
     return both(first(sees.last - j), at_least(lanes(), all(uint32_t(std::max<long>(sees.first - j, 0)))));
 }
 
-// Turns scores into unnormalized weights over the keys from low to high: e^(scale s - maximum), zero if masked or dropped.
-// Returns the log of the softmax's denominator; `factor` is what the weights still have to be multiplied by.
+// The denominator of a softmax, divided by e^top.
+struct Denominator {
+    float top, sum;
+};
+
+// Turns scores into unnormalized weights over the keys from low to high: e^(scale s - top), zero if masked or dropped.
 template <class E>
-float weigh(const float* scores, E* weights, long low, long high, Interval sees, float scale, const Dropout& dropout,
-            uint32_t query, uint32_t head, float& factor) {
+Denominator weigh(const float* scores, E* weights, long low, long high, Interval sees, float scale, const Dropout& dropout,
+                  uint32_t query, uint32_t head) {
     Vec highest = all(-INFINITY);
     for (long j = sees.first / LANES * LANES; j < sees.last; j += LANES)
         highest = max(highest, select(seen_from(sees, j), load(scores + j), all(-INFINITY)));
@@ -69,12 +76,10 @@ float weigh(const float* scores, E* weights, long low, long high, Interval sees,
                 store(weights + j, dropout.on() ? keep(kept[w], e) : e);
             }
         }
-    const float divisor = sum(total);
-    factor = dropout.scale() / divisor;
-    return top + std::log(divisor);
+    return {top, sum(total)};
 }
 
-// Packs the keys and values of head h, which follow one another in the runs of sequence n.
+// Packs the keys and values of head h, which follow one another in the runs of sequence n; beyond them are zeros.
 template <class E>
 void pack_runs(const Runs<E>& runs, long n, long column, long size, typename Pairing<E>::Word* keys, long width,
                typename Pairing<E>::Word* values, long K) {
@@ -85,6 +90,7 @@ void pack_runs(const Runs<E>& runs, long n, long column, long size, typename Pai
         pack_transposed(runs.keys[r] + column, runs.key_stride, runs.rows[r], size, keys + done, columns, width);
         pack(runs.values[r] + column, runs.value_stride, runs.rows[r], size, values + done / Pairing<E>::STEP * K, K);
     }
+    std::fill(values + packed_rows<E>(done) * K, values + packed_rows<E>(width) * K, typename Pairing<E>::Word());
 }
 
 // Whether a single query, as in decoding, reads keys and values where they lie: packing them would take longer than using
@@ -148,8 +154,17 @@ void attention_over_runs(const AttentionShape& a, const Dropout& dropout, const 
                          float* logsum_TH) {
     typedef typename Pairing<E>::Word Word;
     const long D = a.heads * a.size, K = round_up(a.size, LANES);
+    // All rows take the same way, so that their results do not depend on where in a block they are.
+    const bool tiles = in_tiles<E>() && a.size % (2 * TILE) == 0;
+    const long unit = tiles ? TILE : ROWS, most = (tiles ? 4 : 8) * unit;  // rows of a block
 #pragma omp parallel
     {
+        if (tiles) begin_tiles();
+        const auto product = [&](const E* A, long lda, long M, const Word* B, long ldb, long N, long inner, float* C, long ldc) {
+            if constexpr (sizeof(E) == 2)
+                if (tiles) return small_tiles_product(A, lda, round_up(M, TILE), B, ldb, N, round_up(inner, 2 * TILE), C, ldc);
+            small_product<E>(A, lda, M, B, ldb, N, inner, C, ldc, false);
+        };
         static thread_local Scratch keys_memory, values_memory, scores_memory, weights_memory, mixed_memory, copy_memory;
 // Paddle's OpenMP runtime knows no nonmonotonic loops.
 #pragma omp for schedule(monotonic : dynamic, 1) collapse(2)
@@ -158,7 +173,7 @@ void attention_over_runs(const AttentionShape& a, const Dropout& dropout, const 
                 const long t0 = a.query_offsets[n], T = a.query_offsets[n + 1] - t0, S = a.key_offsets[n + 1] - a.key_offsets[n];
                 if (!T) continue;
                 const long width = round_up(S, 2 * LANES);
-                const long block = std::max<long>(ROWS, std::min<long>(8 * ROWS, SCORES / std::max<long>(width, 1) / ROWS * ROWS));
+                const long block = std::max(unit, std::min(most, SCORES / std::max<long>(width, 1) / unit * unit));
                 Word* keys = keys_memory.get<Word>(packed_rows<E>(a.size) * width);
                 Word* values = values_memory.get<Word>(packed_rows<E>(width) * K);
                 float* scores = scores_memory.get<float>(block * width);
@@ -176,34 +191,33 @@ void attention_over_runs(const AttentionShape& a, const Dropout& dropout, const 
                     }
                     low = std::min(low, high) / Dropout::BLOCK * Dropout::BLOCK, high = std::min(round_up(high, 2 * LANES), width);
                     long stride = ldq;
-                    const E* queries = whole_words(q + (t0 + i0) * ldq + h * a.size, stride, M, a.size, copy_memory);
+                    const E* queries = whole_words(q + (t0 + i0) * ldq + h * a.size, stride, M, a.size, tiles ? TILE : 1, copy_memory);
                     if constexpr (reads_in_place<E>())
                         if (in_place) scores_in_place(queries, runs, n, h * a.size, a.size, low, high, scores);
-                    if (!in_place)
-                        small_product<E>(queries, stride, M, keys + low, width, high - low, a.size, scores + low, width, false);
-                    float factors[8 * ROWS];
+                    if (!in_place) product(queries, stride, M, keys + low, width, high - low, a.size, scores + low, width);
+                    float factors[std::max(8L * ROWS, 4 * TILE)];
                     for (long i = 0; i < M; i++) {
                         const long t = t0 + i0 + i;
                         const Interval sees = seen(a, t, S);
-                        float logsum = 0.f;
+                        Denominator found{0.f, 1.f};
+                        factors[i] = 0.f;
                         if (sees.first < sees.last) {
-                            logsum = weigh(scores + i * width, weights + i * width, low, high, sees, a.scale, dropout, uint32_t(t),
-                                           uint32_t(h), factors[i]);
+                            found = weigh(scores + i * width, weights + i * width, low, high, sees, a.scale, dropout, uint32_t(t), uint32_t(h));
+                            factors[i] = dropout.scale() / found.sum;
                         } else {  // a query that sees nothing gets zeros
                             std::fill(weights + i * width + low, weights + i * width + high, E{});
-                            factors[i] = 0.f;
                         }
-                        if (logsum_TH) logsum_TH[t * a.heads + h] = logsum;
+                        if (logsum_TH) logsum_TH[t * a.heads + h] = found.top + std::log(found.sum);
                     }
                     if constexpr (reads_in_place<E>())
                         if (in_place) mixed_in_place(weights, runs, n, h * a.size, a.size, low, std::min(S, high), mixed);
                     if (!in_place)
-                        small_product<E>(weights + low, width, M, values + low / Pairing<E>::STEP * K, K, K, std::min(S, high) - low,
-                                         mixed, K, false);
+                        product(weights + low, width, M, values + low / Pairing<E>::STEP * K, K, K, std::min(S, high) - low, mixed, K);
                     for (long i = 0; i < M; i++)
                         store_row(mixed_TD + (t0 + i0 + i) * D + h * a.size, mixed + i * K, factors[i], a.size);
                 }
             }
+        if (tiles) end_tiles();
     }
 }
 
@@ -277,10 +291,10 @@ void attention_backward(const AttentionShape& a, const Dropout& dropout, const E
                     if (low >= high) low = high = 0;
                     low = low / LANES * LANES / Pairing<E>::STEP * Pairing<E>::STEP, high = round_up(high, LANES);
                     long key_stride = ldk, value_stride = ldv;
-                    const E* kh = whole_words(k + (s0 + j0) * ldk + h * a.size, key_stride, M, a.size, memory[13]);
+                    const E* kh = whole_words(k + (s0 + j0) * ldk + h * a.size, key_stride, M, a.size, 1, memory[13]);
                     if (high > low)
                         small_product<E>(kh, key_stride, M, q_columns + low, width, high - low, a.size, scores + low, width, false);
-                    const E* vh = whole_words(v + (s0 + j0) * ldv + h * a.size, value_stride, M, a.size, memory[13]);
+                    const E* vh = whole_words(v + (s0 + j0) * ldv + h * a.size, value_stride, M, a.size, 1, memory[13]);
                     if (high > low)
                         small_product<E>(vh, value_stride, M, g_columns + low, width, high - low, a.size, slopes + low, width, false);
                     for (long i = low; i < high; i += LANES) {

@@ -7,12 +7,6 @@
 namespace ernie {
 namespace {
 
-// Whether products of words of this type are by tiles.
-template <class E>
-bool in_tiles() {
-    return !std::is_same_v<E, float> && has_tiles();
-}
-
 // The words of a strip along K.
 template <class E>
 long strip_words(long K) {

@@ -40,32 +40,31 @@ WITH_TILES void begin_tiles() { _tile_loadconfig(&shapes); }
 WITH_TILES void end_tiles() { _tile_release(); }
 
 // Sums in tiles 0 to 3, rows of A in 4 and 5, strips of B in 6 and 7.  The intrinsics are statements with constant tiles.
-#define MULTIPLY(E, SUM, ADD)                                                                                         \
-    WITH_TILES void multiply_tiles(bool two, const E* A, long stride, const uint32_t* B, long words, SUM* sums) {     \
-        constexpr long ROW = 2 * STRIP * sizeof(SUM);                                                                 \
-        const char* a = reinterpret_cast<const char*>(A);                                                             \
-        const uint32_t* other = B + words * STRIP;                                                                    \
-        SUM* lower = sums + TILE * 2 * STRIP;                                                                         \
-        _tile_zero(0);                                                                                                \
-        _tile_zero(1);                                                                                                \
-        _tile_zero(2);                                                                                                \
-        _tile_zero(3);                                                                                                \
-        for (long k = 0; k < words; k += TILE) {                                                                      \
-            _tile_loadd(6, B + k * STRIP, 64);                                                                        \
-            _tile_loadd(7, other + k * STRIP, 64);                                                                    \
-            _tile_loadd(4, a + k * 4, stride);                                                                        \
-            ADD(0, 4, 6);                                                                                             \
-            ADD(1, 4, 7);                                                                                             \
-            if (!two) continue;                                                                                       \
-            _tile_loadd(5, a + TILE * stride + k * 4, stride);                                                        \
-            ADD(2, 5, 6);                                                                                             \
-            ADD(3, 5, 7);                                                                                             \
-        }                                                                                                             \
-        _tile_stored(0, sums, ROW);                                                                                   \
-        _tile_stored(1, sums + STRIP, ROW);                                                                           \
-        if (!two) return;                                                                                             \
-        _tile_stored(2, lower, ROW);                                                                                  \
-        _tile_stored(3, lower + STRIP, ROW);                                                                          \
+#define MULTIPLY(E, SUM, ADD)                                                                                             \
+    WITH_TILES void multiply_tiles(bool two, const E* A, long stride, const TwoStrips& B, SUM* sums, long ldc) {          \
+        const long row = ldc * long(sizeof(SUM)), ldb = B.ldb * 4;                                                        \
+        const char* a = reinterpret_cast<const char*>(A);                                                                 \
+        SUM* lower = sums + TILE * ldc;                                                                                   \
+        _tile_zero(0);                                                                                                    \
+        _tile_zero(1);                                                                                                    \
+        _tile_zero(2);                                                                                                    \
+        _tile_zero(3);                                                                                                    \
+        for (long k = 0; k < B.words; k += TILE) {                                                                        \
+            _tile_loadd(6, B.left + k * B.ldb, ldb);                                                                      \
+            _tile_loadd(7, B.right + k * B.ldb, ldb);                                                                     \
+            _tile_loadd(4, a + k * 4, stride);                                                                            \
+            ADD(0, 4, 6);                                                                                                 \
+            ADD(1, 4, 7);                                                                                                 \
+            if (!two) continue;                                                                                           \
+            _tile_loadd(5, a + TILE * stride + k * 4, stride);                                                            \
+            ADD(2, 5, 6);                                                                                                 \
+            ADD(3, 5, 7);                                                                                                 \
+        }                                                                                                                 \
+        _tile_stored(0, sums, row);                                                                                       \
+        _tile_stored(1, sums + STRIP, row);                                                                               \
+        if (!two) return;                                                                                                 \
+        _tile_stored(2, lower, row);                                                                                      \
+        _tile_stored(3, lower + STRIP, row);                                                                              \
     }
 MULTIPLY(bf16, float, _tile_dpbf16ps)
 MULTIPLY(uint8_t, int32_t, _tile_dpbusd)
@@ -73,8 +72,8 @@ MULTIPLY(uint8_t, int32_t, _tile_dpbusd)
 bool has_tiles() { return false; }
 void begin_tiles() {}
 void end_tiles() {}
-void multiply_tiles(bool, const bf16*, long, const uint32_t*, long, float*) {}
-void multiply_tiles(bool, const uint8_t*, long, const uint32_t*, long, int32_t*) {}
+void multiply_tiles(bool, const bf16*, long, const TwoStrips&, float*, long) {}
+void multiply_tiles(bool, const uint8_t*, long, const TwoStrips&, int32_t*, long) {}
 #endif
 
 }  // namespace ernie
