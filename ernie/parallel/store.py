@@ -25,7 +25,7 @@ from ernie.parallel.ports import host, listen
 
 TO_BE_SERVED = 900.0  # seconds to wait for the first process, as long as Paddle waits
 _ATTEMPT = 5.0  # seconds after which a connection is tried anew
-_ALIVE = 10  # seconds after which, and between which, an idle connection is asked whether it still is one
+_ALIVE = 10  # seconds at most after which, and between which, an idle connection is asked whether it still is one
 _BETWEEN_PROBES = 0.02  # seconds
 _UNAWAITED = 0  # as the number of a store's processes: opening it waits for none
 _PORTS_TRIED = 20
@@ -105,10 +105,12 @@ def _send_at_once(port: int, patience: float | None = None) -> None:
     """
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
     if patience is not None and hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        # Whoever waits for an answer has sent all it has to: only these questions tell it that the link is down.
+        alive = max(1, min(_ALIVE, int(patience / 2)))
         options += [
             (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _ALIVE),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _ALIVE),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, alive),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, alive),
             (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * patience)),
         ]
     with contextlib.suppress(OSError):  # a system without such a folder

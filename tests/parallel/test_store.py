@@ -94,11 +94,12 @@ def test_whoever_does_not_reach_the_first_process_says_so_in_time(
             each.close()
 
 
-def test_whoever_waits_over_a_link_that_is_down_is_told_so_in_time() -> None:
+@pytest.mark.parametrize("words", [[], ["waiting"]])
+def test_whoever_waits_over_a_link_that_is_down_is_told_so_in_time(words: list[str]) -> None:
     """Two processes in a network of their own: Paddle itself would wait for an answer without a limit."""
     lost = Path(__file__).parents[1] / "support/parallel/lost_link.py"
     alone = ["unshare", "--user", "--map-root-user", "--net"]
     if shutil.which("unshare") is None or subprocess.run([*alone, "ip", "link"], check=False).returncode:
         pytest.skip("network namespaces are not allowed here")
-    done = subprocess.run([*alone, sys.executable, str(lost)], text=True, capture_output=True, timeout=100)
+    done = subprocess.run([*alone, sys.executable, str(lost), *words], text=True, capture_output=True, timeout=100)
     assert re.fullmatch(r"(\w+ after [2-9]\.\d s\n){2}", done.stdout), done.stderr

@@ -1,12 +1,16 @@
-"""Two processes open their store; then the link between them goes down.  Run it in a network of its own."""
+"""Two processes open their store; then the link between them goes down.  Run it in a network of its own.
+
+Both ask for what is there, or, with the argument `waiting`, the second waits for what never comes.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 
-PATIENCE = 2.0
+PATIENCE, WAITED = 2.0, 0.5  # seconds
 
 if __name__ == "__main__":
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -23,12 +27,14 @@ if __name__ == "__main__":
     opened = store.global_store(PATIENCE)
     opened.set(f"first {first}", b"value")
     opened.get(f"first {not first}")  # both are here
+    waiting = sys.argv[1:] == ["waiting"]
     if first:
+        time.sleep(WAITED if waiting else 0)  # until the other's question has been acknowledged
         subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
     began = time.monotonic()
     while True:
         try:
-            opened.get("first True")
+            opened.get("never" if waiting and not first else "first True")
         except Exception as error:
             print(f"{type(error).__name__} after {time.monotonic() - began:.1f} s", flush=True)
             break
