@@ -197,7 +197,10 @@ def _run(words: Sequence[str], files: Sequence[Path], part: _Part | None = None)
         messages = launcher.stderr.read().decode(errors="replace")
     status = launcher.returncode
     if status and not (asked and (len(asked) > 1 or status in _STOPPED)):
-        _explain([_read_from(file, offset) for file, offset in zip(files, before, strict=True)], messages)
+        texts = [_read_from(file, offset) for file, offset in zip(files, before, strict=True)]
+        if texts[0] and not texts[0].endswith("\n"):  # it died within a line
+            _show("\n")
+        _explain(texts, messages)
         _say(f"what each process said is in {files[0].parent}")
     return status, asked
 

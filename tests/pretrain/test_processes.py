@@ -38,7 +38,7 @@ PARTS = {
 }
 # A custom task that fails once, in one process, at its fifth batch.
 STUMBLING = '''
-import os, signal, time
+import os, signal, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 from tasks.base import pretrain_task
@@ -62,6 +62,7 @@ class Stumbling(Capitalization):
                 raise ArithmeticError("one and one are three")
             if how == "sleep":
                 time.sleep(3600)
+            print("half a line", end="", file=sys.stderr, flush=True)
             os.kill(os.getpid(), getattr(signal, how))
             time.sleep(3600)
         return super().loss(head, hidden_TD, batch)
