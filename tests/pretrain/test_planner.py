@@ -141,9 +141,10 @@ HARD = [  # devices, micro-batches, memory, bandwidth of the links: cases with s
 ]
 
 
-@pytest.mark.slow
-def test_the_learned_search_is_within_5_percent_of_the_best_and_beats_random_search() -> None:
-    found: dict[tuple[str, int], list[float]] = {}  # how much slower than the best, by search and budget
+@pytest.fixture(scope="module")
+def slowdowns() -> dict[tuple[str, int], list[float]]:
+    """How much slower than the best what a search finds is, by the search and its budget, over the cases and seeds."""
+    found: dict[tuple[str, int], list[float]] = {}
     for devices, micro_batches, memory, bandwidth in HARD:
         work = Work(EncoderConfig.preset("large"), micro_batches, 8192, 128)
         machine = replace(named("a100"), memory=memory, near=Link(bandwidth, 5e-6), base=5e8)
@@ -155,10 +156,25 @@ def test_the_learned_search_is_within_5_percent_of_the_best_and_beats_random_sea
             for budget in (50, 100, 200, BUDGET):
                 ratios = [search(space, prices.__getitem__, budget, seed)[0].seconds / best for seed in range(20)]
                 found.setdefault((search.__name__, budget), []).extend(ratios)
+    return found
+
+
+@pytest.mark.slow
+def test_the_learned_search_is_within_5_percent_of_the_best_and_beats_random_search(
+    slowdowns: dict[tuple[str, int], list[float]],
+) -> None:
     for budget in (50, 100, 200, BUDGET):
-        assert np.mean(found["learned_search", budget]) < np.mean(found["random_search", budget])
-        assert np.median(found["learned_search", budget]) <= 1.05
-    assert max(found["learned_search", BUDGET]) <= 1.05
+        assert np.mean(slowdowns["learned_search", budget]) < np.mean(slowdowns["random_search", budget])
+        assert np.median(slowdowns["learned_search", budget]) <= 1.05
+    assert max(slowdowns["learned_search", BUDGET]) <= 1.05
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="a target that is missed since the planner assumes less of GPUs: 87.5 %")
+def test_in_95_percent_of_the_runs_100_prices_lead_within_5_percent_of_the_best(
+    slowdowns: dict[tuple[str, int], list[float]],
+) -> None:
+    assert np.mean(np.array(slowdowns["learned_search", 100]) <= 1.05) >= 0.95
 
 
 def test_a_search_stays_within_its_budget_and_is_deterministic() -> None:
