@@ -10,9 +10,25 @@ from typing import Any, TypeVar
 C = TypeVar("C")
 
 
-def add_config(parser: argparse.ArgumentParser, help: str, *, optional: bool = False) -> None:
-    """Add CONFIG, a Path, as the first positional argument; None if it is optional and omitted."""
+def add_config(parser: argparse.ArgumentParser, help: str, *, optional: bool = False, part: str = "") -> None:
+    """Add CONFIG, a Path, as the first positional argument; None if it is optional and omitted.
+
+    `part` is the folder of the shipped configurations that it may also name.
+    """
     parser.add_argument("config", nargs="?" if optional else None, type=Path, metavar="CONFIG", help=help)
+    parser.set_defaults(part=part)
+
+
+def place_of_key(arguments: argparse.Namespace, message: str) -> str:
+    """Return file and line of the key of the CONFIG that a message begins with, "" if it begins with none."""
+    if getattr(arguments, "config", None) is None:
+        return ""
+    from ernie.config import ConfigError, place_of, read
+
+    try:
+        return place_of(read(arguments.config, getattr(arguments, "set", ()), part=arguments.part), message)
+    except ConfigError:  # the file is no longer what was read before
+        return ""
 
 
 def add_set(parser: argparse.ArgumentParser, help: str) -> None:

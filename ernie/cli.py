@@ -16,7 +16,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module, metadata, util
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -24,8 +24,9 @@ from typing import Any
 
 import ernie_command
 from ernie import __version__
+from ernie.arguments import place_of_key
 from ernie.atomic import final_name, without_room
-from ernie.errors import Remark, UserError, nearest
+from ernie.errors import Remark, UserError, about, nearest
 from ernie.registry import import_plugins
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal
 from ernie.terminal import bounded, escaping, one_line, pass_data
@@ -209,7 +210,12 @@ def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
         pass_data()
     with running(["ernie", *arguments.words]):
         import_plugins(getattr(arguments, "plugin", []), "--plugin")
-        return module.main(arguments) or 0
+        try:
+            return module.main(arguments) or 0
+        except UserError as error:
+            place = "" if error.file else place_of_key(arguments, str(error))
+            with about(place) if place else nullcontext():
+                raise
 
 
 def command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 import types
 import typing
@@ -31,6 +32,7 @@ __all__ = [
     "dump",
     "from_dict",
     "load",
+    "place_of",
     "read",
     "to_dict",
 ]
@@ -195,6 +197,22 @@ def _place(value: Value, key_path: str) -> str:
             break
         value = value.data[key]
     return value.where
+
+
+def place_of(tree: Value, message: str) -> str:
+    """Return where the key stands that a message begins with, "" if it begins with none.
+
+    A key of a task may be named without `task.` before it.  A single word is a key only if its value is no mapping: it
+    may as well be the name of a folder or of a split.
+    """
+    found = re.match(r"(\w+(?:\.[\w-]+)*)(?:\[\d+\])?: ", message)
+    keys = found[1].split(".") if found else []
+    task = tree.data.get("task") if isinstance(tree.data, dict) else None
+    for parent in (tree, task):
+        value = parent.data.get(keys[0]) if parent and keys and isinstance(parent.data, dict) else None
+        if value is not None and (len(keys) > 1 or not isinstance(value.data, dict)):
+            return _place(value, ".".join(keys[1:]))
+    return ""
 
 
 def _build_variant(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_task(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name a configuration, its model and its data."""
-    add_config(parser, "YAML file, see docs/howto/finetuning/task.md")
+    add_config(parser, "YAML file, see docs/howto/finetuning/task.md", part="finetune")
     parser.add_argument("--model", metavar="M", help="folder or name of the encoder (also the key `model`)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with the files of the block `local`")
     add_set(parser, "override a key, for example train.lr.peak=3e-5")

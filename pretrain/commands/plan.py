@@ -27,7 +27,7 @@ SUMMARY = "predict which parallel layout is the fastest"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_config(parser, "YAML file of a pretraining run, see docs/howto/pretraining.md")
+    add_config(parser, "YAML file of a pretraining run, see docs/howto/pretraining.md", part="pretrain")
     add_set(parser, "override a key, for example train.micro_batches=16")
     parser.add_argument("--devices", type=int, required=True, metavar="N", help="how many devices, one a process")
     parser.add_argument("--kind", default="a100", help="kind of device: v100, a100, h100, h200 or here (default: a100)")

@@ -38,7 +38,7 @@ _PAST_CHANGED = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_config(parser, "YAML file, see docs/howto/pretraining.md")
+    add_config(parser, "YAML file, see docs/howto/pretraining.md", part="pretrain")
     add_set(parser, "override a key, for example train.lr.peak=1e-4")
     add_output(parser)
     add_seed(parser)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 from support.toys import TOKENIZER, TOYS
 
 from ernie import ErnieModel
@@ -121,6 +122,45 @@ def test_errors_are_reported(
     assert captured.err.startswith("ernie: error: ")
     assert message in captured.err
     assert "one step" not in captured.out
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("folds: 999", "folds: train has 160 rows; expected at most as many folds, found 999"),
+        ("layers: 2", "layers: expected a number from 1 to 1, as many as encoder has, found 2"),
+        ("train.freeze: 3", "train.freeze: expected at most the encoder's 1 layer, found 3"),
+        ("task.class_weights: {good: 2}", "class_weights.good: there is no such label. Known: blame, praise."),
+    ],
+)
+def test_an_error_of_a_key_that_only_the_rows_or_the_encoder_show_names_its_line(
+    work: Path, capsys: pytest.CaptureFixture[str], line: str, sentence: str
+) -> None:
+    text = (work / "task.yaml").read_text(encoding="utf-8")
+    tree, (key, _, value) = yaml.safe_load(text), line.partition(": ")
+    *parents, last = key.split(".")
+    block = tree
+    for parent in parents:
+        block = block[parent]
+    block[last] = yaml.safe_load(value)
+    written = yaml.safe_dump(tree)
+    (work / "task.yaml").write_text(written, encoding="utf-8")
+    number = next(i for i, found in enumerate(written.splitlines(), 1) if found.strip().startswith(f"{last}:"))
+    number += last == "class_weights"  # the label's own line
+    assert main(["check", "task.yaml"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"ernie: error: task.yaml:{number}: {sentence}"
+
+
+def test_an_error_of_a_key_that_was_overridden_names_the_option(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "task.yaml", "--set", "folds=999"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("ernie: error: --set: folds: train has 160 rows;")
+
+
+def test_a_folder_that_is_called_like_a_block_is_not_taken_for_it(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "task.yaml", "--model", "data"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("ernie: error: data: there is no")
 
 
 def test_a_split_with_the_texts_of_train_is_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
