@@ -154,9 +154,12 @@ def _build(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
             return {}  # an empty key, as for a dataclass; lets a file remove a mapping that it includes
         if not isinstance(value.data, dict):
             return _mistake(value, path, "expected a mapping", mistakes)
-        return {key: _build_item(args[1], item, _shown(path, key, item), mistakes) for key, item in value.data.items()}
+        shown = {key: _shown(path, key, item) for key, item in value.data.items()}
+        if hasattr(args[1], "variant"):
+            return {key: _build_variant(args[1], item, key, shown[key], mistakes) for key, item in value.data.items()}
+        return {key: _build_item(args[1], item, shown[key], mistakes) for key, item in value.data.items()}
     if hasattr(kind, "variant"):
-        return _build_variant(kind, value, path, mistakes)
+        return _build_variant(kind, value, path.rpartition(".")[2], path, mistakes)
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, value, path, mistakes)
     return _build_scalar(kind, value, path, mistakes)
@@ -215,14 +218,15 @@ def place_of(tree: Value, message: str) -> str:
     return ""
 
 
-def _build_variant(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
+def _build_variant(kind: Any, value: Value, key: str, path: str, mistakes: list[str]) -> Any:
     given = value.data if value.data is not None else {}
     if not isinstance(given, dict):
         return _mistake(value, path, "expected a mapping of keys", mistakes)
     try:
-        chosen, consumed = kind.variant(path.rpartition(".")[2], Value(given, value.where).plain())
+        chosen, consumed = kind.variant(key, Value(given, value.where).plain())
     except UserError as error:
-        mistakes.append(f"{_place(value, str(error).partition(':')[0])}: {path}: {error}")
+        what = f"names nothing known; it is {NOT_SHOWN}" if value.foreign else str(error)
+        mistakes.append(f"{_place(value, str(error).partition(':')[0])}: {path}: {what}")
         return None
     rest = {key: item for key, item in given.items() if key not in consumed}
     return _build_dataclass(chosen, Value(rest, value.where), path, mistakes)

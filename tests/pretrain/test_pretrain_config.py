@@ -44,6 +44,27 @@ def test_every_scheduled_task_has_an_entry_in_order_of_arrival(tmp_path: Path) -
     assert {task.length for task in config.tasks.values()} == {64}
 
 
+def test_tasks_may_stand_in_a_file_of_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "mine").mkdir()
+    text = "tasks: {words: {task: knowledge_masking, units: [word]}, capitalization: {max_len: 40}}\n"
+    (tmp_path / "shared" / "base.yaml").write_text(text, encoding="utf-8")
+    text = "include: ../shared/base.yaml\ncorpus: c\nschedule: {steps_per_task: 1, tasks: [words, capitalization]}\n"
+    config = load(write(tmp_path / "mine", text))
+    assert isinstance(config.tasks["words"], KnowledgeMasking) and config.tasks["words"].units == ("word",)
+    assert config.tasks["capitalization"].length == 40
+
+
+def test_a_task_that_is_misspelled_in_a_file_of_another_folder_is_reported_without_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "base.yaml").write_text("tasks:\n  secret: {task: hidden}\n", encoding="utf-8")
+    path = write(tmp_path / "mine", "include: ../base.yaml\n" + PLAIN)
+    message = r"base\.yaml:2: tasks\.\.\.\.: names nothing known; it is not shown"
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(path)
+    assert "secret" not in str(caught.value) and "hidden" not in str(caught.value)
+
+
 def test_a_task_keeps_its_own_max_len(tmp_path: Path) -> None:
     text = "corpus: c\nschedule: {steps_per_task: 1, tasks: [sentence_reordering]}\n"
     text += "tasks: {sentence_reordering: {max_len: 40, segments: 4}}"
