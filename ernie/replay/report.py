@@ -19,7 +19,7 @@ from ernie.replay.reading import KEYS, Reading
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
 from ernie.report.html_table import facts, table
-from ernie.report.panels import BLUE, VERMILION, Label, count_axis, margin_labels, panels, style
+from ernie.report.panels import BLUE, MUTED, VERMILION, Label, count_axis, logarithmic, margin_labels, panels, style
 
 _HEIGHT = 1.25  # inches of a panel
 _MOST_ROWS = 3000  # of the table of all tensors
@@ -122,10 +122,11 @@ def _draw(curves: Mapping[str, Sequence[float]], found: Sequence[Layer]) -> Figu
         kept = np.isfinite(numbers)
         axes.plot(places[kept], numbers[kept], "o-", color=BLUE, markersize=4, linewidth=1.2, clip_on=False)
         axes.plot(places[kept & bad], numbers[kept & bad], "o", color=VERMILION, markersize=5, clip_on=False)
-        if kept.any() and numbers[kept].min() > 0:
-            axes.set_yscale("log")
         count_axis(axes, 0, max(1, len(numbers) - 1), "layer")
-        if kept.any() and axes.get_yscale() == "linear":
+        if not kept.any():
+            axes.set_yticks([])
+            axes.annotate("no finite value", (0.5, 0.5), xycoords="axes fraction", ha="center", color=MUTED)
+        elif not logarithmic(axes, numbers[kept]):
             peak = float(numbers[kept].max())
             margin_labels(axes, [Label(peak, f"{peak:.3g}", BLUE, bold=True)])
     return figure

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ernie.formatting import exact
 
@@ -122,6 +122,21 @@ def count_axis(axes: Axes, first: int, last: int, unit: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: exact(number)))
     look: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "color": MUTED, "size": SMALL}
     axes.annotate(unit, (0, 0), (-16, -6.5), ha="right", va="top", **look)  # on the line of the numbers
+
+
+def logarithmic(axes: Axes, values: np.ndarray) -> bool:
+    """Make the y axis logarithmic, with plain numbers, if all values are positive and one is ten times another.
+
+    Returns whether it is.
+    """
+    if not len(values) or values.min() <= 0 or values.max() < 10 * values.min():
+        return False
+    axes.set_yscale("log")
+    wide = values.max() > 100 * values.min()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0), numticks=6))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    return True
 
 
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:

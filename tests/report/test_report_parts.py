@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ernie.formatting import amount, compact, duration, exact, percent, power
 from ernie.report.curve import binned, smoothed
-from ernie.report.panels import apart, shortened, text_width
+from ernie.report.panels import apart, logarithmic, panels, shortened, style, text_width
 
 VALUES = arrays(float, st.integers(1, 3000), elements=st.floats(-1e3, 1e3))
 
@@ -35,6 +35,28 @@ def test_smoothing_stays_within_the_values(values: np.ndarray, window: int) -> N
     assert len(smooth) == len(values)
     assert smooth.min() >= values.min() - 1e-6
     assert smooth.max() <= values.max() + 1e-6
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(1e-6, 1e6), st.floats(10.0, 1e9))
+def test_a_logarithmic_axis_has_two_plain_numbers_or_more(least: float, ratio: float) -> None:
+    values = np.array([least, least * ratio])
+    with style():
+        figure, (axes,) = panels(["norm"], 1.25)
+        axes.plot([0, 1], values)
+        assert logarithmic(axes, values)
+        figure.canvas.draw()
+    low, high = axes.get_ylim()
+    shown = [text.get_text() for text in axes.get_yticklabels() if low <= text.get_position()[1] <= high]
+    assert len(shown) >= 2 and [float(text) for text in shown] == sorted(map(float, shown))
+    assert not any(text.get_text() for text in axes.get_yticklabels(minor=True))
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [3.0, 4.5], [0.0, 100.0], [-1.0, 5.0]])
+def test_an_axis_with_small_ratios_or_zeros_stays_linear(values: list[float]) -> None:
+    with style():
+        _, (axes,) = panels(["norm"], 1.25)
+        assert not logarithmic(axes, np.array(values)) and axes.get_yscale() == "linear"
 
 
 def test_smoothing_averages_neighbors_without_lag() -> None:
