@@ -140,9 +140,11 @@ def _too_long(place: Place) -> Dropped:
 
 
 def needed(module: str, name: str) -> Any:
-    """Import a module of the extra `web`.  Raises UserError that says how to install it."""
+    """Import a module of the extra `web`.  Raises UserError that says how to install it, or what it lacks itself."""
+    package = module.partition(".")[0]
     try:
         return import_module(module)
-    except ImportError:
-        package = module.partition(".")[0]
-        raise UserError(f"{name}: needs {package} to be read: pip install 'ernie-continual[web]'") from None
+    except ImportError as error:
+        is_there = (error.name or "").partition(".")[0] != package
+        lacks = f", which cannot be imported ({' '.join(str(error).split())})" if is_there else ""
+        raise UserError(f"{name}: needs {package} to be read{lacks}: pip install 'ernie-continual[web]'") from None

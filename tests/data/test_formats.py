@@ -312,3 +312,14 @@ class TestChoice:
             UserError, match=rf"{name}: needs {package} to be read: pip install 'ernie-continual\[web\]'"
         ):
             list(read_documents([put(tmp_path / name, "x")]))
+
+    def test_a_package_that_lacks_another_is_not_said_to_be_missing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "trafilatura.py").write_text("import nowhere_at_all\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(__import__("sys").modules, "trafilatura", raising=False)
+        with pytest.raises(
+            UserError, match=r"which cannot be imported \(No module named 'nowhere_at_all'\): pip install"
+        ):
+            list(read_documents([put(tmp_path / "a.html", "x")]))
