@@ -15,19 +15,27 @@ from ernie.errors import UserError
 from ernie.renames import formerly
 
 _MOST_DECIBELS = 60
+_LONGEST_ROOM = 10.0  # seconds, as in a cathedral
+_MOST_DIRECT = 12.0  # decibels by which echoes are weaker than the direct sound
 
 
 @dataclass(frozen=True)
 class AugmentConfig:
     """The augmentation of training recordings, sampled anew in every epoch.
 
-    `speed`: the maximum relative change of speed, sampled for each recording (Ko et al., 2015).  `time_masks` spans of
-    up to `time_width` frames, and `freq_masks` bands of up to `freq_width` features, are masked (SpecAugment: Park et
-    al., 2019, arXiv 1904.08779).  `volume` is the range of the change of loudness in decibels, such as [-20, 6]; [0, 0]
-    changes nothing.
+    `speed`: the maximum relative change of speed, sampled for each recording (Ko et al., 2015).  `vocal_tract`: the
+    maximum relative change of all frequencies of the spectrum, as those of a speaker with a longer or shorter vocal
+    tract (VTLP: Jaitly and Hinton, 2013).  `room` is the range of the reverberation time in seconds, such as
+    [0.1, 0.6], and `noise` that of the ratio of signal to noise in decibels, such as [5, 30]; without them there is
+    none.  `volume` is the range of the change of loudness in decibels, such as [-20, 6]; [0, 0] changes nothing.
+    `time_masks` spans of up to `time_width` frames, and `freq_masks` bands of up to `freq_width` features, are masked
+    (SpecAugment: Park et al., 2019, arXiv 1904.08779).
     """
 
     speed: float = 0.0
+    vocal_tract: float = 0.0
+    room: tuple[float, float] | None = None
+    noise: tuple[float, float] | None = None
     volume: tuple[float, float] = (0.0, 0.0)
     time_masks: int = 0
     time_width: int = field(default=10, metadata=formerly("time"))
@@ -35,10 +43,22 @@ class AugmentConfig:
     freq_width: int = field(default=6, metadata=formerly("band"))
 
     def __post_init__(self) -> None:
-        if not 0 <= self.speed < 0.5:
-            raise UserError(f"speed: expected at least 0 and less than 0.5, found {self.speed:g}")
-        if self.speed and not self.hundredths:
-            raise UserError(f"speed: is counted in hundredths, and {self.speed:g} is less than one; give 0.01, or 0")
+        for name in ("speed", "vocal_tract"):
+            change = getattr(self, name)
+            if not 0 <= change < 0.5:
+                raise UserError(f"{name}: expected at least 0 and less than 0.5, found {change:g}")
+            if change and not _hundredths(change):
+                raise UserError(f"{name}: is counted in hundredths, and {change:g} is less than one; give 0.01, or 0")
+        if self.room is not None and not 0 < self.room[0] <= self.room[1] <= _LONGEST_ROOM:
+            raise UserError(
+                "room: expected the shortest and the longest time of reverberation, above 0 and up to "
+                f"{_LONGEST_ROOM:g} s, found [{self.room[0]:g}, {self.room[1]:g}]"
+            )
+        if self.noise is not None and not -_MOST_DECIBELS <= self.noise[0] <= self.noise[1] <= _MOST_DECIBELS:
+            raise UserError(
+                f"noise: expected the lowest and the highest ratio of signal to noise, from -{_MOST_DECIBELS} to "
+                f"{_MOST_DECIBELS} dB, found [{self.noise[0]:g}, {self.noise[1]:g}]"
+            )
         low, high = self.volume
         if not -_MOST_DECIBELS <= low <= high <= _MOST_DECIBELS:
             raise UserError(
@@ -47,18 +67,68 @@ class AugmentConfig:
             )
         check_least(self, time_masks=0, time_width=0, freq_masks=0, freq_width=0)
 
-    @property
-    def hundredths(self) -> int:
-        """The speed in hundredths, the unit of sampling: the resampler needs integer rates."""
-        return round(100 * self.speed)
+
+def _hundredths(change: float) -> int:
+    """A relative change in hundredths, the unit of sampling: the resampler needs integer rates."""
+    return round(100 * change)
+
+
+def _percent(change: float, rng: np.random.Generator) -> int:
+    """Draw a factor that differs from 100 percent by at most a relative change, in hundredths."""
+    most = _hundredths(change)
+    return 100 + int(rng.integers(-most, most + 1)) if most else 100
 
 
 def perturb_speed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
     """Play samples (S,) a little faster or slower."""
-    if not config.speed:
-        return samples
-    percent = 100 + int(rng.integers(-config.hundredths, config.hundredths + 1))
+    percent = _percent(config.speed, rng)
     return samples if percent == 100 else resample(samples, rate * percent, rate * 100)
+
+
+def vocal_tract_warp(config: AugmentConfig, rng: np.random.Generator) -> float:
+    """Draw the factor of all frequencies, for `ernie.audio.features.features`."""
+    return _percent(config.vocal_tract, rng) / 100
+
+
+def in_room(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
+    """Play samples (S,) in a room: after the sound comes its reverberation, which fades exponentially.
+
+    The echoes are Gaussian noise that falls by 60 dB in the reverberation time (Polack, 1988, "La transmission de
+    l'énergie sonore dans les salles").  Their energy is 0 to 12 dB below that of the direct sound, drawn evenly.  The
+    power of the whole stays that of the samples; what would sound on after their end is cut.
+    """
+    if config.room is None:
+        return samples
+    from scipy.signal import oaconvolve
+
+    seconds, below = rng.uniform(*config.room), rng.uniform(0.0, _MOST_DIRECT)
+    times = np.arange(1, max(2, round(seconds * rate))) / rate
+    echoes = rng.standard_normal(len(times)) * 10 ** (-3 * times / seconds)
+    echoes *= 10 ** (-below / 20) / np.sqrt((echoes**2).sum())
+    heard = oaconvolve(samples, np.concatenate([[1.0], echoes]))[: len(samples)]
+    power = (heard**2).mean() if len(heard) else 0.0
+    return (heard * np.sqrt(_power(samples) / power)).astype(np.float32) if power else samples
+
+
+def add_noise(samples: np.ndarray, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
+    """Add stationary noise to samples (S,).
+
+    Its power falls with the frequency f as 1 / f^b, where b is drawn evenly from 0 (white noise) to 2 (a rumble).
+    """
+    if config.noise is None or not len(samples):
+        return samples
+    decibels, fall = rng.uniform(*config.noise), rng.uniform(0.0, 2.0)
+    spectrum = np.fft.rfft(rng.standard_normal(len(samples)))
+    spectrum *= np.maximum(np.arange(len(spectrum)), 1.0) ** (-fall / 2)
+    spectrum[0] = 0.0  # no offset
+    noise = np.fft.irfft(spectrum, len(samples))
+    wanted, found = _power(samples) * 10 ** (-decibels / 10), _power(noise)
+    return (samples + noise * np.sqrt(wanted / found)).astype(np.float32) if found else samples
+
+
+def _power(samples: np.ndarray) -> float:
+    """The mean power of samples."""
+    return float((samples.astype(np.float64) ** 2).mean())
 
 
 def change_volume(samples: np.ndarray, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:

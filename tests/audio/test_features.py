@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.audio.augment import AugmentConfig, change_volume, mask_spectrum, perturb_speed
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, features, mel_bank
 from ernie.decode.states import arrays_of, restore
 from ernie.errors import UserError
@@ -144,38 +143,6 @@ def test_invalid_feature_settings_raise_a_user_error(changes: dict, message: str
         FeatureConfig(**changes)
 
 
-def test_masks_zero_out_time_spans_and_bands_and_nothing_else() -> None:
-    config = AugmentConfig(time_masks=2, time_width=10, freq_masks=1, freq_width=6)
-    before = np.ones((100, 40), np.float32)
-    after = mask_spectrum(before, config, np.random.default_rng(3))
-    assert (before == 1).all()
-    frames, bins = (after == 0).all(1), (after == 0).all(0)
-    assert 0 < frames.sum() <= 20
-    assert 0 < bins.sum() <= 6
-    assert (after[~frames][:, ~bins] == 1).all()
-
-
-def test_masks_leave_most_of_a_short_sound() -> None:
-    config = AugmentConfig(time_masks=2, time_width=50, freq_masks=2, freq_width=30)
-    for seed in range(20):
-        after = mask_spectrum(np.ones((9, 20), np.float32), config, np.random.default_rng(seed))
-        assert after.sum() >= 9 * 20 * 4 / 9 - 1e-6
-
-
-def test_a_speed_that_would_change_nothing_raises_a_user_error() -> None:
-    with pytest.raises(UserError, match=r"speed: is counted in hundredths, and 0\.004 is less than one; give 0\.01"):
-        AugmentConfig(speed=0.004)
-    assert AugmentConfig(speed=0.01).hundredths == 1
-
-
-def test_speed_changes_length_and_pitch_alike() -> None:
-    rng = np.random.default_rng(0)
-    lengths = {len(perturb_speed(tone(500.0), 8000, AugmentConfig(speed=0.1), rng)) for _ in range(30)}
-    assert min(lengths) >= 4000 / 1.1 - 2
-    assert max(lengths) <= 4000 / 0.9 + 2
-    assert len(lengths) > 5
-
-
 @pytest.mark.parametrize("kind", ["log_mel", "linear"])
 @pytest.mark.parametrize("offset", [0.01, 0.05, 0.1, -0.3])
 def test_an_offset_of_all_samples_changes_no_feature(kind, offset: float) -> None:
@@ -232,15 +199,3 @@ def test_streaming_normalization_over_a_time_needs_the_statistics_of_the_trainin
     with pytest.raises(ValueError, match="normalize: streaming needs the statistics of the training set"):
         FeatureStream(FeatureConfig(normalize="streaming"))
     FeatureStream(FeatureConfig(normalize="streaming", normalize_seconds=0))
-
-
-def test_volume_changes_by_decibels_within_the_range() -> None:
-    rng, config = np.random.default_rng(0), AugmentConfig(volume=(-20, 6))
-    gains = [change_volume(np.ones(3, np.float32), config, rng)[0] for _ in range(200)]
-    assert 0.1 <= min(gains) < 0.12
-    assert 1.7 < max(gains) <= 2.0
-    assert change_volume(noise(5), AugmentConfig(), rng) is not None
-    np.testing.assert_array_equal(change_volume(noise(5), AugmentConfig(), rng), noise(5))
-    for wrong in ((6, -20), (-100, 0), (0, 61)):
-        with pytest.raises(UserError, match="volume: expected the lowest and the highest change, from -60 to 60 dB"):
-            AugmentConfig(volume=wrong)

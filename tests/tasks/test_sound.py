@@ -295,6 +295,20 @@ def test_volume_is_changed_in_training_the_same_way_in_every_run() -> None:
     assert (first != second).any()
 
 
+def test_every_augmentation_changes_the_training_and_nothing_else() -> None:
+    features = FeatureConfig(bins=20, normalize="none")
+    plain = replace(TASK, features=features)
+    samples = [plain.training_example(row, TOKENIZER).samples[0] for row in TOYS["transcribe"].rows(3)]
+    batch = pack(samples, np.array([(0, i, 0) for i in range(3)]))
+    before = plain.augmented(batch, training=True).frames.features
+    for setting in ({"vocal_tract": 0.2}, {"room": (0.2, 0.4)}, {"noise": (5, 30)}, {"volume": (-20, 6)}):
+        task = replace(plain, augment=AugmentConfig(**setting))
+        after = task.augmented(batch, training=True).frames.features
+        assert after.shape == before.shape and np.abs(after - before).max() > 0.1, setting
+        np.testing.assert_array_equal(after, task.augmented(batch, training=True).frames.features)
+        np.testing.assert_array_equal(task.augmented(batch, training=False).frames.features, before)
+
+
 def test_voices_take_their_features_from_a_teacher_that_is_older(tmp_path: Path) -> None:
     write_task(tmp_path, SYNTHESIZE, 0)
     saved = json.loads((tmp_path / "task.json").read_text())

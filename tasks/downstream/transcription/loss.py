@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ernie.audio.augment import change_volume, mask_spectrum, perturb_speed
+from ernie.audio.augment import add_noise, change_volume, in_room, mask_spectrum, perturb_speed, vocal_tract_warp
 from ernie.audio.features import features
 from ernie.audio.lengths import min_vectors, vector_count
 from ernie.data import seeded_rng
@@ -37,7 +37,8 @@ def augmented(task: TranscribeSettings, batch: Packed, training: bool) -> Packed
         triples = zip(sounds, _labels(batch), generators, strict=True)
         sounds = [_perturbed(task, sound, labels, rng) for sound, labels, rng in triples]
     for sound, rng in zip(sounds, generators, strict=True):
-        sound_FM = features(task.features, sound, task.statistics)
+        warp = vocal_tract_warp(task.augment, rng) if training else 1.0
+        sound_FM = features(task.features, sound, task.statistics, warp)
         if training:
             mean = sound_FM.mean(0) if task.features.normalize == "none" else 0.0
             sound_FM = mask_spectrum(sound_FM, task.augment, rng, mean)
@@ -49,11 +50,13 @@ def augmented(task: TranscribeSettings, batch: Packed, training: bool) -> Packed
 
 
 def _perturbed(task: TranscribeSettings, sound: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Perturb the volume of a sound, and its speed unless it would become too short for its labels, or too long."""
-    changed = perturb_speed(sound, task.features.sample_rate, task.augment, rng)
+    """Perturb a sound: its speed unless it would become too short for its labels, or too long, its room and volume."""
+    rate = task.features.sample_rate
+    changed = perturb_speed(sound, rate, task.augment, rng)
     count = vector_count(task.features.frames(len(changed)))
     kept = changed if min_vectors(labels) <= count <= task.max_len else sound
-    return change_volume(kept, task.augment, rng)
+    heard = add_noise(in_room(kept, rate, task.augment, rng), task.augment, rng)
+    return change_volume(heard, task.augment, rng)
 
 
 def encode(task: TranscribeSettings, ernie: ErnieModel, head: Any, batch: Packed) -> Tensor:

@@ -1,0 +1,179 @@
+"""Augmentation of sounds: each change is as large as it is set to be, drawn by seed, and none by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.audio.augment import (
+    AugmentConfig,
+    add_noise,
+    change_volume,
+    in_room,
+    mask_spectrum,
+    perturb_speed,
+    vocal_tract_warp,
+)
+from ernie.audio.features import FeatureConfig, features, warped
+from ernie.errors import UserError
+
+RATE = 8000
+Change = Callable[[np.ndarray, AugmentConfig, np.random.Generator], np.ndarray]
+CHANGES: dict[str, Change] = {
+    "speed": lambda samples, config, rng: perturb_speed(samples, RATE, config, rng),
+    "room": lambda samples, config, rng: in_room(samples, RATE, config, rng),
+    "noise": add_noise,
+    "volume": change_volume,
+}
+ON = AugmentConfig(speed=0.2, vocal_tract=0.1, room=(0.1, 0.6), noise=(5, 30), volume=(-20, 6))
+
+
+def noise(samples: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 0.1, samples).astype(np.float32)
+
+
+def tone(frequency: float, seconds: float = 0.5) -> np.ndarray:
+    return (0.5 * np.sin(2 * np.pi * frequency * np.arange(round(seconds * RATE)) / RATE)).astype(np.float32)
+
+
+def power(samples: np.ndarray) -> float:
+    return float((samples.astype(np.float64) ** 2).mean())
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("samples", [noise(3000), np.zeros(500, np.float32), np.zeros(0, np.float32), noise(1)])
+def test_a_change_is_off_by_default_and_the_same_for_a_seed_otherwise(change: str, samples: np.ndarray) -> None:
+    apply = CHANGES[change]
+    untouched = np.random.default_rng(0)
+    np.testing.assert_array_equal(apply(samples, AugmentConfig(), untouched), samples)
+    assert untouched.integers(1 << 30) == np.random.default_rng(0).integers(1 << 30)  # nothing was drawn
+    found = [apply(samples, ON, np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    assert all(each.dtype == np.float32 and np.isfinite(each).all() for each in found)
+    np.testing.assert_array_equal(found[0], found[1])
+    if len(samples) > 1 and samples.any():
+        assert len(found[0]) != len(found[2]) or (found[0] != found[2]).any()
+
+
+def test_masks_zero_out_time_spans_and_bands_and_nothing_else() -> None:
+    config = AugmentConfig(time_masks=2, time_width=10, freq_masks=1, freq_width=6)
+    before = np.ones((100, 40), np.float32)
+    after = mask_spectrum(before, config, np.random.default_rng(3))
+    assert (before == 1).all()
+    frames, bins = (after == 0).all(1), (after == 0).all(0)
+    assert 0 < frames.sum() <= 20
+    assert 0 < bins.sum() <= 6
+    assert (after[~frames][:, ~bins] == 1).all()
+
+
+def test_masks_leave_most_of_a_short_sound() -> None:
+    config = AugmentConfig(time_masks=2, time_width=50, freq_masks=2, freq_width=30)
+    for seed in range(20):
+        after = mask_spectrum(np.ones((9, 20), np.float32), config, np.random.default_rng(seed))
+        assert after.sum() >= 9 * 20 * 4 / 9 - 1e-6
+
+
+@pytest.mark.parametrize("name", ["speed", "vocal_tract"])
+def test_a_change_that_would_change_nothing_raises_a_user_error(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name}: is counted in hundredths, and 0\.004 is less than one; give 0\.01"):
+        AugmentConfig(**{name: 0.004})
+    assert {vocal_tract_warp(AugmentConfig(vocal_tract=0.01), np.random.default_rng(i)) for i in range(30)} == {
+        *(0.99, 1.0, 1.01)
+    }
+
+
+def test_speed_changes_length_and_pitch_alike() -> None:
+    rng = np.random.default_rng(0)
+    lengths = {len(perturb_speed(tone(500.0), 8000, AugmentConfig(speed=0.1), rng)) for _ in range(30)}
+    assert min(lengths) >= 4000 / 1.1 - 2
+    assert max(lengths) <= 4000 / 0.9 + 2
+    assert len(lengths) > 5
+
+
+def test_volume_changes_by_decibels_within_the_range() -> None:
+    rng, config = np.random.default_rng(0), AugmentConfig(volume=(-20, 6))
+    gains = [change_volume(np.ones(3, np.float32), config, rng)[0] for _ in range(200)]
+    assert 0.1 <= min(gains) < 0.12
+    assert 1.7 < max(gains) <= 2.0
+    assert change_volume(noise(5), AugmentConfig(), rng) is not None
+    np.testing.assert_array_equal(change_volume(noise(5), AugmentConfig(), rng), noise(5))
+    for wrong in ((6, -20), (-100, 0), (0, 61)):
+        with pytest.raises(UserError, match="volume: expected the lowest and the highest change, from -60 to 60 dB"):
+            AugmentConfig(volume=wrong)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(-5, 40), st.integers(0, 99))
+def test_noise_has_the_power_that_the_ratio_says_and_no_offset(ratio: float, seed: int) -> None:
+    samples = tone(440.0)
+    heard = add_noise(samples, AugmentConfig(noise=(ratio, ratio)), np.random.default_rng(seed))
+    added = heard.astype(np.float64) - samples
+    assert 10 * np.log10(power(samples) / power(added)) == pytest.approx(ratio, abs=0.05)
+    assert abs(added.mean()) < 1e-3 * np.sqrt(power(added)) + 1e-7
+
+
+def test_noise_is_white_at_times_and_a_rumble_at_others() -> None:
+    config, shares = AugmentConfig(noise=(0, 0)), []
+    for seed in range(40):
+        added = add_noise(tone(440.0), config, np.random.default_rng(seed)).astype(np.float64) - tone(440.0)
+        spectrum = np.abs(np.fft.rfft(added)) ** 2
+        shares.append(spectrum[: len(spectrum) // 8].sum() / spectrum.sum())
+    assert min(shares) < 0.25 and max(shares) > 0.95
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.1, 1.0), st.integers(0, 99))
+def test_a_room_sounds_on_and_fades_in_its_time(seconds: float, seed: int) -> None:
+    click = np.zeros(2 * RATE, np.float32)
+    click[0] = 1.0
+    heard = in_room(click, RATE, AugmentConfig(room=(seconds, seconds)), np.random.default_rng(seed)).astype(float)
+    assert power(heard) == pytest.approx(power(click), rel=1e-3)
+    echoes = heard[1:] ** 2
+    assert -0.1 <= 10 * np.log10(heard[0] ** 2 / echoes.sum()) <= 12.1
+    left = echoes[::-1].cumsum()[::-1]  # Schroeder's integral
+    early, late = (left[round(share * seconds * RATE)] for share in (0.1, 0.4))
+    assert 10 * np.log10(early / late) == pytest.approx(18, abs=3)  # 60 dB in the whole time
+    assert echoes[round(seconds * RATE) :].max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["log_mel", "linear"])
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_warp_moves_the_peak_of_a_tone_by_its_factor(kind, factor: float) -> None:
+    config = FeatureConfig(kind=kind, normalize="none", bins=60)
+    moved = features(config, tone(1500.0), warp=factor).mean(0)
+    expected = features(config, tone(1500.0 * factor)).mean(0)
+    assert abs(int(moved.argmax()) - int(expected.argmax())) <= 1
+    assert moved.argmax() != features(config, tone(1500.0)).mean(0).argmax()
+
+
+@given(st.floats(0.5, 2.0))
+def test_warped_frequencies_rise_from_zero_to_the_highest(factor: float) -> None:
+    found = warped(np.linspace(0, 1, 200), factor)
+    assert found[0] == 0 and found[-1] == 1 and (np.diff(found) > 0).all()
+    low = np.linspace(0, 1, 200) <= 0.6 * min(1, 1 / factor)
+    np.testing.assert_allclose(found[low], factor * np.linspace(0, 1, 200)[low])
+
+
+def test_no_warp_leaves_the_bits_of_features() -> None:
+    for kind in ("log_mel", "linear"):
+        config = FeatureConfig(kind=kind, normalize="none")
+        np.testing.assert_array_equal(features(config, noise(4000)), features(config, noise(4000), warp=1.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"room": (0.0, 0.5)}, r"room: expected the shortest and the longest time .* found \[0, 0.5\]"),
+        ({"room": (0.5, 0.2)}, "room: expected the shortest"),
+        ({"room": (0.5, 20)}, "up to 10 s"),
+        ({"noise": (30, 5)}, "noise: expected the lowest and the highest ratio"),
+        ({"noise": (-70, 5)}, "from -60 to 60 dB"),
+        ({"vocal_tract": 0.5}, "vocal_tract: expected at least 0 and less than 0.5"),
+    ],
+)
+def test_ranges_that_make_no_sense_raise_a_user_error(changes: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        AugmentConfig(**changes)
