@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _FLOOR = 1e-10  # minimum power before the logarithm
 _MIN_VARIANCE = 1e-2  # of a feature: avoids amplifying one that is nearly constant
+_KALDI_LOWEST = 20.0  # Hz
 _WARPED = 0.6  # of the highest frequency: up to there a warp is a plain factor
 PREEMPHASIS = 0.97  # the share of the preceding sample that is subtracted from each
 # The level of a frame is the mean over its features, in deviations from the training sounds' mean.
@@ -42,8 +43,9 @@ class FeatureConfig:
 
     Windows of `window` seconds, one every `hop` seconds, of sound with `sample_rate` samples a second.  `kind` is
     log_mel, the log power in `bins` bands of the mel scale, or linear, that at every frequency (Amodei et al., 2016,
-    arXiv 1512.02595).  `normalize`: over each utterance, over the training set (global), over the frames received
-    lately (streaming), or none.  Utterance statistics are known only at the end, so such features cannot be streamed.
+    arXiv 1512.02595), or kaldi, the bands of Kaldi's fbank features.  `normalize`: over each utterance, over the
+    training set (global), over the frames received lately (streaming), or none.  Utterance statistics are known only at
+    the end, so such features cannot be streamed.
 
     Streaming statistics are those of the training set and of the frames of the last `normalize_seconds`, weighted
     alike; older frames fade exponentially.  Silence does not count, and of a longer pause or steady noise only the
@@ -51,7 +53,7 @@ class FeatureConfig:
     key.  `remove_dc_offset` subtracts each window's mean from it.
     """
 
-    kind: Literal["log_mel", "linear"] = "log_mel"
+    kind: Literal["log_mel", "kaldi", "linear"] = "log_mel"
     sample_rate: int = field(default=8000, metadata=formerly("rate"))
     window: float = 0.025
     hop: float = 0.010
@@ -69,7 +71,7 @@ class FeatureConfig:
             raise UserError(f"hop: expected more than 0 and at most the window, {self.window:g} s, found {self.hop:g}")
         if self.window_samples < 16:
             raise UserError(f"window: {self.window:g} s are {self.window_samples} samples, too few for a spectrum")
-        if self.kind == "log_mel" and not 1 <= self.bins <= self.frequencies // 2:
+        if self.kind != "linear" and not 1 <= self.bins <= self.frequencies // 2:
             raise UserError(
                 f"bins: expected 1 to {self.frequencies // 2}, as many bands as {self.frequencies} frequencies tell "
                 f"apart, found {self.bins}"
@@ -93,7 +95,7 @@ class FeatureConfig:
     @property
     def features(self) -> int:
         """The number of features in a frame."""
-        return self.bins if self.kind == "log_mel" else self.frequencies
+        return self.frequencies if self.kind == "linear" else self.bins
 
     def frames(self, samples: int) -> int:
         """Return the number of frames for a number of samples."""
@@ -313,18 +315,41 @@ def _unnormalized(
     total, width, hop = sum(count for *_, count in sounds), config.window_samples, config.hop_samples
     if not total:
         return np.zeros((0, config.features), np.float32)
+    if config.kind == "kaldi":
+        return _kaldi(config, np.concatenate([_windows(own_S, width, hop, count) for own_S, _, count in sounds]), warp)
     windows, raw = np.empty((total, width), np.float32), np.empty((total, width), np.float32)
     first = 0
     for own_S, before, count in sounds:
         emphasized = own_S - np.float32(PREEMPHASIS) * np.concatenate([[np.float32(before)], own_S[:-1]])
         for rows, of in ((windows, emphasized), (raw, own_S)):
-            rows[first : first + count] = np.lib.stride_tricks.sliding_window_view(of, width)[: count * hop : hop]
+            rows[first : first + count] = _windows(of, width, hop, count)
         first += count
     if not config.remove_dc_offset:
         return _spectra(config, windows, warp)
     # Of a window with an offset, pre-emphasis leaves this much.
     means = raw.astype(np.float64).mean(1, keepdims=True)
     return _spectra(config, windows - (1 - float(np.float32(PREEMPHASIS))) * means, warp)
+
+
+def _windows(samples: np.ndarray, width: int, hop: int, count: int) -> np.ndarray:
+    """Return the first windows (F, S) of samples, as a view."""
+    return np.lib.stride_tricks.sliding_window_view(samples, width)[: count * hop : hop]
+
+
+def _kaldi(config: FeatureConfig, windows: np.ndarray, warp: float) -> np.ndarray:
+    """Return the features (F, M) of windows of samples as Kaldi's compute-fbank-feats does with no dither.
+
+    Kaldi reads samples as integers of 16 bits, pre-emphasizes each window by itself, and has a window function, a mel
+    scale and triangles of its own (Povey et al., 2011, "The Kaldi Speech Recognition Toolkit", and its source).
+    """
+    own = windows.astype(np.float64) * 32768
+    if config.remove_dc_offset:
+        own = own - own.mean(1, keepdims=True)
+    own = own - PREEMPHASIS * np.concatenate([own[:, :1], own[:, :-1]], 1)
+    shaped = own * np.hanning(config.window_samples) ** 0.85
+    power_FK = np.abs(np.fft.rfft(shaped, config._fft_size)) ** 2
+    bank = kaldi_bank(config.sample_rate, config._fft_size, config.bins, warp)
+    return np.log(np.maximum(bank.dot(power_FK.T).T, np.finfo(np.float32).eps)).astype(np.float32)
 
 
 def _spectra(config: FeatureConfig, windows: np.ndarray, warp: float) -> np.ndarray:
@@ -366,6 +391,26 @@ def mel_bank(rate: int, fft_size: int, bins: int, warp: float = 1.0) -> sparse.c
     for row, center in zip(bank, edges[1:-1], strict=True):
         if not row.any():
             row[np.abs(frequencies - center).argmin()] = 1.0
+    return sparse.csr_matrix(bank)
+
+
+@cache
+def kaldi_bank(rate: int, fft_size: int, bins: int, warp: float = 1.0) -> sparse.csr_matrix:
+    """Return Kaldi's filters (M, K): triangles on the mel scale itself, m = 1127 log(1 + f / 700), from 20 Hz on."""
+    from scipy import sparse
+
+    def mel(frequency: np.ndarray) -> np.ndarray:
+        return 1127 * np.log(1 + frequency / 700)
+
+    ends = mel(np.array([_KALDI_LOWEST, rate / 2]))
+    points = np.linspace(ends[0], ends[1], bins + 2)
+    if warp != 1:
+        points = mel(rate / 2 * warped(700 * (np.exp(points / 1127) - 1) / (rate / 2), 1 / warp))
+    frequencies = mel(np.fft.rfftfreq(fft_size, 1 / rate))
+    rising = (frequencies[None] - points[:-2, None]) / np.diff(points)[:-1, None]
+    falling = (points[2:, None] - frequencies[None]) / np.diff(points)[1:, None]
+    bank = np.maximum(0, np.minimum(rising, falling))
+    bank[:, -1] = 0.0  # Kaldi leaves out the highest frequency
     return sparse.csr_matrix(bank)
 
 

@@ -139,7 +139,7 @@ def test_a_room_sounds_on_and_fades_in_its_time(seconds: float, seed: int) -> No
     assert echoes[round(seconds * RATE) :].max() < 1e-12
 
 
-@pytest.mark.parametrize("kind", ["log_mel", "linear"])
+@pytest.mark.parametrize("kind", ["log_mel", "kaldi", "linear"])
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_a_warp_moves_the_peak_of_a_tone_by_its_factor(kind, factor: float) -> None:
     config = FeatureConfig(kind=kind, normalize="none", bins=60)
@@ -158,7 +158,7 @@ def test_warped_frequencies_rise_from_zero_to_the_highest(factor: float) -> None
 
 
 def test_no_warp_leaves_the_bits_of_features() -> None:
-    for kind in ("log_mel", "linear"):
+    for kind in ("log_mel", "kaldi", "linear"):
         config = FeatureConfig(kind=kind, normalize="none")
         np.testing.assert_array_equal(features(config, noise(4000)), features(config, noise(4000), warp=1.0))
 

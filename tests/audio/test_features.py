@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaldi_native_fbank import FbankOptions, OnlineFbank
 
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, features, mel_bank
 from ernie.decode.states import arrays_of, restore
@@ -37,7 +38,7 @@ def in_pieces(stream: FeatureStream, pieces: list[np.ndarray]) -> np.ndarray:
 
 @settings(max_examples=40)
 @given(
-    st.sampled_from(["log_mel", "linear"]),
+    st.sampled_from(["log_mel", "kaldi", "linear"]),
     st.sampled_from(["none", "streaming", "global"]),
     st.sampled_from([(0.025, 0.010), (0.02, 0.02), (0.016, 0.005)]),
     st.lists(st.integers(0, 700), min_size=1, max_size=12),
@@ -82,6 +83,21 @@ def test_a_tone_is_loudest_in_its_band(frequency: float) -> None:
     loudest = features(config, tone(frequency)).mean(0).argmax()
     peaks = np.fft.rfftfreq(256, 1 / 8000)[np.asarray(mel_bank(8000, 256, 20).todense()).argmax(1)]
     assert np.abs(peaks - frequency).argmin() == loudest
+
+
+@pytest.mark.parametrize(("rate", "bins"), [(16000, 80), (8000, 40), (16000, 23)])
+@pytest.mark.parametrize("removes", [True, False])
+def test_kaldi_features_are_those_of_kaldi(rate: int, bins: int, removes: bool) -> None:
+    samples = noise(rate, 3) + tone(440.0, 1.0, rate) + np.float32(0.05)
+    options = FbankOptions()
+    options.frame_opts.samp_freq, options.frame_opts.dither, options.mel_opts.num_bins = rate, 0, bins
+    options.frame_opts.remove_dc_offset = removes
+    theirs = OnlineFbank(options)
+    theirs.accept_waveform(rate, (samples * 32768).tolist())
+    theirs.input_finished()
+    expected = np.array([theirs.get_frame(i) for i in range(theirs.num_frames_ready)])
+    config = FeatureConfig(kind="kaldi", sample_rate=rate, bins=bins, normalize="none", remove_dc_offset=removes)
+    np.testing.assert_allclose(features(config, samples), expected, atol=1e-3)
 
 
 def test_a_linear_spectrum_has_every_frequency() -> None:
@@ -143,7 +159,7 @@ def test_invalid_feature_settings_raise_a_user_error(changes: dict, message: str
         FeatureConfig(**changes)
 
 
-@pytest.mark.parametrize("kind", ["log_mel", "linear"])
+@pytest.mark.parametrize("kind", ["log_mel", "kaldi", "linear"])
 @pytest.mark.parametrize("offset", [0.01, 0.05, 0.1, -0.3])
 def test_an_offset_of_all_samples_changes_no_feature(kind, offset: float) -> None:
     config, samples = FeatureConfig(kind=kind, normalize="none"), noise(4000) + tone(440)

@@ -89,6 +89,8 @@ class SynthesizeSettings(SoundTask, SizedHead):
         for name in ("log_std_penalty", "spectral", "input_noise_std", "pace", "loudness"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}: expected at least 0, found {getattr(self, name):g}")
+        if self.features.kind == "kaldi":
+            raise UserError("features.kind: kaldi is for recognition; sound is made of log_mel or linear features")
         if self.features.normalize not in ("global", "none"):
             raise UserError(
                 f"features.normalize: {self.features.normalize} takes the loudness from what is to be said; choose "
