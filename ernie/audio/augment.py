@@ -15,6 +15,7 @@ from ernie.errors import UserError
 from ernie.renames import formerly
 
 _MOST_DECIBELS = 60
+_WINDOW, _REACH = 0.032, 0.008  # seconds, of the windows of a stretched sound
 _LONGEST_ROOM = 10.0  # seconds, as in a cathedral
 _MOST_DIRECT = 12.0  # decibels by which echoes are weaker than the direct sound
 
@@ -23,7 +24,8 @@ _MOST_DIRECT = 12.0  # decibels by which echoes are weaker than the direct sound
 class AugmentConfig:
     """The augmentation of training recordings, sampled anew in every epoch.
 
-    `speed`: the maximum relative change of speed, sampled for each recording (Ko et al., 2015).  `vocal_tract`: the
+    `speed`: the maximum relative change of speed, sampled for each recording (Ko et al., 2015).  `pitch`: the maximum
+    relative change of pitch without one of speed.  `vocal_tract`: the
     maximum relative change of all frequencies of the spectrum, as those of a speaker with a longer or shorter vocal
     tract (VTLP: Jaitly and Hinton, 2013).  `room` is the range of the reverberation time in seconds, such as
     [0.1, 0.6], and `noise` that of the ratio of signal to noise in decibels, such as [5, 30]; without them there is
@@ -33,6 +35,7 @@ class AugmentConfig:
     """
 
     speed: float = 0.0
+    pitch: float = 0.0
     vocal_tract: float = 0.0
     room: tuple[float, float] | None = None
     noise: tuple[float, float] | None = None
@@ -43,7 +46,7 @@ class AugmentConfig:
     freq_width: int = field(default=6, metadata=formerly("band"))
 
     def __post_init__(self) -> None:
-        for name in ("speed", "vocal_tract"):
+        for name in ("speed", "pitch", "vocal_tract"):
             change = getattr(self, name)
             if not 0 <= change < 0.5:
                 raise UserError(f"{name}: expected at least 0 and less than 0.5, found {change:g}")
@@ -83,6 +86,39 @@ def perturb_speed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np
     """Play samples (S,) a little faster or slower."""
     percent = _percent(config.speed, rng)
     return samples if percent == 100 else resample(samples, rate * percent, rate * 100)
+
+
+def shift_pitch(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
+    """Play samples (S,) with a slightly higher or lower pitch, and as fast as before."""
+    percent = _percent(config.pitch, rng)
+    if percent == 100 or not len(samples):
+        return samples
+    shifted = resample(stretched(samples, rate, percent / 100), rate * percent, rate * 100)[: len(samples)]
+    return np.pad(shifted, (0, len(samples) - len(shifted)))
+
+
+def stretched(samples: np.ndarray, rate: int, factor: float) -> np.ndarray:
+    """Return samples (S,) that last `factor` times as long with the same pitch.
+
+    Windows of 32 ms overlap by half.  Each begins where the sound is most alike to what would follow the window before
+    it, up to 8 ms from its place (WSOLA: Verhelst and Roelands, 1993, "An overlap-add technique based on waveform
+    similarity for high quality time-scale modification of speech").
+    """
+    half, reach = max(2, round(_WINDOW * rate / 2)), round(_REACH * rate)
+    count = round(factor * len(samples))
+    padded = np.pad(samples, (reach, 2 * half + reach))
+    rise = np.hanning(2 * half + 1)[:half].astype(np.float32)
+    window = np.concatenate([rise, 1 - rise])
+    found = np.zeros(count + 2 * half, np.float32)
+    found[:half] = padded[reach : reach + half] * (1 - rise)  # the second half of a window before the first
+    follows = padded[reach : reach + half]
+    for at in range(0, count, half):
+        low = min(round(at / factor), len(samples))  # in `padded`, `reach` before its place in `samples`
+        likeness = np.correlate(padded[low : low + 2 * reach + half], follows, "valid")
+        start = low + int(likeness.argmax())
+        found[at : at + 2 * half] += window * padded[start : start + 2 * half]
+        follows = padded[start + half : start + 2 * half]
+    return found[:count]
 
 
 def vocal_tract_warp(config: AugmentConfig, rng: np.random.Generator) -> float:

@@ -16,6 +16,8 @@ from ernie.audio.augment import (
     in_room,
     mask_spectrum,
     perturb_speed,
+    shift_pitch,
+    stretched,
     vocal_tract_warp,
 )
 from ernie.audio.features import FeatureConfig, features, warped
@@ -25,11 +27,12 @@ RATE = 8000
 Change = Callable[[np.ndarray, AugmentConfig, np.random.Generator], np.ndarray]
 CHANGES: dict[str, Change] = {
     "speed": lambda samples, config, rng: perturb_speed(samples, RATE, config, rng),
+    "pitch": lambda samples, config, rng: shift_pitch(samples, RATE, config, rng),
     "room": lambda samples, config, rng: in_room(samples, RATE, config, rng),
     "noise": add_noise,
     "volume": change_volume,
 }
-ON = AugmentConfig(speed=0.2, vocal_tract=0.1, room=(0.1, 0.6), noise=(5, 30), volume=(-20, 6))
+ON = AugmentConfig(speed=0.2, pitch=0.1, vocal_tract=0.1, room=(0.1, 0.6), noise=(5, 30), volume=(-20, 6))
 
 
 def noise(samples: int, seed: int = 0) -> np.ndarray:
@@ -76,7 +79,7 @@ def test_masks_leave_most_of_a_short_sound() -> None:
         assert after.sum() >= 9 * 20 * 4 / 9 - 1e-6
 
 
-@pytest.mark.parametrize("name", ["speed", "vocal_tract"])
+@pytest.mark.parametrize("name", ["speed", "pitch", "vocal_tract"])
 def test_a_change_that_would_change_nothing_raises_a_user_error(name: str) -> None:
     with pytest.raises(UserError, match=rf"{name}: is counted in hundredths, and 0\.004 is less than one; give 0\.01"):
         AugmentConfig(**{name: 0.004})
@@ -103,6 +106,35 @@ def test_volume_changes_by_decibels_within_the_range() -> None:
     for wrong in ((6, -20), (-100, 0), (0, 61)):
         with pytest.raises(UserError, match="volume: expected the lowest and the highest change, from -60 to 60 dB"):
             AugmentConfig(volume=wrong)
+
+
+def loudest(samples: np.ndarray) -> float:
+    """The frequency of the largest part of a sound."""
+    return float(np.fft.rfftfreq(len(samples), 1 / RATE)[np.abs(np.fft.rfft(samples)).argmax()])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(150, 800), st.floats(0.7, 1.5))
+def test_a_stretched_tone_keeps_its_pitch_and_its_level(frequency: float, factor: float) -> None:
+    samples = tone(frequency)
+    longer = stretched(samples, RATE, factor)
+    assert len(longer) == round(factor * len(samples)) and longer.dtype == np.float32
+    assert loudest(longer) == pytest.approx(frequency, abs=6)
+    assert power(longer[500:-500]) == pytest.approx(power(samples), rel=0.15)
+
+
+def test_a_sound_that_is_not_stretched_is_the_same() -> None:
+    np.testing.assert_allclose(stretched(noise(4000), RATE, 1.0), noise(4000), atol=1e-6)
+
+
+def test_the_pitch_is_moved_by_its_share_and_the_length_is_kept() -> None:
+    found = set()
+    for seed in range(20):
+        moved = shift_pitch(tone(400.0), RATE, AugmentConfig(pitch=0.1), np.random.default_rng(seed))
+        assert len(moved) == len(tone(400.0))
+        assert 356 <= loudest(moved) <= 444
+        found.add(round(loudest(moved)))
+    assert len(found) > 5 and min(found) < 380 and max(found) > 420
 
 
 @settings(max_examples=30, deadline=None)

@@ -301,7 +301,13 @@ def test_every_augmentation_changes_the_training_and_nothing_else() -> None:
     samples = [plain.training_example(row, TOKENIZER).samples[0] for row in TOYS["transcribe"].rows(3)]
     batch = pack(samples, np.array([(0, i, 0) for i in range(3)]))
     before = plain.augmented(batch, training=True).frames.features
-    for setting in ({"vocal_tract": 0.2}, {"room": (0.2, 0.4)}, {"noise": (5, 30)}, {"volume": (-20, 6)}):
+    for setting in (
+        {"pitch": 0.2},
+        {"vocal_tract": 0.2},
+        {"room": (0.2, 0.4)},
+        {"noise": (5, 30)},
+        {"volume": (-20, 6)},
+    ):
         task = replace(plain, augment=AugmentConfig(**setting))
         after = task.augmented(batch, training=True).frames.features
         assert after.shape == before.shape and np.abs(after - before).max() > 0.1, setting
