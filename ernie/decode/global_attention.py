@@ -8,13 +8,15 @@ Legend: T vectors, D width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from paddle import Tensor
 
 from ernie.audio.lengths import min_vectors
 from ernie.data.batch import DecoderTokens, Layout
-from ernie.decode.ctc import Spike
+from ernie.decode.ctc import Spike, log_probabilities
+from ernie.decode.ctc_prefix import PrefixScorer
 from ernie.decode.segmentation import align
 from ernie.decode.truncated_attention import SMOOTHING
 from ernie.model.cache import KeyValueCache
@@ -24,30 +26,108 @@ from ernie.model.translation import TranslationHead
 
 
 class UtteranceDecoder:
-    """Generates tokens until `end`, at most as many as CTC could align to the vectors; `never` are excluded."""
+    """Generates tokens until `end`, at most as many as CTC could align to the vectors; `never` are excluded.
 
-    def __init__(self, head: TranslationHead, blank: int, begin: int, end: int, never: Sequence[int]):
+    With a `beam` above 1 so many hypotheses are kept, ranked by both: (1 - ctc_weight) times the log-probability of the
+    decoder, and `ctc_weight` times that by CTC of all transcripts that begin so.  See Watanabe et al., 2017, "Hybrid
+    CTC/Attention Architecture for End-to-End Speech Recognition", IEEE JSTSP 11(8), section IV.C.
+    """
+
+    def __init__(
+        self,
+        head: TranslationHead,
+        blank: int,
+        begin: int,
+        end: int,
+        never: Sequence[int],
+        beam: int = 1,
+        ctc_weight: float = 0.0,
+    ):
         self._head, self._blank, self._begin, self._end = head, blank, begin, end
         self._never = [token for token in (begin, *never) if token != end]
+        self._beam, self._ctc_weight = beam, ctc_weight
 
     def decode(self, scores_TV: np.ndarray, hidden_TD: Tensor) -> list[Spike]:
         """Return the tokens of one sound, each at its vector in the most likely CTC alignment."""
-        count, step = hidden_TD.shape[0], Layout.of_lengths([1])
-        source = Source(KeyValueCache(Layout.of_lengths([count]), self._head.decoder.read(hidden_TD)), step)
+        if not len(scores_TV):
+            return []
+        layout = Layout.of_lengths([hidden_TD.shape[0]])
+        source = KeyValueCache(layout, self._head.decoder.read(hidden_TD))
+        tokens, probabilities = (self._search if self._beam > 1 else self._greedy)(scores_TV, source)
+        positions = align(scores_TV, tokens, self._blank) if tokens else []
+        return [Spike(*spike) for spike in zip(tokens, positions, probabilities, strict=True)]
+
+    def _next(
+        self, last: Sequence[int], source: KeyValueCache, cache: KeyValueCache
+    ) -> tuple[np.ndarray, KeyValueCache]:
+        """Return the log-probability of each token after hypotheses (H,) of one sound, (H, V), and their cache."""
+        step = Layout.of_lengths([1] * len(last))
+        each = source.select([0] * len(last)) if len(last) > 1 else source
+        x_HD, cache = self._head.forward_cached(np.array(last), step, Source(each, step), cache)
+        log_HV = self._head.scores(x_HD)
+        log_HV[:, self._never] = -np.inf
+        return log_HV, cache
+
+    def _greedy(self, scores_TV: np.ndarray, source: KeyValueCache) -> tuple[list[int], list[float]]:
         cache, last = KeyValueCache.empty(1), self._begin
         tokens: list[int] = []
         probabilities: list[float] = []
         while True:
-            x_UD, cache = self._head.forward_cached(np.array([last]), step, source, cache)
-            log_V = self._head.scores(x_UD)[0]
-            log_V[self._never] = -np.inf
+            (log_V,), cache = self._next([last], source, cache)
             last = int(log_V.argmax())
-            if last == self._end or min_vectors(np.array([*tokens, last])) > count:
-                break
+            if last == self._end or min_vectors(np.array([*tokens, last])) > len(scores_TV):
+                return tokens, probabilities
             tokens.append(last)
             probabilities.append(float(np.exp(log_V[last])))
-        positions = align(scores_TV, tokens, self._blank) if tokens else []
-        return [Spike(*spike) for spike in zip(tokens, positions, probabilities, strict=True)]
+
+    def _search(self, scores_TV: np.ndarray, source: KeyValueCache) -> tuple[list[int], list[float]]:
+        """Search until no hypothesis can become better than the best that has ended: scores only fall."""
+        scorer = PrefixScorer(log_probabilities(scores_TV), self._blank)
+        prefixes, cache = scorer.empty(), KeyValueCache.empty(1)
+        live = [_Written()]
+        best, best_score = live[0], -np.inf
+        while live:
+            log_HV, cache = self._next(
+                [each.tokens[-1] if each.tokens else self._begin for each in live], source, cache
+            )
+            attended_H = np.array([each.score for each in live])
+            ended_H = self._joint(attended_H + log_HV[:, self._end], prefixes.whole)
+            if ended_H.max() > best_score:
+                best, best_score = live[int(ended_H.argmax())], float(ended_H.max())
+            log_HV[:, self._end] = -np.inf
+            count = min(self._CANDIDATES * self._beam, log_HV.shape[1])
+            tokens_HC = np.argsort(-log_HV, 1, kind="stable")[:, :count]
+            log_HC = np.take_along_axis(log_HV, tokens_HC, 1)
+            ctc_HC, extended = scorer.extended(prefixes, tokens_HC)
+            joint = self._joint(attended_H[:, None] + log_HC, ctc_HC).ravel()
+            chosen = np.argsort(-joint, kind="stable")[: self._beam]
+            chosen = chosen[joint[chosen] > best_score]
+            parents = chosen // count
+            live = [
+                live[parent].followed_by(int(tokens_HC.flat[n]), float(log_HC.flat[n]))
+                for n, parent in zip(chosen, parents, strict=True)
+            ]
+            prefixes, cache = extended.select(chosen), cache.select(parents)
+        return list(best.tokens), list(best.probabilities)
+
+    def _joint(self, attention: np.ndarray, ctc: np.ndarray) -> np.ndarray:
+        """Return weighted sums of both log-probabilities; what CTC cannot align stays excluded."""
+        possible = np.where(np.isneginf(ctc), 0.0, ctc)
+        return np.where(np.isneginf(ctc), -np.inf, (1 - self._ctc_weight) * attention + self._ctc_weight * possible)
+
+    _CANDIDATES = 2  # tokens by which a hypothesis is extended, for each that is kept
+
+
+class _Written(NamedTuple):
+    """A hypothesis: its tokens, their probabilities by the decoder, and the sum of their logarithms."""
+
+    tokens: tuple[int, ...] = ()
+    probabilities: tuple[float, ...] = ()
+    score: float = 0.0
+
+    def followed_by(self, token: int, log: float) -> _Written:
+        """Return it with one more token."""
+        return _Written((*self.tokens, token), (*self.probabilities, float(np.exp(log))), self.score + log)
 
 
 def global_attention_loss(head: TranslationHead, hidden_TD: Tensor, layout: Layout, written: DecoderTokens) -> Loss:

@@ -271,6 +271,10 @@ def test_a_global_decoder_transcribes_files_but_does_not_stream(tmp_path: Path) 
     cells = out.getvalue().split()
     assert tuple(cells[1::2]) == WORDS
     assert all(abs(float(time) - 0.1 * n) <= 0.1 for n, time in enumerate(cells[::2]))
+    by_both, same = deepcopy(trained_recognizer("global")), io.StringIO()
+    by_both.task = replace(by_both.task, beam=4)
+    from_files(by_both, [str(tmp_path / "a.wav")], True, same, None)
+    assert same.getvalue() == out.getvalue()
     with pytest.raises(UserError, match="decoder: global looks at whole sounds"):
         SpeechRecognizer(trained_recognizer("global")).begin()
 

@@ -107,7 +107,8 @@ def _token_decoder(
 
     by_segments, blank = _segment_decoder(task, head, tokenizer), head.blank
     if task.decoder == "global":
-        utterance_decoder = UtteranceDecoder(head.writer, blank, *special_tokens(tokenizer))
+        special = special_tokens(tokenizer)
+        utterance_decoder = UtteranceDecoder(head.writer, blank, *special, task.beam, task.beam_ctc_weight)
         return lambda scores_TV, hidden_TD: (utterance_decoder.decode(scores_TV, hidden_TD), [])
     beam = task.beam_search(tokenizer, blank)
 

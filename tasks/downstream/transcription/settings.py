@@ -46,7 +46,8 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
     `decoder` says how text is found.  With `ctc` the encoder's vectors alone decide.  With `attention` CTC only cuts
     the sound into segments, and a decoder of `layers` generates the tokens of each segment (SMLTA, see
     `ernie.decode.truncated_attention`).  With `global` a decoder attends to the whole sound once it is over.
-    `ctc_weight` is the weight of CTC in the loss beside a decoder.
+    `ctc_weight` is the weight of CTC in the loss beside a decoder.  With `global` and a `beam` above 1, hypotheses are
+    ranked by both, and `beam_ctc_weight` is the weight of CTC there.
 
     `look_back` vectors before a segment and `look_ahead` vectors after it are seen by the decoder of segments.  No
     segment is longer than `longest` vectors.  The decoder sees the last `history` tokens, segment ends included.  With
@@ -74,6 +75,7 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
     history: int = 4
     abstractions: int = 0
     ctc_weight: float = field(default=0.5, metadata=formerly("ctc_share"))
+    beam_ctc_weight: float = 0.3
     pause: float = 0.0
     longest_line: float = 20.0
     scoring: ScoringConfig = field(default_factory=ScoringConfig)
@@ -85,7 +87,7 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
     decoding_fields: ClassVar = (
         *(item.name for item in fields(RankedDecoding)),
-        *("n_best", "pause", "longest_line", "scoring", "channel"),
+        *("n_best", "beam_ctc_weight", "pause", "longest_line", "scoring", "channel"),
     )
     column_fields: ClassVar = ("audio", "label")
 
@@ -113,8 +115,13 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
             raise UserError(
                 "pause: lines end at pauses where a model hears chunks: encoder: chunks, decoder: ctc or attention"
             )
-        if self.decoder == "global" and self.beam > 1:
-            raise UserError("beam: decoder: global keeps one hypothesis; choose decoder: ctc or attention, or beam: 1")
+        if not 0 <= self.beam_ctc_weight < 1:
+            raise UserError(f"beam_ctc_weight: expected at least 0 and less than 1, found {self.beam_ctc_weight:g}")
+        for name in ("language_model", "hot_words"):
+            if self.decoder == "global" and getattr(self, name) is not None:
+                raise UserError(
+                    f"{name}: decoder: global ranks hypotheses without it; choose decoder: ctc or attention"
+                )
         if self.abstractions and self.decoder != "attention":
             raise UserError("abstractions: they are made of segments, which decoder: attention reads")
 
