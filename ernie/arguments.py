@@ -21,12 +21,13 @@ def add_config(parser: argparse.ArgumentParser, help: str, *, optional: bool = F
 
 def place_of_key(arguments: argparse.Namespace, message: str) -> str:
     """Return file and line of the key of the CONFIG that a message begins with, "" if it begins with none."""
-    if getattr(arguments, "config", None) is None:
+    config = getattr(arguments, "config", None)
+    if config is None or (config.exists() and not config.is_file()):  # a pipe can be read once
         return ""
     from ernie.config import ConfigError, place_of, read
 
     try:
-        return place_of(read(arguments.config, getattr(arguments, "set", ()), part=arguments.part), message)
+        return place_of(read(config, getattr(arguments, "set", ()), part=arguments.part), message)
     except ConfigError:  # the file is no longer what was read before
         return ""
 

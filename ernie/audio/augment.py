@@ -25,13 +25,12 @@ class AugmentConfig:
     """The augmentation of training recordings, sampled anew in every epoch.
 
     `speed`: the maximum relative change of speed, sampled for each recording (Ko et al., 2015).  `pitch`: the maximum
-    relative change of pitch without one of speed.  `vocal_tract`: the
-    maximum relative change of all frequencies of the spectrum, as those of a speaker with a longer or shorter vocal
-    tract (VTLP: Jaitly and Hinton, 2013).  `room` is the range of the reverberation time in seconds, such as
-    [0.1, 0.6], and `noise` that of the ratio of signal to noise in decibels, such as [5, 30]; without them there is
-    none.  `volume` is the range of the change of loudness in decibels, such as [-20, 6]; [0, 0] changes nothing.
-    `time_masks` spans of up to `time_width` frames, and `freq_masks` bands of up to `freq_width` features, are masked
-    (SpecAugment: Park et al., 2019, arXiv 1904.08779).
+    relative change of pitch without one of speed.  `vocal_tract`: the maximum relative change of all frequencies of the
+    spectrum, as those of a speaker with a longer or shorter vocal tract (VTLP: Jaitly and Hinton, 2013).  `room` is the
+    range of the reverberation time in seconds, such as [0.1, 0.6].  `noise` is that of the ratio of signal to noise in
+    decibels, such as [5, 30].  `volume` is the range of the change of loudness in decibels, such as [-20, 6]; [0, 0]
+    changes nothing.  `time_masks` spans of up to `time_width` frames, and `freq_masks` bands of up to `freq_width`
+    features, are masked (SpecAugment: Park et al., 2019, arXiv 1904.08779).
     """
 
     speed: float = 0.0
