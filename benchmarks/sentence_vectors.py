@@ -7,8 +7,7 @@ an environment that has torch and sentence-transformers.  Each side trains, seed
 Scores of both sides are computed by the same code from their vectors.  With `--speed` both sides do so on a few rows,
 for one epoch, in five turns; only these seconds count.  The peer does it twice: in float32, its default, and in
 bfloat16.  Ours has its own default, which is bfloat16 where the processor is fast in it.  Each of these rows has
-another first text: the peer leaves out rows that it cannot give such a batch.  The first series of turns encoded 640
-and 64 texts, which took us half a second and less, and varied by a factor of two.  Finished work is kept, so that an
+another first text: the peer leaves out rows that it cannot give such a batch.  Finished work is kept, so that an
 interrupted command resumes where it stopped.  `--records` gets a small file for each side and seed, or turn.
 
 stsb: the cosine of two sentences learns their score (squared error, 4 epochs, batches of 16, peak rate 2e-5).  The
