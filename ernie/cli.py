@@ -16,7 +16,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib import import_module, metadata, util
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -214,7 +214,9 @@ def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
             return module.main(arguments) or 0
         except UserError as error:
             place = "" if error.file else place_of_key(arguments, str(error))
-            with about(place) if place else nullcontext():
+            if not place:
+                raise
+            with about(place):
                 raise
 
 

@@ -56,17 +56,13 @@ class AugmentConfig:
                 "room: expected the shortest and the longest time of reverberation, above 0 and up to "
                 f"{_LONGEST_ROOM:g} s, found [{self.room[0]:g}, {self.room[1]:g}]"
             )
-        if self.noise is not None and not -_MOST_DECIBELS <= self.noise[0] <= self.noise[1] <= _MOST_DECIBELS:
-            raise UserError(
-                f"noise: expected the lowest and the highest ratio of signal to noise, from -{_MOST_DECIBELS} to "
-                f"{_MOST_DECIBELS} dB, found [{self.noise[0]:g}, {self.noise[1]:g}]"
-            )
-        low, high = self.volume
-        if not -_MOST_DECIBELS <= low <= high <= _MOST_DECIBELS:
-            raise UserError(
-                f"volume: expected the lowest and the highest change, from -{_MOST_DECIBELS} to {_MOST_DECIBELS} dB, "
-                f"found [{low:g}, {high:g}]"
-            )
+        for name, what in (("noise", "ratio of signal to noise"), ("volume", "change")):
+            low, high = getattr(self, name) or (0.0, 0.0)
+            if not -_MOST_DECIBELS <= low <= high <= _MOST_DECIBELS:
+                raise UserError(
+                    f"{name}: expected the lowest and the highest {what}, from -{_MOST_DECIBELS} to "
+                    f"{_MOST_DECIBELS} dB, found [{low:g}, {high:g}]"
+                )
         check_least(self, time_masks=0, time_width=0, freq_masks=0, freq_width=0)
 
 

@@ -384,14 +384,19 @@ def mel_bank(rate: int, fft_size: int, bins: int, warp: float = 1.0) -> sparse.c
     if warp != 1:
         edges = rate / 2 * warped(edges / (rate / 2), 1 / warp)
     frequencies = np.fft.rfftfreq(fft_size, 1 / rate)
-    rising = (frequencies[None] - edges[:-2, None]) / np.diff(edges)[:-1, None]
-    falling = (edges[2:, None] - frequencies[None]) / np.diff(edges)[1:, None]
-    bank = np.maximum(0, np.minimum(rising, falling))
+    bank = _triangles(edges, frequencies)
     # A narrow triangle may fall between two frequencies: use the nearest one.
     for row, center in zip(bank, edges[1:-1], strict=True):
         if not row.any():
             row[np.abs(frequencies - center).argmin()] = 1.0
     return sparse.csr_matrix(bank)
+
+
+def _triangles(edges: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+    """Return the heights (M, K) of triangles, each from one of the edges (M + 2,) over the next to the one after."""
+    rising = (frequencies[None] - edges[:-2, None]) / np.diff(edges)[:-1, None]
+    falling = (edges[2:, None] - frequencies[None]) / np.diff(edges)[1:, None]
+    return np.maximum(0, np.minimum(rising, falling))
 
 
 @cache
@@ -406,10 +411,7 @@ def kaldi_bank(rate: int, fft_size: int, bins: int, warp: float = 1.0) -> sparse
     points = np.linspace(ends[0], ends[1], bins + 2)
     if warp != 1:
         points = mel(rate / 2 * warped(700 * (np.exp(points / 1127) - 1) / (rate / 2), 1 / warp))
-    frequencies = mel(np.fft.rfftfreq(fft_size, 1 / rate))
-    rising = (frequencies[None] - points[:-2, None]) / np.diff(points)[:-1, None]
-    falling = (points[2:, None] - frequencies[None]) / np.diff(points)[1:, None]
-    bank = np.maximum(0, np.minimum(rising, falling))
+    bank = _triangles(points, mel(np.fft.rfftfreq(fft_size, 1 / rate)))
     bank[:, -1] = 0.0  # Kaldi leaves out the highest frequency
     return sparse.csr_matrix(bank)
 

@@ -24,6 +24,8 @@ from ernie.model.decoder import Source
 from ernie.model.losses import Loss
 from ernie.model.translation import TranslationHead
 
+_CANDIDATES = 2  # tokens by which a hypothesis is extended, for each that is kept
+
 
 class UtteranceDecoder:
     """Generates tokens until `end`, at most as many as CTC could align to the vectors; `never` are excluded.
@@ -95,7 +97,7 @@ class UtteranceDecoder:
             if ended_H.max() > best_score:
                 best, best_score = live[int(ended_H.argmax())], float(ended_H.max())
             log_HV[:, self._end] = -np.inf
-            count = min(self._CANDIDATES * self._beam, log_HV.shape[1])
+            count = min(_CANDIDATES * self._beam, log_HV.shape[1])
             tokens_HC = np.argsort(-log_HV, 1, kind="stable")[:, :count]
             log_HC = np.take_along_axis(log_HV, tokens_HC, 1)
             ctc_HC, extended = scorer.extended(prefixes, tokens_HC)
@@ -114,8 +116,6 @@ class UtteranceDecoder:
         """Return weighted sums of both log-probabilities; what CTC cannot align stays excluded."""
         possible = np.where(np.isneginf(ctc), 0.0, ctc)
         return np.where(np.isneginf(ctc), -np.inf, (1 - self._ctc_weight) * attention + self._ctc_weight * possible)
-
-    _CANDIDATES = 2  # tokens by which a hypothesis is extended, for each that is kept
 
 
 class _Written(NamedTuple):

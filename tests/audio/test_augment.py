@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.signals import noise, tone
 
 from ernie.audio.augment import (
     AugmentConfig,
@@ -33,14 +34,6 @@ CHANGES: dict[str, Change] = {
     "volume": change_volume,
 }
 ON = AugmentConfig(speed=0.2, pitch=0.1, vocal_tract=0.1, room=(0.1, 0.6), noise=(5, 30), volume=(-20, 6))
-
-
-def noise(samples: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(0, 0.1, samples).astype(np.float32)
-
-
-def tone(frequency: float, seconds: float = 0.5) -> np.ndarray:
-    return (0.5 * np.sin(2 * np.pi * frequency * np.arange(round(seconds * RATE)) / RATE)).astype(np.float32)
 
 
 def power(samples: np.ndarray) -> float:

@@ -9,20 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaldi_native_fbank import FbankOptions, OnlineFbank
+from support.signals import noise, tone
 
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, features, mel_bank
 from ernie.decode.states import arrays_of, restore
 from ernie.errors import UserError
 
 pytest.importorskip("soxr")
-
-
-def noise(samples: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(0, 0.1, samples).astype(np.float32)
-
-
-def tone(frequency: float, seconds: float = 0.5, rate: int = 8000) -> np.ndarray:
-    return (0.5 * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
 
 
 TRAINED = Statistics.of(features(FeatureConfig(normalize="none"), np.concatenate([0.1 * noise(4000), noise(4000)])))
