@@ -17,6 +17,7 @@ from cells import Rows, listed, markdown, percent
 from page_tables import (
     CLEANING_CASES,
     CLEANING_SIDES,
+    LEARNERS,
     MASKED,
     OFFSETS,
     SCHEDULES,
@@ -29,6 +30,7 @@ from page_tables import (
     WAITS,
     beyond_ideal,
     by_load,
+    chosen_policy,
     downstream,
     drill_records,
     failures,
@@ -384,6 +386,22 @@ def drilled(records: Records) -> Outcome:
     return outcome(f"{kept} of {len(outcomes)}", kept == len(outcomes))
 
 
+def waits_less(records: Records) -> Outcome:
+    """The best adaptive policy of all arms is at most 1 BLEU below whole sentences and lags at most 3.1 tokens."""
+    arms = {arm: seeds for arm, _, seeds in records.arms(LEARNERS)}
+    if "whole" not in arms:
+        raise MissingRecord(f"{records.folder}: there is no record of 'whole'")
+
+    def mean(seeds: Sequence[Mapping[str, Any]], split: str, name: str) -> float:
+        return 100 * statistics.mean(seed[split][name]["bleu"] for seed in seeds)
+
+    policies = {arm: chosen_policy(seeds, adaptive=True) for arm, seeds in arms.items()}
+    best = max(arms, key=lambda arm: mean(arms[arm], "dev", policies[arm]))
+    lost = mean(arms["whole"], "test", "whole") - mean(arms[best], "test", policies[best])
+    lag = statistics.mean(seed["test"][policies[best]]["latency"]["lagging"] for seed in arms[best])
+    return outcome(f"{-lost:+.1f} at AL {lag:.1f}", lost <= 1 and lag <= 3.1)
+
+
 def corpus_tool(records: Records, case: str) -> Outcome:
     """Cleaning is twice as fast as the best of the others; neither it nor the whole command has 1 GB of memory."""
     sides = {side: turns for side, _, turns in (records / case).arms(CLEANING_SIDES)}
@@ -625,6 +643,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     **{f"corpus-tools-{case}": ("corpus-tools", partial(corpus_tool, case=case)) for case in CLEANING_CASES},
     "planted-duplicates": ("planted-duplicates", planted_duplicates),
     "tiny-documents": ("tiny-documents/documents-10000000", tiny_documents),
+    "waiting-less": ("waiting/epochs-10", waits_less),
     "cleaning": ("cleaning/minutes-20", cleaned),
     "products": ("products", multiplied),
     "vectors-stsb": ("sentence-vectors", partial(vectors, name="stsb")),

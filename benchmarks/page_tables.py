@@ -384,6 +384,53 @@ def translation_catching_up(records: Records) -> Rows:
     return rows
 
 
+# The arms of waiting.py, its policies, and the most tokens that those which are compared may lag.
+LEARNERS = {
+    "whole": "whole sentences",
+    "one-way": "whole sentences, unidirectional encoder",
+    "several": "several waits (multi-path)",
+    "whole-distilled": "whole sentences, distilled",
+    "one-way-distilled": "the same, unidirectional encoder",
+    "several-distilled": "several waits, distilled",
+}
+MOST_LAG = 3.0
+POLICIES: tuple[dict[str, Any], ...] = (
+    {},
+    *({"wait_k": k} for k in (1, 2, 3, 4, 5, 7, 9)),
+    *({"wait_k": 1, "confidence": c, "max_wait_k": most} for most in (5, 9, 15) for c in (0.3, 0.5, 0.7, 0.9)),
+)
+
+
+def policy_name(policy: Mapping[str, Any]) -> str:
+    """The name of a policy in records and tables."""
+    if not policy:
+        return "whole"
+    least = f"k = {policy['wait_k']}"
+    return f"{least} to {policy['max_wait_k']}, {policy['confidence']:g}" if "confidence" in policy else least
+
+
+def chosen_policy(seeds: Sequence[Mapping[str, Any]], adaptive: bool) -> str:
+    """Of the adaptive policies, or of wait-k, that lag at most 3 tokens on dev: the one with the highest BLEU there."""
+    names = [policy_name(policy) for policy in POLICIES if policy and ("confidence" in policy) == adaptive]
+    lags = {name: statistics.mean(seed["dev"][name]["latency"]["lagging"] for seed in seeds) for name in names}
+    allowed = [name for name in names if lags[name] <= MOST_LAG]
+    return max(allowed, key=lambda name: statistics.mean(seed["dev"][name]["bleu"] for seed in seeds))
+
+
+def waiting_less(records: Records) -> Rows:
+    """BLEU on test of whole sentences, and of the best wait-k and the best adaptive policy that lag 3 tokens on dev."""
+    columns = ["wait-k", "AL", "BLEU", "adaptive", "AL", "BLEU"]
+    rows = [["learned from", "whole sentences", *columns]]
+    for _, label, seeds in records.arms(LEARNERS):
+        cells = [label, bleu([seed["test"]["whole"] for seed in seeds])]
+        for adaptive in (False, True):
+            name = chosen_policy(seeds, adaptive)
+            points = [{"lag": s["test"][name]["latency"]["lagging"], **s["test"][name]} for s in seeds]
+            cells += [name, lag(points), bleu(points)]
+        rows.append(cells)
+    return rows
+
+
 # Speech
 
 RECOGNIZERS = {
@@ -1050,6 +1097,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "translation": ("translation/epochs-10", translation),
     "translation-chinese": ("translation/epochs-10", translation_chinese),
     "translation-catching-up": ("translation/epochs-10", translation_catching_up),
+    "waiting-less": ("waiting/epochs-10", waiting_less),
     "digits": ("recognition/all-epochs-20", digits),
     "digits-delay": ("recognition/all-epochs-20", digits_delay),
     "digits-longer": ("recognition/all-epochs-40", digits),

@@ -29,7 +29,13 @@ class TranslatorAgent(TextToTextAgent):
 
     def __init__(self, arguments: Namespace):
         self._translator = TextTranslator.load(
-            arguments.run, arguments.wait_k, arguments.beam, arguments.plugin, arguments.precision
+            arguments.run,
+            arguments.wait_k,
+            arguments.beam,
+            arguments.plugin,
+            arguments.precision,
+            confidence=arguments.confidence,
+            max_wait_k=arguments.max_wait_k,
         )
         super().__init__(arguments)
 
@@ -38,6 +44,8 @@ class TranslatorAgent(TextToTextAgent):
         """Add the agent's own arguments to SimulEval's."""
         parser.add_argument("--run", required=True, help="the folder of a fine-tuning run of the kind translate")
         parser.add_argument("--wait-k", type=int, help="tokens to stay behind the source")
+        parser.add_argument("--confidence", type=float, help="probability below which a token waits")
+        parser.add_argument("--max-wait-k", type=int, help="tokens behind the source at which none waits any longer")
         parser.add_argument("--beam", type=int, help="hypotheses to follow once a source is over")
         add_precision(parser)
         add_plugin(parser)

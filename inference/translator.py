@@ -79,14 +79,20 @@ class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
         beam: int | None = None,
         trust_plugins: Sequence[str] | bool = (),
         precision: InferencePrecisionChoice | None = None,
+        **decoding: Any,
     ) -> TextTranslator:
         """Load the translator of a fine-tuning run; `wait_k` replaces the distance that it was trained for.
 
-        `trust_plugins` and `precision` are those of `TaskModel.load`.
+        `trust_plugins` and `precision` are those of `TaskModel.load`.  `decoding` changes other fields of the task,
+        such as `confidence` and `max_wait_k`; as with `wait_k` and `beam`, None leaves a field as it is.
         """
         model = TaskModel.load(run, trust_plugins, precision)
-        policy = WaitK(wait_k, getattr(model.task, "catch_up", 0.0)) if wait_k is not None else None
-        return cls(model, policy, beam)
+        given = {"wait_k": wait_k, "beam": beam, **decoding}
+        if isinstance(model.task, Translate) and (
+            given := {key: given[key] for key in given if given[key] is not None}
+        ):
+            model.change_decoding(**given)
+        return cls(model)
 
     @property
     def streaming(self) -> Streaming:

@@ -42,9 +42,9 @@ class Progress:
     A causal encoder may not have encoded the last ones yet: their number is that of the tokens in its cache.
 
     The source has `ended` when [SEP] is the last token read.  `delays` are the numbers of tokens read before each
-    written one.  The target is `done` when nothing more will be written.  `waited` is how many tokens more than the
-    policy asks for must be read, because the most likely token was the end.  `wait_k` replaces the k of the policy,
-    unless it is 0.
+    written one.  The target is `done` when nothing more will be written.  `waited` is how many tokens more than k asks
+    for must be read, because the most likely token was the end, or not likely enough.  `wait_k` replaces the k of the
+    policy, unless it is 0.
     """
 
     read: tuple[int, ...] = ()
@@ -397,17 +397,28 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
                 search, parents = search.step(own_HV, self._beam, self._with_token)
                 progress[n], searches[n] = (own, search) if search.alive else (search.best(), None)
                 rows[n] = [first + parent for parent in parents]
-            elif (token := int(own_HV.argmax())) == self._end and not (own.ended and reads[n] == len(own.read)):
-                # The end is not accepted before the source is over.  A model trained on targets shorter than their
-                # sources predicts it early, and forcing the next most likely token in its place would add noise.
+            elif not (own.ended and reads[n] == len(own.read)) and self._waits(own, own_HV[0]):
                 progress[n] = replace(own, waited=own.waited + 1)
                 rows[n] = [first - old.layout.sequences]  # predict here again, once more of the source is there
             else:
-                progress[n] = self._with_token(own, token, reads[n])
+                progress[n] = self._with_token(own, int(own_HV.argmax()), reads[n])
             first += count
         cache = _kept(rows, old, new)
         state = replace(state, progress=tuple(progress), searches=tuple(searches), target_cache=cache)
         return self.stop(state, [n in errors for n in range(state.streams)]), errors
+
+    def _waits(self, stream: Progress, scores_V: np.ndarray) -> bool:
+        """Return whether a stream reads another token first.
+
+        The end is not accepted before the source is over.  A model trained on targets shorter than their sources
+        predicts it early, and forcing the next most likely token in its place would add noise.
+        """
+        token = int(scores_V.argmax())
+        needed = self._policy_of(stream).least_probability(stream.waited)
+        return token == self._end or bool(np.exp(scores_V[token]) < needed)
+
+    def _policy_of(self, stream: Progress) -> WaitK:
+        return replace(self._policy, k=stream.wait_k) if stream.wait_k else self._policy
 
     def _with_searches(self, state: TranslationState, ready: Sequence[int], reads: Sequence[int]) -> TranslationState:
         """Begin the searches of these streams, as far as their sources are over."""
@@ -423,7 +434,11 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
             return replace(stream, done=True)
         written = (*stream.written, token)
         return replace(
-            stream, written=written, delays=(*stream.delays, read), done=len(written) >= self._max_written(stream)
+            stream,
+            written=written,
+            delays=(*stream.delays, read),
+            done=len(written) >= self._max_written(stream),
+            waited=self._policy_of(stream).waited_after(stream.waited),
         )
 
     def _source(

@@ -1,6 +1,7 @@
 """Read/write policies of simultaneous translation.
 
-Ma et al., 2019, "STACL" (arXiv 1810.08398): section 3.1 (wait-k), section 3.2 (catch-up).
+Ma et al., 2019, "STACL" (arXiv 1810.08398): section 3.1 (wait-k), section 3.2 (catch-up).  Zheng et al., 2020,
+"Simultaneous Translation Policies: From Fixed to Adaptive" (arXiv 2004.13169): section 3 (confidence).
 """
 
 from __future__ import annotations
@@ -23,10 +24,16 @@ class WaitK:
 
     If the target is r times as long as the source, `catch_up` = 1 - 1/r keeps the distance: with 0.2 every fifth token
     is written without reading another one; negative values, for shorter targets, read more.
+
+    With a `confidence` the policy is adaptive: a token that is less probable waits for another token of the source.
+    Tokens that are more probable are written at once, until the target is `k` tokens behind again.  With `most`, the
+    probability that is needed falls evenly with the distance, to 0 at `most` tokens.
     """
 
     k: int | None
     catch_up: float = 0.0
+    confidence: float = 0.0
+    most: int | None = None
 
     def __post_init__(self) -> None:
         if self.k is not None:
@@ -35,6 +42,10 @@ class WaitK:
             raise UserError(f"catch_up: expected a number, found {self.catch_up!r:.60}")
         if not -math.inf < self.catch_up < 1:
             raise UserError(f"catch_up: expected less than 1, found {self.catch_up:g}")
+        if not isinstance(self.confidence, Real) or not 0 <= self.confidence <= 1:
+            raise UserError(f"confidence: expected a probability, from 0 to 1, found {self.confidence!r:.60}")
+        if self.most is not None:
+            check_count("max_wait_k", self.most, 1)
 
     @property
     def ratio(self) -> float:
@@ -51,3 +62,14 @@ class WaitK:
         steps = np.asarray(steps)
         saved = np.clip(np.floor(self.catch_up * (steps + 1) + _TINY), -_MOST, _MOST).astype(np.int64)
         return np.clip(min(self.k, _MOST) + steps - saved, 1, lengths)
+
+    def least_probability(self, waited: int) -> float:
+        """Return the probability that a token needs to be written, `waited` tokens further behind than `k`."""
+        if self.k is None or self.most is None:
+            return self.confidence
+        left = self.most - self.k - waited
+        return self.confidence * left / (left + waited) if left > 0 else 0.0
+
+    def waited_after(self, waited: int) -> int:
+        """Return how much further than `k` the target is behind once a token was written without reading another."""
+        return max(0, waited - 1) if self.confidence else waited

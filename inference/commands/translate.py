@@ -7,6 +7,7 @@ then 2.
 
   ernie translate runs/de-en < german.txt > english.txt
   ernie translate runs/de-en --wait-k 3 --show-latency
+  ernie translate runs/de-en --wait-k 1 --confidence 0.6 --max-wait-k 9
   tail -f subtitles.txt | ernie translate runs/de-en --by line
 """
 
@@ -30,6 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait-k", type=int, metavar="K", help="tokens to stay behind the source (default: as in training)"
     )
+    help_text = "probability below which a token waits for more of the source (default: as set)"
+    parser.add_argument("--confidence", type=float, metavar="P", help=help_text)
+    help_text = "tokens behind the source at which a token of any probability is written (default: as set)"
+    parser.add_argument("--max-wait-k", type=int, metavar="K", help=help_text)
     parser.add_argument(
         "--beam", type=int, metavar="N", help="hypotheses to follow once a line is over (default: as set)"
     )
@@ -46,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError
     from ernie.runtime import require_paddle
 
-    for name in ("wait_k", "beam"):
+    for name in ("wait_k", "max_wait_k", "beam"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise UserError(f"--{name.replace('_', '-')}: expected at least 1, found {value}")
@@ -56,7 +61,8 @@ def main(arguments: argparse.Namespace) -> int:
     from inference.rows import standard_characters, standard_lines
     from inference.translator import TextTranslator
 
-    translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam, precision=arguments.precision)
+    chosen = {name: getattr(arguments, name) for name in ("wait_k", "confidence", "max_wait_k", "beam", "precision")}
+    translator = TextTranslator.load(arguments.run, **chosen)
     latency = sys.stderr if arguments.show_latency else None
     if arguments.by == "line":
         by_line(translator, standard_lines(), sys.stdout, latency)

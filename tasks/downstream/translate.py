@@ -63,6 +63,10 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
     default the encoder's.  `label_smoothing` is the mass of each target that is spread over the vocabulary.  `beam` is
     the number of hypotheses once a source is over.
 
+    With a `confidence` the translation is adaptive: a token that is less probable waits for more of the source, and the
+    next ones catch up.  The probability that is needed falls evenly from `confidence`, at `wait_k` tokens behind, to 0,
+    at `max_wait_k`; without this it stays the same.  Training does not depend on them.
+
     Training learns the translation in the column `label`, or the first where a cell lists several.  Scores compare with
     all of them, and with those in the columns `references`.  `bleu_tokenizer` is one of sacreBLEU's; `auto` chooses by
     the script of the references: zh for Chinese, char for others without spaces such as Japanese and Thai, else 13a.
@@ -72,6 +76,8 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
     label: str = "target"
     wait_k: int | tuple[int, ...] | None = None
     catch_up: float = 0.0
+    confidence: float = 0.0
+    max_wait_k: int | None = None
     encoder: Literal["causal", "prefixes"] = "causal"
     layers: int | None = None
     label_smoothing: float = field(default=0.1, metadata=formerly("smoothing"))
@@ -84,7 +90,7 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
     default_metrics: ClassVar = 2
     answer_fields: ClassVar = ("label", "references")
     head_fields: ClassVar = ("layers",)
-    decoding_fields: ClassVar = ("wait_k", "catch_up", "beam", "bleu_tokenizer")
+    decoding_fields: ClassVar = ("wait_k", "catch_up", "confidence", "max_wait_k", "beam", "bleu_tokenizer")
     column_fields: ClassVar = ("text", "label", "references")
 
     def __post_init__(self) -> None:
@@ -94,9 +100,14 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
         for k in self.paths:
             self.policy(k)
         if self.paths == (None,):
-            for name in ("catch_up", "encoder"):
+            for name in ("catch_up", "confidence", "max_wait_k", "encoder"):
                 if getattr(self, name) != getattr(Translate, name):
                     raise UserError(f"{name}: is for translations that stay behind the source; set wait_k, too")
+        elif self.max_wait_k is not None:
+            if not self.confidence:
+                raise UserError("max_wait_k: is where tokens of any confidence are written; set confidence, too")
+            if self.max_wait_k <= (self.paths[0] or 0):
+                raise UserError(f"max_wait_k: expected more than wait_k, {self.paths[0]}; found {self.max_wait_k}")
         check_least(self, beam=1)
         if self.layers is not None:
             check_least(self, layers=1)
@@ -121,7 +132,7 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
         """Return the read/write policy."""
         from ernie.decode.wait_k import WaitK
 
-        return WaitK(k, self.catch_up)
+        return WaitK(k, self.catch_up, self.confidence, self.max_wait_k)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         text = row.text(self.text)

@@ -75,6 +75,10 @@ def test_invalid_policies_and_empty_delays_are_refused() -> None:
         WaitK(0)
     with pytest.raises(UserError, match="catch_up: expected less than 1, found 1"):
         WaitK(3, 1.0)
+    with pytest.raises(UserError, match="confidence: expected a probability, from 0 to 1, found 2"):
+        WaitK(3, confidence=2)
+    with pytest.raises(UserError, match="max_wait_k: expected at least 1, found 0"):
+        WaitK(3, confidence=0.5, most=0)
     for measure in (latency.average_lagging, latency.length_adaptive_average_lagging):
         with pytest.raises(ValueError, match="no token"):
             measure([], 3, 3)

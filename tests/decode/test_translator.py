@@ -24,7 +24,9 @@ from ernie.kernels.precision import precision, resolve
 from ernie.model.inference import evaluating
 from ernie.model.prefix_source import SourceView, source_lengths, sources_of
 
-POLICIES = [WaitK(1), WaitK(3), WaitK(2, 0.3), WaitK(2, -0.5), WaitK(None)]
+FIXED = [WaitK(1), WaitK(3), WaitK(2, 0.3), WaitK(2, -0.5), WaitK(None)]
+ADAPTIVE = [WaitK(1, confidence=0.25, most=9), WaitK(2, 0.3, confidence=0.1), WaitK(1, -0.5, 0.15, most=6)]
+POLICIES = [*FIXED, *ADAPTIVE]
 
 
 def translate(decoder: TokenTranslator, sources: list[np.ndarray]) -> TranslationState:
@@ -95,7 +97,7 @@ def test_a_state_can_be_continued_twice() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", FIXED, ids=str)
 def test_delays_follow_the_policy(policy: WaitK, causal: bool) -> None:
     (progress,) = translate(translator(policy, causal), texts([9])).progress
     steps = np.arange(len(progress.written))
@@ -119,7 +121,7 @@ def raised_bias(amount: float, token: str = "sep_id") -> Iterator[None]:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("policy", POLICIES[:4], ids=str)
+@pytest.mark.parametrize("policy", [*FIXED[:4], *ADAPTIVE], ids=str)
 def test_where_the_end_is_most_probable_it_reads_another_token_and_continues(policy: WaitK, causal: bool) -> None:
     sources, continued = texts([9, 6, 9, 4, 7]), 0
     for more in (1.0, 2.0):
@@ -129,7 +131,9 @@ def test_where_the_end_is_most_probable_it_reads_another_token_and_continues(pol
                 assert (progress.written, progress.delays, progress.waited) == translated_without_cache(
                     policy, causal, source
                 )
-                continued += bool(progress.waited and progress.written)
+                steps = np.arange(len(progress.written))
+                fixed = tuple(policy.reads(steps, np.full(len(steps), len(source) + 1)))
+                continued += bool(progress.written and (progress.waited or progress.delays != fixed))
                 state, written = decoder.begin(), []
                 for token in source:
                     state, (new,) = decoder.push(state, [np.array([token])])
@@ -150,21 +154,57 @@ def translated_without_cache(
     waited, length = 0, len(source) + 1
     longest = int(2 / (1 - max(0.0, policy.catch_up)) * length) + 10
     while len(written) < longest:
-        reads = min(length, int(policy.reads(np.array([len(written)]), np.array([length]))[0]) + waited)
+        reads = int(policy.reads(np.array([len(written)]), np.array([length]))[0]) + waited
+        reads = min(length, max(reads, *delays[-1:], 0))
         layout, seen = Layout.of_lengths([len(written) + 1]), np.array([*delays, reads])
         kind = "causal" if causal else "prefixes"
         vectors = training_vectors(kind, [source], np.array([begin, *written]), layout, seen)
         scores = head.scores(paddle.to_tensor(vectors[-1:]))[0]
+        probable = float(np.exp(scores.max()))
         scores[[begin, ernie.tokenizer.pad_id, ernie.tokenizer.mask_id, ernie.tokenizer.unk_id]] = -np.inf
         token = int(scores.argmax())
         if token == end and reads == length:
             break
-        if token == end:
+        needed = policy.confidence
+        if policy.most is not None:
+            needed *= max(0, policy.most - policy.k - waited) / (policy.most - policy.k)
+        if reads < length and (token == end or probable < needed):
             waited += 1
         else:
             written.append(token)
             delays.append(reads)
+            waited -= bool(policy.confidence and waited)
     return tuple(written), tuple(delays), waited
+
+
+def test_a_token_that_is_not_certain_waits_for_more_of_the_source_and_the_next_ones_catch_up() -> None:
+    (source,) = texts([12])
+    delays = np.array(translate(translator(WaitK(1, confidence=0.25, most=9)), [source]).progress[0].delays)
+    behind = delays - np.arange(len(delays))
+    before_the_end = behind[delays < 13]
+    assert before_the_end.min() >= 1
+    assert before_the_end.max() <= 9
+    assert (np.diff(before_the_end) > 0).any()
+    assert (np.diff(before_the_end) < 0).any()
+    assert (np.diff(delays) >= 0).all()
+
+
+def test_without_confidence_the_policy_is_fixed_and_with_certainty_asked_for_all_is_read_first() -> None:
+    (source,) = texts([9])
+    fixed = translate(translator(WaitK(2)), [source]).progress[0]
+    assert translate(translator(WaitK(2, confidence=0.0, most=5)), [source]).progress[0] == fixed
+    certain = translate(translator(WaitK(1, confidence=1.0)), [source]).progress[0]
+    assert set(certain.delays) == {10}
+    assert certain.written == translate(translator(WaitK(None)), [source]).progress[0].written
+
+
+def test_a_stream_with_a_distance_of_its_own_is_as_confident_as_the_others() -> None:
+    (source,) = texts([9])
+    decoder, expected = translator(WaitK(1, confidence=0.4, most=5)), translator(WaitK(3, confidence=0.4, most=5))
+    state = decoder.change(decoder.begin(), [{"wait_k": 3}])
+    state, _ = decoder.push(state, [source])
+    found = decoder.finish(state)[0].progress[0]
+    assert replace(found, wait_k=0) == translate(expected, [source]).progress[0]
 
 
 def test_a_model_that_always_predicts_the_end_writes_nothing() -> None:

@@ -7,7 +7,7 @@ import os
 import statistics
 import subprocess
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
@@ -76,9 +76,16 @@ def test_simuleval_measures_the_same_latency(scored) -> None:
         assert scores[name] == pytest.approx(statistics.mean(ours), abs=1e-3)
 
 
+def agent_of(run: Path, *options: str) -> TranslatorAgent:
+    """The agent with these options of a command."""
+    parser = ArgumentParser()
+    TranslatorAgent.add_args(parser)
+    return TranslatorAgent(parser.parse_args(["--run", str(run), *options]))
+
+
 def test_a_sentence_that_is_too_long_is_translated_as_far_as_it_fits(tmp_path: Path) -> None:
     trained("translate").model.save(tmp_path / "model")
-    agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=2, beam=None, precision=None, plugin=[]))
+    agent = agent_of(tmp_path, "--wait-k", "2")
     agent.states.source = ["red", "blue"] * 100
     with pytest.warns(Remark, match=r"a sentence is translated up to its word [1-9]\d: "):
         action = agent.policy()
@@ -91,7 +98,7 @@ def test_the_agent_computes_in_the_precision_of_the_command(
     given: str | None, computed_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained("translate").model.save(tmp_path / "model")
-    agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=1, beam=None, precision=given, plugin=[]))
+    agent = agent_of(tmp_path, "--wait-k", "1", *(["--precision", given] if given else []))
     seen = []
     advance = TokenTranslator.advance
     monkeypatch.setattr(TokenTranslator, "advance", lambda *given: (seen.append(current()), advance(*given))[1])

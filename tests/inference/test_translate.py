@@ -244,6 +244,10 @@ def test_a_beam_below_one_is_refused(beam: int) -> None:
     [
         ({"wait_k": None, "catch_up": 0.2}, "catch_up: is for translations that stay behind the source"),
         ({"wait_k": None, "encoder": "prefixes"}, "encoder: is for translations that stay behind the source"),
+        ({"wait_k": None, "confidence": 0.5}, "confidence: is for translations that stay behind the source"),
+        ({"wait_k": None, "max_wait_k": 5}, "max_wait_k: is for translations that stay behind the source"),
+        ({"wait_k": 2, "max_wait_k": 5}, "max_wait_k: is where tokens of any confidence are written; set confidence"),
+        ({"wait_k": 5, "confidence": 0.5, "max_wait_k": 5}, "max_wait_k: expected more than wait_k, 5; found 5"),
         ({"wait_k": ()}, "wait_k: the list is empty"),
         ({"layers": 0}, "layers: expected at least 1, found 0"),
     ],

@@ -1,0 +1,158 @@
+"""How little must a translation wait?  Adaptive waiting and distillation beside wait-k, German to English.
+
+  python benchmarks/waiting.py --data DATA --output runs/waiting [--seeds 0 1 2] [--epochs 10] [--arms whole ...]
+
+DATA, the encoder, the decoder and the training are those of benchmarks/translation.py, with ten epochs.  The arms:
+  whole                learns whole sentences, with an encoder that looks in both directions
+  one-way              the same with an encoder that looks back only
+  several              as `one-way`, waits 1, 3, 5, 7, 9 and 64 tokens, one drawn for each row (multi-path)
+  ..., distilled       the same, but learns from the translations that `whole` of this seed gives with a beam of 4
+                       (Kim and Rush, 2016, arXiv 1606.07947)
+Each translates the dev and the test split by wait-k, with several k, and by adaptive policies: from k = 1 on, with a
+`confidence` and a `max_wait_k` of a grid.  Once a source is over, a beam of 4 goes on, as for whole sentences.  Of the
+policies of a kind that lag at most 3 tokens (AL) on dev the one with the highest BLEU there is taken.  Finished work is
+kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
+`--records` (by default in OUTPUT), and the table shows all files.
+
+Set before the first run, for means over three seeds: of the best arm (by BLEU of its adaptive policy on dev) that
+policy is at most 1 BLEU below `whole` on whole sentences, on test2016, and lags at most 3.1 tokens there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+from evidence import SEEDS
+from fine_tuned import fine_tuned
+from outcomes import report
+from page_tables import LEARNERS, POLICIES, policy_name, waiting_less
+from record_files import Records, cached_record, slug
+from translation import BEAM, DROPOUT, MOST_TOKENS, initial_encoder, rows_of, split_files
+
+from ernie.decode.latency import Latency
+from ernie.text.load import load_tokenizer
+from inference.translator import TextTranslator
+from tasks.downstream.bleu import bleu
+
+PAIR, SOURCE, TARGET = "de-en", "de", "en"
+DEV_ROWS = 200  # by which checkpoints are chosen
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What the task waits for in training, and whether the arm learns from translations of `whole`."""
+
+    task: dict[str, Any]
+    distilled: bool = False
+
+
+ONE_WAY, SEVERAL = {"wait_k": MOST_TOKENS}, {"wait_k": [1, 3, 5, 7, 9, MOST_TOKENS]}
+ARMS = {
+    "whole": Learner({}),
+    "one-way": Learner(ONE_WAY),
+    "several": Learner(SEVERAL),
+    "whole, distilled": Learner({}, distilled=True),
+    "one-way, distilled": Learner(ONE_WAY, distilled=True),
+    "several, distilled": Learner(SEVERAL, distilled=True),
+}
+
+
+def main() -> None:
+    """Run what is missing, print the table and draw the figure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--records", type=Path, metavar="DIR")
+    arguments = parser.parse_args()
+    name = f"epochs-{arguments.epochs}"
+    folder = arguments.output / name
+    records = (arguments.records or arguments.output / "records") / name
+    files = split_files(arguments.data, arguments.output, PAIR)
+    model = initial_encoder(files["train"], arguments.output / PAIR, PAIR)
+
+    def trained(arm: str, seed: int) -> Path:
+        learner, train = ARMS[arm], files["train"]
+        if learner.distilled:
+            train = str(distilled(trained("whole", seed), files["train"], folder / f"distilled-{seed}.jsonl"))
+        task = {"kind": "translate", "text": SOURCE, "label": TARGET, "max_len": MOST_TOKENS, **learner.task}
+        data = {"train": train, "dev": f"{files['dev']}[:{DEV_ROWS}]"}
+        schedule = {"epochs": arguments.epochs, "batch_tokens": 2048, "dropout": DROPOUT}
+        return fine_tuned(folder / f"{slug(arm)}-{seed}", model, task, data, seed, **schedule)
+
+    def record(arm: str, seed: int) -> dict[str, Any]:
+        run = trained(arm, seed)
+        found: dict[str, Any] = {}
+        for split in ("dev", "test"):
+            rows = rows_of(split, files[split])
+            found[split] = {policy_name(policy): scored(run, policy, rows) for policy in POLICIES}
+        return found
+
+    for seed in arguments.seeds:
+        for arm in arguments.arms:
+            cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
+    report(Records(records), waiting_less, targets=["waiting-less"])
+    draw(Records(records), records / "waiting.png")
+
+
+def distilled(run: Path, train: str, file: Path) -> Path:
+    """The training rows with translations of a run in place of those by people, written unless they are there."""
+    if not file.is_file():
+        sources = [str(row[SOURCE]) for row in rows_of("train", train)]
+        translations = [text for text, _ in TextTranslator.load(run, beam=BEAM).translate(sources)]
+        partial_file = file.with_suffix(".partial")
+        pairs = ((source, text) for source, text in zip(sources, translations, strict=True) if text.strip())
+        lines = (json.dumps({SOURCE: source, TARGET: text}, ensure_ascii=False) for source, text in pairs)
+        partial_file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        partial_file.replace(file)
+    return file
+
+
+def scored(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """BLEU and the latencies in tokens of a policy; that of whole sentences has none."""
+    translator = TextTranslator.load(run, beam=BEAM, **(policy or {"wait_k": MOST_TOKENS}))
+    tokenizer = load_tokenizer(run / "model" / "tokenizer")
+    answers = translator.translate([row[SOURCE] for row in rows])
+    latencies = [
+        Latency.of(progress.source_delays, progress.source, len(tokenizer.encode(row[TARGET]).ids))
+        for (_, progress), row in zip(answers, rows, strict=True)
+        if progress.written
+    ]
+    score = bleu([row[TARGET] for row in rows], [text for text, _ in answers])
+    return {"bleu": score, "latency": asdict(Latency.mean(latencies))}
+
+
+def draw(records: Records, file: Path) -> None:
+    """Draw BLEU against AL and against LAAL on test, with a line for each arm and kind of policy."""
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4.8), sharey=True)
+    colors = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    for color, (_, label, seeds) in zip(colors, records.arms(LEARNERS), strict=False):
+        for panel, measure in zip(panels, ("lagging", "length_adaptive"), strict=True):
+            for adaptive, style in ((False, ":"), (True, "-")):
+                points = []
+                for policy in POLICIES:
+                    if policy and ("confidence" in policy) == adaptive:
+                        of_seeds = [seed["test"][policy_name(policy)] for seed in seeds]
+                        pairs = [(each["latency"][measure], 100 * each["bleu"]) for each in of_seeds]
+                        points.append(tuple(sum(part) / len(pairs) for part in zip(*pairs, strict=True)))
+                shown = f"{label}, {'adaptive' if adaptive else 'wait-k'}"
+                panel.plot(*zip(*sorted(points), strict=True), style, color=color, marker=".", label=shown)
+    for panel, name in zip(panels, ("average lagging (AL)", "length-adaptive average lagging (LAAL)"), strict=True):
+        panel.set(xlabel=f"{name}, tokens", ylabel="BLEU" if panel is panels[0] else "")
+        panel.grid(alpha=0.3)
+    panels[1].legend(loc="lower right", fontsize=7)
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+
+
+if __name__ == "__main__":
+    main()
