@@ -190,7 +190,7 @@ class TokenRecognizer(StreamDecoder[RecognitionState, np.ndarray, list[Spike]]):
     ):
         self._pauses = pauses
         self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
-        self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
+        self._encoder = head.encoder(ernie)
         self._decoder, self._beam, self._never = decoder, beam, list(never)
         self._features, self._width, self._rate = FeatureStream(config, statistics), config.features, config.sample_rate
 

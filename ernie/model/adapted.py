@@ -7,7 +7,7 @@ Legend: T packed tokens, D and E widths, r rank.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ernie.json_file import read_json
 from ernie.kernels.mask import Mask
 from ernie.kernels.types import Adapted, LayerUpdates, LayerWeights, LowRank
 from ernie.model.base_encoder import BaseEncoder
-from ernie.model.cache import KeyValueCache
+from ernie.model.cache import ExtendedCache, KeyValueCache
 from ernie.model.encoder import Encoder
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import Pooler
@@ -158,9 +158,11 @@ class _AdaptedLayers(Encoder):
         needed: np.ndarray | None = None,
         mask: Mask | None = None,
         adapted: Sequence[Adapted] = (),
+        between: Callable[[int, Tensor], Tensor] | None = None,
     ) -> Tensor:
         """As `Encoder.forward`."""
-        found: Tensor = self.shared(x_TD, layout, states, needed, mask, adapted or [self.of(0, layout.tokens)])
+        own = adapted or [self.of(0, layout.tokens)]
+        found: Tensor = self.shared(x_TD, layout, states, needed, mask, own, between)
         return found
 
     def of(self, start: int, stop: int) -> Adapted:
@@ -172,7 +174,13 @@ class _AdaptedLayers(Encoder):
         raise UserError(_NOT_CACHED)
 
     def forward_chunks(
-        self, x_TD: Tensor, layout: Layout, cache: KeyValueCache, chunk: int, before: int
+        self,
+        x_TD: Tensor,
+        layout: Layout,
+        cache: KeyValueCache,
+        chunk: int,
+        before: int,
+        between: Callable[[int, Tensor, ExtendedCache], Tensor] | None = None,
     ) -> tuple[Tensor, KeyValueCache]:
         """Raise UserError."""
         raise UserError(_NOT_CACHED)

@@ -216,6 +216,18 @@ class ExtendedCache:
             keys_values = _gathered(keys_values, self._window_rows)
         return attention(q_TD, *keys_values, self.queries, heads, dropout, keys=self.layout, mask=self.mask)
 
+    def values(self) -> Tensor:
+        """Return the values (S, D) of the layer that was appended last: those of `layout`, one group after the other.
+
+        Where sequences lie in pages this copies them.
+        """
+        layer = len(self._new) - 1
+        values = self._new[layer][1]
+        if self._layers:
+            values = paddle.gather(paddle.concat([self._layers[layer][1], values]), paddle.to_tensor(self._order))
+        rows = self._window_rows
+        return values if rows is None else paddle.gather(values, paddle.to_tensor(rows))
+
     def cache(self) -> KeyValueCache:
         """Return the extended cache, once all layers are appended."""
         old, more, lengths = self._old.layout.lengths, self._more, self._all.lengths

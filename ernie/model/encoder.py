@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,15 +51,18 @@ class Encoder(nn.Layer):
         needed: np.ndarray | None = None,
         mask: Mask | None = None,
         adapted: Sequence[Adapted] = (),
+        between: Callable[[int, Tensor], Tensor] | None = None,
     ) -> Tensor:
         """Encode packed sequences; each layer's output is appended to `states`, if given.
 
         `needed` holds, in ascending order, the indices of the tokens whose output is wanted (default: all); the other
         outputs are zero.  `mask` restricts which tokens of its sequence each token attends to (default: all).  The
-        tokens of `adapted` have low-rank updates of the layers' matrices, in inference alone.
+        tokens of `adapted` have low-rank updates of the layers' matrices, in inference alone.  `between` changes the
+        output of each layer, given its index from 0.
         """
         inferring = not self.training and not paddle.is_grad_enabled()
-        if inferring and states is None and mask is None and all(map(_is_plain, self.layers)):
+        plain = states is None and mask is None and between is None
+        if inferring and plain and all(map(_is_plain, self.layers)):
             weights = [layer.weights() for layer in self.layers]
             return self._stack(x_TD, layout, weights, self._settings, needed, adapted)
         if adapted:
@@ -75,6 +78,8 @@ class Encoder(nn.Layer):
             # Where the input needs no gradient, Paddle's recompute would drop the gradients of the layer's weights.
             recomputed = self.recompute and not x_TD.stop_gradient
             x_TD = recompute(layer, x_TD, layout, rows, mask) if recomputed else layer(x_TD, layout, rows, mask)
+            if between is not None:
+                x_TD = between(index - 1, x_TD)
             if states is not None:
                 states.append(x_TD)
         return x_TD
@@ -88,20 +93,33 @@ class Encoder(nn.Layer):
         return self._against(cache.extension(layout), x_TD)
 
     def forward_chunks(
-        self, x_TD: Tensor, layout: Layout, cache: KeyValueCache, chunk: int, before: int
+        self,
+        x_TD: Tensor,
+        layout: Layout,
+        cache: KeyValueCache,
+        chunk: int,
+        before: int,
+        between: Callable[[int, Tensor, ExtendedCache], Tensor] | None = None,
     ) -> tuple[Tensor, KeyValueCache]:
         """Encode chunks of `chunk` new tokens of each sequence; return the output and the cache for the next ones.
 
         Each chunk attends to itself and to the `before` tokens before it, as with `Mask.chunk`.  The result is that of
-        one chunk after the other.
+        one chunk after the other.  `between` changes the output of each layer, and may append to the cache as a layer.
         """
         _remark_on_int8("in chunks")
-        return self._against(cache.windows(layout, chunk, before), x_TD)
+        return self._against(cache.windows(layout, chunk, before), x_TD, between)
 
-    def _against(self, extended: ExtendedCache, x_TD: Tensor) -> tuple[Tensor, KeyValueCache]:
+    def _against(
+        self,
+        extended: ExtendedCache,
+        x_TD: Tensor,
+        between: Callable[[int, Tensor, ExtendedCache], Tensor] | None = None,
+    ) -> tuple[Tensor, KeyValueCache]:
         """Encode new tokens against cached ones; return the output and the extended cache."""
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
             x_TD = layer.forward_cached(x_TD, extended)
+            if between is not None:
+                x_TD = between(index, x_TD, extended)
         return x_TD, extended.cache()
 
 

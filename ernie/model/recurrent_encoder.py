@@ -14,6 +14,7 @@ from ernie.audio.recurrent_config import RecurrentConfig
 from ernie.data.batch import Layout
 from ernie.kernels.gru import gated_recurrent
 from ernie.kernels.linear import linear
+from ernie.kernels.mask import Mask
 from ernie.kernels.precision import is_batch_invariant, precision
 from ernie.model.cache import KeyValueCache
 
@@ -35,8 +36,8 @@ class RecurrentEncoder(nn.Layer):
         self.dropout = nn.Dropout(0.1)
         self._chunk = chunk
 
-    def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """Encode whole recordings, or all of their chunks at once, as in training."""
+    def forward(self, x_TD: Tensor, layout: Layout, mask: Mask | None = None) -> Tensor:
+        """Encode whole recordings, or all of their chunks at once, as in training; a state takes the `mask`'s place."""
         return self.forward_cached(x_TD, layout, KeyValueCache.empty(layout.sequences))[0]
 
     def forward_cached(self, x_TD: Tensor, layout: Layout, cache: KeyValueCache) -> tuple[Tensor, KeyValueCache]:

@@ -18,6 +18,8 @@ from ernie.data.batch import Frames, Layout
 from ernie.kernels.layer_norm import layer_norm
 from ernie.kernels.linear import linear
 from ernie.kernels.precision import in_float32
+from ernie.model.convolution import Convolution, ConvolvedEncoder
+from ernie.model.encoder import Encoder
 from ernie.model.losses import Loss
 from ernie.model.recurrent_encoder import RecurrentEncoder
 from ernie.model.segment_context import Abstraction
@@ -80,7 +82,8 @@ class SpeechHead(nn.Layer):
     Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.  `layers` adds an
     attention decoder of that many layers, the `writer`.  With a `history` it reads segments cut by CTC (see
     `ernie.decode.truncated_attention`) and attends to that many of its own tokens.  Segments are encoded with the
-    abstractions of the last `abstractions` tokens before them, if any.  `recurrent` replaces the encoder's layers.
+    abstractions of the last `abstractions` tokens before them, if any.  `recurrent` replaces the encoder's layers.  A
+    `convolution` over so many vectors follows each of them.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class SpeechHead(nn.Layer):
         history: int | None = None,
         recurrent: RecurrentEncoder | None = None,
         abstractions: int = 0,
+        convolution: int = 0,
     ):
         super().__init__()
         self.frontend = SpeechFrontend(model, features, period)
@@ -102,6 +106,14 @@ class SpeechHead(nn.Layer):
         self.parts = nn.Embedding(_PARTS, model.config.hidden_size) if layers and history is not None else None
         self.recurrent = recurrent
         self.abstraction = Abstraction(model.config, abstractions) if abstractions else None
+        convolved = model.config.layers if convolution else 0
+        self.convolutions = nn.LayerList([Convolution(model.config, convolution) for _ in range(convolved)])
+
+    def encoder(self, ernie: ErnieModel) -> Encoder | ConvolvedEncoder | RecurrentEncoder:
+        """Return what encodes the vectors of the front end: the encoder of a model, with convolutions, or another."""
+        if self.recurrent is not None:
+            return self.recurrent
+        return ConvolvedEncoder(ernie.encoder, self.convolutions) if len(self.convolutions) else ernie.encoder
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         """Return the CTC logits of each vector, (T, V)."""

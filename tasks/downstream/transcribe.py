@@ -60,8 +60,10 @@ class Transcribe(TranscribeSettings, EvaluationExamples):
             chunk = self.chunk_size if self.encoder == "chunks" else None
             recurrent = RecurrentEncoder(model.config.hidden_size, self.recurrent, chunk)
         blank = tokenizer_of(model).pad_id
-        width = self.features.features
-        return SpeechHead(model, width, blank, self.period, layers, self.token_window, recurrent, self.abstractions)
+        window, width = self.token_window, self.features.features
+        return SpeechHead(
+            model, width, blank, self.period, layers, window, recurrent, self.abstractions, self.convolution
+        )
 
     def augmented(self, batch: Packed, training: bool) -> Packed:
         return loss.augmented(self, batch, training)

@@ -69,9 +69,7 @@ def hidden_of(samples: np.ndarray, kind: str = "ctc", period: int | None = None)
     found_FM = features(CONFIG, samples)
     with evaluating(ernie), evaluating(head):
         x_TD, layout = head.frontend(Frames(found_FM, Layout.of_lengths([len(found_FM)])))
-        if head.recurrent is not None:
-            return head.recurrent(x_TD, layout)
-        return ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))
+        return head.encoder(ernie)(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))
 
 
 def in_pieces(
@@ -220,7 +218,11 @@ def test_streams_of_a_batch_are_independent(kind: str) -> None:
     ("kind", "name"),
     [
         *((kind, "fp32") for kind in (*KINDS, "ctc by beam", *WITH_PAUSES)),
-        *((kind, name) for kind in ("ctc", "abstractions by beam", "recurrent") for name in ("bf16", "int8")),
+        *(
+            (kind, name)
+            for kind in ("ctc", "abstractions by beam", "recurrent", "convolution")
+            for name in ("bf16", "int8")
+        ),
         *(
             pytest.param(kind, name, marks=pytest.mark.slow)
             for kind in ("attention", "abstractions", "attention by beam", "ctc by beam", *WITH_PAUSES)

@@ -29,8 +29,8 @@ SEGMENTATION = Segmentation(back=2, ahead=1, longest=6)
 HISTORY = 5  # tokens in the key-value cache of a decoder
 ABSTRACTIONS = 3  # vectors that summarize the audio before a segment
 # CTC alone, attention to segments, the same with abstractions of earlier segments, both by beam search, and CTC of a
-# recurrent encoder.
-KINDS = ("ctc", "attention", "abstractions", "attention by beam", "abstractions by beam", "recurrent")
+# recurrent encoder, and of one with convolutions.
+KINDS = ("ctc", "attention", "abstractions", "attention by beam", "abstractions by beam", "recurrent", "convolution")
 WITH_PAUSES = tuple(f"{kind} with pauses" for kind in ("ctc", "ctc by beam", "attention", "abstractions by beam"))
 
 
@@ -45,7 +45,8 @@ def model(period: int | None = None, kind: str = "ctc") -> tuple[ErnieModel, Spe
     recurrent = RecurrentEncoder(32, shape, CHUNK) if kind == "recurrent" else None
     abstractions = ABSTRACTIONS * kind.startswith("abstractions")
     layers = 2 * (kind.startswith("attention") or bool(abstractions))
-    head = SpeechHead(ernie, CONFIG.features, BLANK, period, layers, HISTORY, recurrent, abstractions)
+    kernel = 5 if kind == "convolution" else 0
+    head = SpeechHead(ernie, CONFIG.features, BLANK, period, layers, HISTORY, recurrent, abstractions, kernel)
     initialize(head, 0.8)
     return ernie, head
 

@@ -71,9 +71,8 @@ def encode(task: TranscribeSettings, ernie: ErnieModel, head: Any, batch: Packed
     """Return the encoder's vectors (T, D) for a batch from `augmented`."""
     period = head.frontend.period if head.training else None
     x_TD, layout = head.frontend(batch.frames, _shifts(batch, period) if period else 0)
-    if head.recurrent is not None:
-        return head.recurrent(x_TD, layout)
-    return ernie.encoder(x_TD, layout, mask=_mask(task, layout))
+    encoded_TD: Tensor = head.encoder(ernie)(x_TD, layout, mask=_mask(task, layout))
+    return encoded_TD
 
 
 def head_loss(task: TranscribeSettings, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:

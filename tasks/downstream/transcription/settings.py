@@ -41,7 +41,8 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
 
     `encoder` says what a vector sees of its sound: the `whole`, or `chunks`.  A chunk of `chunk_size` vectors sees
     itself and `left_chunks` before it, as streaming recognition needs.  `recurrent` replaces the encoder's layers by
-    layers of gated units, whose state covers all chunks before.
+    layers of gated units, whose state covers all chunks before.  With a `convolution` each layer is followed by one
+    over so many vectors, an odd number, as in a Conformer; it sees no more than the layer does.
 
     `decoder` says how text is found.  With `ctc` the encoder's vectors alone decide.  With `attention` CTC only cuts
     the sound into segments, and a decoder of `layers` generates the tokens of each segment (SMLTA, see
@@ -66,6 +67,7 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
     chunk_size: int = field(default=8, metadata=formerly("chunk"))
     left_chunks: int = field(default=4, metadata=formerly("before"))
     recurrent: RecurrentConfig | None = None
+    convolution: int = 0
     n_best: int = 1
     decoder: Literal["ctc", "attention", "global"] = "ctc"
     layers: int = 2
@@ -84,7 +86,7 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
     known_metrics: ClassVar = {"wer": wer, "cer": cer}
     default_metrics: ClassVar = 2
     files: ClassVar = ("language_model", "hot_words")
-    head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
+    head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "convolution", "decoder", "layers", "abstractions")
     decoding_fields: ClassVar = (
         *(item.name for item in fields(RankedDecoding)),
         *("n_best", "beam_ctc_weight", "pause", "longest_line", "scoring", "channel"),
@@ -95,7 +97,7 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
         super().__post_init__()
         self.check_ranking()
         check_least(self, chunk_size=1, left_chunks=0, layers=1, look_back=0, look_ahead=0, longest=1, history=1)
-        check_least(self, abstractions=0)
+        check_least(self, abstractions=0, convolution=0)
         check_most(self, layers=MOST_LAYERS)
         if self.encoder == "chunks" and self.features.normalize == "utterance":
             raise UserError(
@@ -122,6 +124,10 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
                 raise UserError(
                     f"{name}: decoder: global ranks hypotheses without it; choose decoder: ctc or attention"
                 )
+        if self.convolution and self.convolution % 2 == 0:
+            raise UserError(f"convolution: expected an odd number of vectors, found {self.convolution}")
+        if self.convolution and self.recurrent is not None:
+            raise UserError("convolution: follows the encoder's layers, which recurrent replaces; drop either")
         if self.abstractions and self.decoder != "attention":
             raise UserError("abstractions: they are made of segments, which decoder: attention reads")
 
@@ -198,4 +204,5 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
 
     def least_weights(self, width: int) -> int:
         written = 0 if self.decoder == "ctc" else 8 * width**2 * self.layers
-        return written + (0 if self.recurrent is None else self.recurrent.least_weights)
+        convolved = 3 * width**2 if self.convolution else 0  # of one layer
+        return written + convolved + (0 if self.recurrent is None else self.recurrent.least_weights)
