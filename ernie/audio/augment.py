@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ernie.audio.convert import resample
+from ernie.audio.recordings import drawn_part, drawn_response, recordings, seconds_of
 from ernie.config import check_least
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.renames import formerly
 
 _MOST_DECIBELS = 60
@@ -28,16 +29,20 @@ class AugmentConfig:
     relative change of pitch without one of speed.  `vocal_tract`: the maximum relative change of all frequencies of the
     spectrum, as those of a speaker with a longer or shorter vocal tract (VTLP: Jaitly and Hinton, 2013).  `room` is the
     range of the reverberation time in seconds, such as [0.1, 0.6].  `noise` is that of the ratio of signal to noise in
-    decibels, such as [5, 30].  `volume` is the range of the change of loudness in decibels, such as [-20, 6]; [0, 0]
-    changes nothing.  `time_masks` spans of up to `time_width` frames, and `freq_masks` bands of up to `freq_width`
-    features, are masked (SpecAugment: Park et al., 2019, arXiv 1904.08779).
+    decibels, such as [5, 30].  Echoes and noise are computed, unless `room_files` or `noise_files` name recordings:
+    files, folders or patterns.  Each of the former holds the response to an impulse.  `volume` is the range of the
+    change of loudness in decibels, such as [-20, 6]; [0, 0] changes nothing.  `time_masks` spans of up to `time_width`
+    frames, and `freq_masks` bands of up to `freq_width` features, are masked (SpecAugment: Park et al., 2019, arXiv
+    1904.08779).
     """
 
     speed: float = 0.0
     pitch: float = 0.0
     vocal_tract: float = 0.0
     room: tuple[float, float] | None = None
+    room_files: tuple[str, ...] = ()
     noise: tuple[float, float] | None = None
+    noise_files: tuple[str, ...] = ()
     volume: tuple[float, float] = (0.0, 0.0)
     time_masks: int = 0
     time_width: int = field(default=10, metadata=formerly("time"))
@@ -63,7 +68,18 @@ class AugmentConfig:
                     f"{name}: expected the lowest and the highest {what}, from -{_MOST_DECIBELS} to "
                     f"{_MOST_DECIBELS} dB, found [{low:g}, {high:g}]"
                 )
+        if self.room is not None and self.room_files:
+            raise UserError("room: is the reverberation of computed rooms; give it or room_files, not both")
+        if self.noise_files and self.noise is None:
+            raise UserError("noise_files: how loud is their noise? give noise, too, such as [5, 30] dB")
         check_least(self, time_masks=0, time_width=0, freq_masks=0, freq_width=0)
+
+    def check_files(self) -> None:
+        """Raise UserError if recordings are missing or cannot be read."""
+        for name in ("room_files", "noise_files"):
+            with about(f"augment.{name}"):
+                for file in recordings(getattr(self, name)):
+                    seconds_of(file)
 
 
 def _hundredths(change: float) -> int:
@@ -122,39 +138,56 @@ def vocal_tract_warp(config: AugmentConfig, rng: np.random.Generator) -> float:
 
 
 def in_room(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
-    """Play samples (S,) in a room: after the sound comes its reverberation, which fades exponentially.
+    """Play samples (S,) in a room: after the sound comes its reverberation, recorded, or one that fades exponentially.
 
-    The echoes are Gaussian noise that falls by 60 dB in the reverberation time (Polack, 1988, "La transmission de
+    Computed echoes are Gaussian noise that falls by 60 dB in the reverberation time (Polack, 1988, "La transmission de
     l'énergie sonore dans les salles").  Their energy is 0 to 12 dB below that of the direct sound, drawn evenly.  The
     power of the whole stays that of the samples; what would sound on after their end is cut.
     """
-    if config.room is None:
+    if config.room_files:
+        response = drawn_response(recordings(config.room_files), rate, rng)
+    elif config.room is not None:
+        response = _computed_response(config.room, rate, rng)
+    else:
         return samples
     from scipy.signal import oaconvolve
 
-    seconds, below = rng.uniform(*config.room), rng.uniform(0.0, _MOST_DIRECT)
-    times = np.arange(1, max(2, round(seconds * rate))) / rate
-    echoes = rng.standard_normal(len(times)) * 10 ** (-3 * times / seconds)
-    echoes *= 10 ** (-below / 20) / np.sqrt((echoes**2).sum())
-    heard = oaconvolve(samples, np.concatenate([[1.0], echoes]))[: len(samples)]
+    heard = oaconvolve(samples, response)[: len(samples)]
     power = (heard**2).mean() if len(heard) else 0.0
     return (heard * np.sqrt(_power(samples) / power)).astype(np.float32) if power else samples
 
 
-def add_noise(samples: np.ndarray, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
-    """Add stationary noise to samples (S,).
+def _computed_response(range_: tuple[float, float], rate: int, rng: np.random.Generator) -> np.ndarray:
+    seconds, below = rng.uniform(*range_), rng.uniform(0.0, _MOST_DIRECT)
+    times = np.arange(1, max(2, round(seconds * rate))) / rate
+    echoes = rng.standard_normal(len(times)) * 10 ** (-3 * times / seconds)
+    echoes *= 10 ** (-below / 20) / np.sqrt((echoes**2).sum())
+    return np.concatenate([[1.0], echoes])
 
-    Its power falls with the frequency f as 1 / f^b, where b is drawn evenly from 0 (white noise) to 2 (a rumble).
+
+def add_noise(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
+    """Add noise to samples (S,): from recordings, or stationary.
+
+    The power of the latter falls with the frequency f as 1 / f^b, where b is drawn evenly from 0 (white noise) to 2 (a
+    rumble).
     """
     if config.noise is None or not len(samples):
         return samples
-    decibels, fall = rng.uniform(*config.noise), rng.uniform(0.0, 2.0)
-    spectrum = np.fft.rfft(rng.standard_normal(len(samples)))
-    spectrum *= np.maximum(np.arange(len(spectrum)), 1.0) ** (-fall / 2)
-    spectrum[0] = 0.0  # no offset
-    noise = np.fft.irfft(spectrum, len(samples))
+    decibels = rng.uniform(*config.noise)
+    if config.noise_files:
+        noise = drawn_part(recordings(config.noise_files), len(samples), rate, rng)
+    else:
+        noise = _computed_noise(len(samples), rng)
     wanted, found = _power(samples) * 10 ** (-decibels / 10), _power(noise)
     return (samples + noise * np.sqrt(wanted / found)).astype(np.float32) if found else samples
+
+
+def _computed_noise(count: int, rng: np.random.Generator) -> np.ndarray:
+    fall = rng.uniform(0.0, 2.0)
+    spectrum = np.fft.rfft(rng.standard_normal(count))
+    spectrum *= np.maximum(np.arange(len(spectrum)), 1.0) ** (-fall / 2)
+    spectrum[0] = 0.0  # no offset
+    return np.fft.irfft(spectrum, count)
 
 
 def _power(samples: np.ndarray) -> float:

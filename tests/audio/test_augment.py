@@ -30,7 +30,7 @@ CHANGES: dict[str, Change] = {
     "speed": lambda samples, config, rng: perturb_speed(samples, RATE, config, rng),
     "pitch": lambda samples, config, rng: shift_pitch(samples, RATE, config, rng),
     "room": lambda samples, config, rng: in_room(samples, RATE, config, rng),
-    "noise": add_noise,
+    "noise": lambda samples, config, rng: add_noise(samples, RATE, config, rng),
     "volume": change_volume,
 }
 ON = AugmentConfig(speed=0.2, pitch=0.1, vocal_tract=0.1, room=(0.1, 0.6), noise=(5, 30), volume=(-20, 6))
@@ -134,7 +134,7 @@ def test_the_pitch_is_moved_by_its_share_and_the_length_is_kept() -> None:
 @given(st.floats(-5, 40), st.integers(0, 99))
 def test_noise_has_the_power_that_the_ratio_says_and_no_offset(ratio: float, seed: int) -> None:
     samples = tone(440.0)
-    heard = add_noise(samples, AugmentConfig(noise=(ratio, ratio)), np.random.default_rng(seed))
+    heard = add_noise(samples, RATE, AugmentConfig(noise=(ratio, ratio)), np.random.default_rng(seed))
     added = heard.astype(np.float64) - samples
     assert 10 * np.log10(power(samples) / power(added)) == pytest.approx(ratio, abs=0.05)
     assert abs(added.mean()) < 1e-3 * np.sqrt(power(added)) + 1e-7
@@ -143,7 +143,7 @@ def test_noise_has_the_power_that_the_ratio_says_and_no_offset(ratio: float, see
 def test_noise_is_white_at_times_and_a_rumble_at_others() -> None:
     config, shares = AugmentConfig(noise=(0, 0)), []
     for seed in range(40):
-        added = add_noise(tone(440.0), config, np.random.default_rng(seed)).astype(np.float64) - tone(440.0)
+        added = add_noise(tone(440.0), RATE, config, np.random.default_rng(seed)).astype(np.float64) - tone(440.0)
         spectrum = np.abs(np.fft.rfft(added)) ** 2
         shares.append(spectrum[: len(spectrum) // 8].sum() / spectrum.sum())
     assert min(shares) < 0.25 and max(shares) > 0.95
@@ -197,6 +197,8 @@ def test_no_warp_leaves_the_bits_of_features() -> None:
         ({"noise": (30, 5)}, "noise: expected the lowest and the highest ratio"),
         ({"noise": (-70, 5)}, "from -60 to 60 dB"),
         ({"vocal_tract": 0.5}, "vocal_tract: expected at least 0 and less than 0.5"),
+        ({"noise_files": ("noise",)}, "noise_files: how loud is their noise"),
+        ({"room": (0.1, 0.5), "room_files": ("rooms",)}, "give it or room_files, not both"),
     ],
 )
 def test_ranges_that_make_no_sense_raise_a_user_error(changes: dict, message: str) -> None:

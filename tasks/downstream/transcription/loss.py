@@ -64,7 +64,7 @@ def _perturbed(task: TranscribeSettings, sound: np.ndarray, labels: np.ndarray, 
     count = vector_count(task.features.frames(len(changed)))
     kept = changed if min_vectors(labels) <= count <= task.max_len else sound
     heard = in_room(shift_pitch(kept, rate, task.augment, rng), rate, task.augment, rng)
-    return change_volume(add_noise(heard, task.augment, rng), task.augment, rng)
+    return change_volume(add_noise(heard, rate, task.augment, rng), task.augment, rng)
 
 
 def encode(task: TranscribeSettings, ernie: ErnieModel, head: Any, batch: Packed) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -12,12 +12,13 @@ from ernie.audio.augment import AugmentConfig
 from ernie.audio.lengths import STRIDE
 from ernie.audio.recurrent_config import RecurrentConfig
 from ernie.config import MOST_LAYERS, check_least, check_most
+from ernie.data.labeled.row import Row
 from ernie.decode.language import RankedDecoding
 from ernie.decode.segmentation import Segmentation
 from ernie.errors import UserError
 from ernie.renames import formerly
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import Metric, check_max_len
+from tasks.downstream.base import FinetuneTask, Metric, check_max_len
 from tasks.downstream.changes import with_decoding
 from tasks.downstream.hooks import DecodingConditions, MetricSettings, OwnPositions, SizedHead
 from tasks.downstream.metrics import cer, wer
@@ -130,6 +131,10 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
             raise UserError("convolution: follows the encoder's layers, which recurrent replaces; drop either")
         if self.abstractions and self.decoder != "attention":
             raise UserError("abstractions: they are made of segments, which decoder: attention reads")
+
+    def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
+        self.augment.check_files()
+        return super().adapted_to(rows)
 
     def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> TranscribeSettings:
         if given.get("beam") == 1 and "language_model" not in given:
