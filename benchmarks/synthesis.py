@@ -49,7 +49,15 @@ from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
 from ernie.data.labeled.row import Row
 from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder
-from ernie.model.voice_loss import MIN_LOG_SCALE, Segment, conditioners, likelihood_loss, magnitudes, segment_samples
+from ernie.model.voice_loss import (
+    MIN_LOG_SCALE,
+    Segment,
+    Windows,
+    conditioners,
+    likelihood_loss,
+    magnitudes,
+    segment_samples,
+)
 from ernie.text.pronounce import read_dictionary
 from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
@@ -207,7 +215,9 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
     for recording in heard[:10]:
         sounds, taken = in_turns(vocoders, recording.conditioner)
         seconds, made = seconds + taken, sounds[-1]
-        spectra = [magnitudes(paddle.to_tensor(x[None]), task.features).numpy() for x in (made, recording.samples)]
+        spectra = [
+            magnitudes(paddle.to_tensor(x[None]), Windows.of(task.features)).numpy() for x in (made, recording.samples)
+        ]
         logs = [np.log(np.maximum(spectrum, 1e-3)) for spectrum in spectra]
         distances.append(float(np.sqrt(((logs[0] - logs[1]) ** 2).mean())))
         power.append(10 * float(np.log10((made**2).mean() / (recording.samples**2).mean())))

@@ -9,6 +9,7 @@ segment, S samples of a segment with its context, H features of the conditioner,
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -36,6 +37,30 @@ class Segment:
 
     first: np.ndarray
     steps: int
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of `width` samples, each `hop` after the one before, and how many `frequencies` their spectra have."""
+
+    width: int
+    hop: int
+    frequencies: int
+
+    @classmethod
+    def of(cls, features: FeatureConfig) -> Windows:
+        """Return the windows of features."""
+        return cls(features.window_samples, features.hop_samples, features.frequencies)
+
+    @classmethod
+    def lasting(cls, seconds: float, rate: int) -> Windows:
+        """Return windows of so many seconds, each a quarter of one after the one before."""
+        width = 2 * max(2, round(seconds * rate / 2))
+        return cls(width, max(1, width // 4), width // 2 + 1)
+
+    def count(self, samples: int) -> int:
+        """Return the number of windows in so many samples."""
+        return max(0, 1 + (samples - self.width) // self.hop)
 
 
 def frame_loss(prediction: FramePrediction, text: Text, frames_NFM: np.ndarray, steps: np.ndarray) -> Tensor:
@@ -86,11 +111,14 @@ def flow_loss(
     inside_NR: Tensor,
     started_NS: Tensor,
     noise_NS: Tensor,
-    features: FeatureConfig,
+    windows: Sequence[Windows],
     log_std_penalty: float,
     spectral: float,
 ) -> Tensor:
     """Distillation loss: the divergence of the flow from the WaveNet plus `spectral` times the spectral distance.
+
+    With several kinds of `windows` that is the mean of their distances: long ones tell harmonics apart, short ones
+    moments (Yamamoto et al., 2020, "Parallel WaveGAN", arXiv 1910.11480, section 2.2).
 
     The divergence is averaged over the samples; both terms are summed over the sequences.  The flow needs its own
     `context` of noise and also generates that of the WaveNet.  Before the beginning of the sound, where `started` is 0,
@@ -106,30 +134,31 @@ def flow_loss(
     total = _mean_inside(regularized_divergence(flow_gaussian, wavenet_gaussian, log_std_penalty), inside_NR)
     if spectral:
         generated_NR = generated_NS[:, -R:] * inside_NR
-        total = total + spectral * spectral_distance(generated_NR * times, samples_NR * times, features)
+        distances = [spectral_distance(generated_NR * times, samples_NR * times, each) for each in windows]
+        total = total + spectral * paddle.add_n(distances) / len(distances)
     return total
 
 
-def spectral_distance(generated_NR: Tensor, samples_NR: Tensor, features: FeatureConfig) -> Tensor:
+def spectral_distance(generated_NR: Tensor, samples_NR: Tensor, windows: Windows) -> Tensor:
     """Squared error of magnitude spectra plus absolute error of their logarithms.
 
     Both are averaged over frequencies and frames, and summed over the sequences.  Without the second, after Yamamoto et
     al., 2020 (arXiv 1910.11480), equation 5, only loud sound counts: silence came out as noise.
     """
-    ours, theirs = (magnitudes(samples, features) for samples in (generated_NR, samples_NR))
+    ours, theirs = (magnitudes(samples, windows) for samples in (generated_NR, samples_NR))
     squared = (ours - theirs) ** 2
     logarithmic = (paddle.log(ours + _QUIET) - paddle.log(theirs + _QUIET)).abs()
     return (squared + logarithmic).mean([1, 2]).sum()
 
 
-def magnitudes(samples_NR: Tensor, features: FeatureConfig) -> Tensor:
-    """Return the magnitude spectra of windows of samples, (N, frames, K)."""
+def magnitudes(samples_NR: Tensor, windows: Windows) -> Tensor:
+    """Return the magnitude spectra of windows of samples, (N, windows, K)."""
     N, R = samples_NR.shape
-    count, width, hop = features.frames(R), features.window_samples, features.hop_samples
-    rows = (hop * np.arange(count)[:, None] + np.arange(width)).reshape(-1)
-    windows = paddle.gather(samples_NR, paddle.to_tensor(rows), axis=1).reshape([N * count, width])
-    cosines, sines = _transform(width, features.frequencies)
-    real, imaginary = paddle.matmul(windows, cosines), paddle.matmul(windows, sines)
+    count, width = windows.count(R), windows.width
+    rows = (windows.hop * np.arange(count)[:, None] + np.arange(width)).reshape(-1)
+    parts = paddle.gather(samples_NR, paddle.to_tensor(rows), axis=1).reshape([N * count, width])
+    cosines, sines = _transform(width, windows.frequencies)
+    real, imaginary = paddle.matmul(parts, cosines), paddle.matmul(parts, sines)
     return paddle.sqrt(real * real + imaginary * imaginary + _TINY).reshape([N, count, -1])
 
 

@@ -17,6 +17,7 @@ from ernie.model.voice_loss import (
     MIN_LOG_SCALE,
     USUAL_LOUDNESS,
     Segment,
+    Windows,
     conditioners,
     flow_loss,
     frame_loss,
@@ -101,7 +102,7 @@ def test_the_first_sample_follows_silence_in_training_as_in_synthesis(head: Voic
 @paddle.no_grad()
 def test_losses_do_not_depend_on_how_loud_the_recordings_are() -> None:
     """Recordings that are quieter, by a factor, have as much more nats a sample as the density is compressed."""
-    features = FeatureConfig(sample_rate=8000, window=0.005, hop=HOP / 8000, bins=BINS)
+    windows = [Windows.of(FeatureConfig(sample_rate=8000, window=0.005, hop=HOP / 8000, bins=BINS))]
     nats, distilled = [], []
     for loudness in (0.5, 0.0005):
         head = new_head(loudness)
@@ -113,7 +114,7 @@ def test_losses_do_not_depend_on_how_loud_the_recordings_are() -> None:
         noise = paddle.to_tensor(normal(*samples.shape, seed=3))
         distilled.append(
             [
-                float(flow_loss(head, given, samples[:, context:], inside, begun, noise, features, *weights))
+                float(flow_loss(head, given, samples[:, context:], inside, begun, noise, windows, *weights))
                 for weights in ((4.0, 0.0), (4.0, 2.0), (0.0, 0.0))
             ]
         )
@@ -138,12 +139,12 @@ def test_a_flow_begins_as_noise_as_loud_as_the_recordings() -> None:
 
 def test_magnitudes_are_those_of_windowed_spectra() -> None:
     features, sound = FeatureConfig(sample_rate=8000, window=0.016, hop=0.004, bins=BINS), normal(1, 500)
-    found = magnitudes(paddle.to_tensor(sound), features).numpy()[0]
+    found = magnitudes(paddle.to_tensor(sound), Windows.of(features)).numpy()[0]
     windows = np.lib.stride_tricks.sliding_window_view(sound[0], 128)[::32]
     expected = np.abs(np.fft.rfft(windows * np.hanning(128), 2 * (features.frequencies - 1)))
     np.testing.assert_allclose(found, expected, atol=1e-3)
     other = normal(1, 500, seed=1)
-    distance = spectral_distance(paddle.to_tensor(sound), paddle.to_tensor(other), features)
+    distance = spectral_distance(paddle.to_tensor(sound), paddle.to_tensor(other), Windows.of(features))
     other_windows = np.lib.stride_tricks.sliding_window_view(other[0], 128)[::32]
     others = np.abs(np.fft.rfft(other_windows * np.hanning(128), 2 * (features.frequencies - 1)))
     logarithmic = np.abs(np.log(expected + 1e-3) - np.log(others + 1e-3))
@@ -151,15 +152,53 @@ def test_magnitudes_are_those_of_windowed_spectra() -> None:
 
 
 def test_noise_in_silence_is_far_from_it_however_loud_the_speech_beside_it_is() -> None:
-    features = FeatureConfig(sample_rate=8000, window=0.016, hop=0.004, bins=BINS)
+    windows = Windows.of(FeatureConfig(sample_rate=8000, window=0.016, hop=0.004, bins=BINS))
     speech, silence, noise = 0.3 * normal(1, 400), 0.0003 * normal(1, 400, seed=1), 0.003 * normal(1, 400, seed=2)
     recording, noisy, other = (
         paddle.to_tensor(np.concatenate([speech, after], axis=1))
         for after in (silence, noise, 0.0003 * normal(1, 400, seed=3))
     )
-    assert float(spectral_distance(noisy, recording, features)) > 1.5 * float(
-        spectral_distance(other, recording, features)
+    assert float(spectral_distance(noisy, recording, windows)) > 1.5 * float(
+        spectral_distance(other, recording, windows)
     )
+
+
+def test_windows_of_some_seconds_are_as_long_and_overlap_by_three_quarters() -> None:
+    windows = Windows.lasting(0.032, 8000)
+    assert (windows.width, windows.hop, windows.frequencies) == (256, 64, 129)
+    sound = normal(1, 500)
+    found = magnitudes(paddle.to_tensor(sound), windows).numpy()[0]
+    parts = np.lib.stride_tricks.sliding_window_view(sound[0], 256)[::64]
+    np.testing.assert_allclose(found, np.abs(np.fft.rfft(parts * np.hanning(256))), atol=1e-3)
+
+
+def test_long_windows_tell_a_voice_from_one_a_little_higher_and_short_ones_hardly_do() -> None:
+    times, rng = np.arange(800) / 8000, np.random.default_rng(0)
+    voices = [
+        sum(np.sin(2 * np.pi * pitch * overtone * times) for overtone in range(1, 9))[None].astype(np.float32) * 0.05
+        + 0.001 * rng.standard_normal((1, 800)).astype(np.float32)
+        for pitch in (120, 135)
+    ]
+    long, short = (
+        float(spectral_distance(*map(paddle.to_tensor, voices), Windows.lasting(seconds, 8000)))
+        for seconds in (0.064, 0.004)
+    )
+    assert long > 2 * short
+
+
+@paddle.no_grad()
+def test_distances_of_several_kinds_of_windows_are_averaged(head: VoiceHead) -> None:
+    assert head.flow is not None
+    context = head.wavenet.config.context + head.flow.context
+    given, samples, inside, begun = training_inputs(head, context)
+    noise = paddle.to_tensor(normal(*samples.shape, seed=3))
+    kinds = [Windows.lasting(seconds, 8000) for seconds in (0.002, 0.006)]
+    nothing, first, second, both = (
+        float(flow_loss(head, given, samples[:, context:], inside, begun, noise, chosen, 4.0, weight))
+        for chosen, weight in ((kinds, 0.0), (kinds[:1], 1.0), (kinds[1:], 1.0), (kinds, 1.0))
+    )
+    assert abs(first - second) > 1e-3
+    assert both - nothing == pytest.approx((first + second) / 2 - nothing, rel=1e-3)
 
 
 @paddle.no_grad()
@@ -202,11 +241,10 @@ def test_the_first_sample_of_a_flow_is_compared_with_the_wavenet_after_silence(h
     flow_context, context = head.flow.context, head.wavenet.config.context
     given, samples, inside, begun = training_inputs(head, flow_context + context)
     noise = paddle.to_tensor(normal(*samples.shape, seed=3))
-    features = FeatureConfig(sample_rate=8000, window=0.005, hop=HOP / 8000, bins=BINS)
     first = first_only(inside)
     samples_NR = samples[:, flow_context + context :]
     loss, unlike = (
-        float(flow_loss(head, given, samples_NR, first, mask, noise, features, 4.0, 0.0))
+        float(flow_loss(head, given, samples_NR, first, mask, noise, [], 4.0, 0.0))
         for mask in (begun, paddle.ones_like(begun))
     )
     _, gaussian = head.flow(noise, given)

@@ -110,7 +110,10 @@ def sound_loss(
         inside_NR,
         begun_NS,
         _tensor(noise_NS),
-        task.features,
+        [
+            voice_loss.Windows.of(task.features),
+            *(voice_loss.Windows.lasting(seconds, task.features.sample_rate) for seconds in task.spectral_windows),
+        ],
         task.log_std_penalty,
         task.spectral,
     )

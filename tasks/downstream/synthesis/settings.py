@@ -37,7 +37,8 @@ class SynthesizeSettings(SoundTask, SizedHead):
     `teacher` is the run whose voice a flow is distilled from; nothing else is trained then.  The loss is the divergence
     between the two plus two terms.  `log_std_penalty` weights the squared difference of their log deviations.
     `spectral` weights the distance of the spectra of the flow's output from those of the recordings.  Both sounds are
-    brought to a standard deviation of 0.1 for that.
+    brought to a standard deviation of 0.1 for that.  `spectral_windows` are lengths in seconds of windows whose spectra
+    are compared beside those of `features`.
 
     `longest` is the length in seconds that no recording exceeds.  `pace` is the number of letters in a decoder step,
     and `loudness` the samples' standard deviation; the default of both is the mean over the train rows.  `learned` are
@@ -57,6 +58,7 @@ class SynthesizeSettings(SoundTask, SizedHead):
     end_to_end: bool = False
     log_std_penalty: float = field(default=4.0, metadata=formerly("apart"))
     spectral: float = 1.0
+    spectral_windows: tuple[float, ...] = ()
     longest: float = 10.0
     pace: float = 0.0
     loudness: float = 0.0
@@ -86,6 +88,13 @@ class SynthesizeSettings(SoundTask, SizedHead):
                 f"crop: {self.crop:g} s are less than one window of {self.features.window:g} s, by which spectra are "
                 "compared"
             )
+        rate, segment = self.features.sample_rate, self.crop_steps * self.step_samples
+        for seconds in self.spectral_windows:
+            if not 4 <= round(seconds * rate) <= segment:
+                raise UserError(
+                    f"spectral_windows: expected from {4 / rate:g} s, four samples, to {segment / rate:g} s, a segment "
+                    f"of the length that crop asks for; found {seconds:g}"
+                )
         for name in ("log_std_penalty", "spectral", "input_noise_std", "pace", "loudness"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}: expected at least 0, found {getattr(self, name):g}")
