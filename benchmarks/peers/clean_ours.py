@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -51,12 +51,12 @@ def main() -> None:
             file.writelines(made.results)
 
 
-def rows(pipeline: Pipeline, items: Sequence[Item], verdicts: Mapping[int, Verdicts]) -> bytes:
+def rows(pipeline: Pipeline, items: Sequence[Item], verdicts: Verdicts) -> bytes:
     """The lines of the documents that are left."""
     left: list[str] = []
     tallies = pipeline.tallies()
     for at, (_, item) in enumerate(items):
-        document = item if isinstance(item, Dropped) else pipeline(item, tallies, verdicts.get(at, {}))
+        document = item if isinstance(item, Dropped) else pipeline(item, tallies, verdicts.of(at))
         if isinstance(document, RawDocument):
             left.append(json.dumps({"text": document.text}, ensure_ascii=False) + "\n")
     return "".join(left).encode()

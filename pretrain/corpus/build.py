@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -199,7 +199,7 @@ def _names(language: str, detect: bool, identify: bool) -> list[str]:
     return [*LANGUAGES, *([OTHER] if identify else [])] if detect else [language]
 
 
-def _encode(encoder: Encoder, hold_out_below: int, items: Sequence[Item], verdicts: Mapping[int, Verdicts]) -> Chunk:
+def _encode(encoder: Encoder, hold_out_below: int, items: Sequence[Item], verdicts: Verdicts) -> Chunk:
     return encoder(items, hold_out_below, verdicts)
 
 

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,8 @@ from ernie.text.coverage import count_stripped
 from ernie.text.segment.base import Kind, Segmenter, TextSegmenter, Words, combine, in_order, no_spans
 from ernie.text.sentences import lacking, split_sentences
 from ernie.text.tokenizer import Tokenizer
-from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
+from pretrain.corpus.clean.pipeline import NO_VERDICTS, Pipeline, Verdicts
+from pretrain.corpus.hosts import add_hosts, host_of
 from pretrain.corpus.language import (
     document_language,
     identified_language,
@@ -91,16 +91,16 @@ class Encoder:
         self,
         chunk: Sequence[Item],
         hold_out_below: int,
-        verdicts: Mapping[int, Verdicts] = MappingProxyType({}),
+        verdicts: Verdicts = NO_VERDICTS,
     ) -> Chunk:
         """Encode documents, each given with the number of the input it comes from.
 
         Documents whose text has a hash below `hold_out_below` are held out: equal texts fall into the same split.
-        `verdicts` has what comparisons found of the documents at some positions of the chunk.
+        `verdicts` has what earlier readings found of the documents of the chunk.
         """
         counts = Counts(clean=self._pipeline.tallies())
         items = [
-            item if isinstance(item, Dropped) else self._pipeline(item, counts.clean, verdicts.get(at, {}))
+            item if isinstance(item, Dropped) else self._pipeline(item, counts.clean, verdicts.of(at))
             for at, (_, item) in enumerate(chunk)
         ]
         spoken = ["" if isinstance(item, Dropped) else self._rules.language_of(item) for item in items]

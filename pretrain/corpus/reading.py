@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ernie.data.parts import Item, Part, PartReader, parts
 from ernie.data.raw import ReadOptions
@@ -17,10 +17,18 @@ from ernie.data.remote import without_secrets
 from ernie.errors import Remark, UserError
 from pretrain.corpus.engine import Broadcast, Engine
 
+
+class Known(Protocol):
+    """What is known of consecutive items."""
+
+    def after(self: K, count: int) -> K:
+        """Return what is known of those that follow so many."""
+
+
 R = TypeVar("R")
-V = TypeVar("V")
-# Makes something of a batch of items, with what is known of some, by their positions.
-Make = Callable[[Sequence[Item], Mapping[int, V]], R]
+K = TypeVar("K", bound="Known")
+# Makes something of a batch of items, with what is known of them.
+Make = Callable[[Sequence[Item], K], R]
 
 CHUNK = 1 << 20  # total size at which a batch of documents is complete
 
@@ -52,14 +60,14 @@ def readings(
     inputs: Sequence[Input],
     options: ReadOptions,
     engine: Engine,
-    make: Make[V, R],
-    known: Callable[[int], Mapping[int, V]] = lambda number: {},
+    make: Make[K, R],
+    known: Callable[[int], K],
     done: Done = Done(),
 ) -> Iterator[Made[R]]:
     """Yield what workers make of the parts of the inputs, in order, but for those that are done.
 
-    `known` returns what is known of items of the part with a number, by their positions.  Raises UserError for what
-    cannot be read, and for an input whose pieces do not fit together.
+    `known` returns what is known of the items of the part with a number.  Raises UserError for what cannot be read, and
+    for an input whose pieces do not fit together.
     """
     work = partial(_work, engine.broadcast(_Work(make, options)))
     numbered = islice(enumerate(parts(inputs, options)), done.parts, None)
@@ -77,25 +85,24 @@ def readings(
         yield replace(made, done=done)
 
 
-class _Work(Generic[V, R]):
-    def __init__(self, make: Make[V, R], options: ReadOptions):
+class _Work(Generic[K, R]):
+    def __init__(self, make: Make[K, R], options: ReadOptions):
         self._make = make
         self._reader = PartReader(options)
         self._chunk = CHUNK
 
-    def __call__(self, part: Part, known: Mapping[int, V]) -> Made[R]:
+    def __call__(self, part: Part, known: K) -> Made[R]:
         results: list[R] = []
         with _remarks() as remarks:
             before, items = self._reader(part)
             first = 0
             for batch in _batches(items, self._chunk):
-                own = {at - first: what for at, what in known.items() if 0 <= at - first < len(batch)}
-                results.append(self._make(batch, own))
+                results.append(self._make(batch, known.after(first)))
                 first += len(batch)
         return Made(_without_items(part), first, before, results, remarks)
 
 
-def _work(work: Broadcast[_Work[V, R]], job: tuple[Part, Mapping[int, V]]) -> Made[R]:
+def _work(work: Broadcast[_Work[K, R]], job: tuple[Part, K]) -> Made[R]:
     return work.value(*job)
 
 

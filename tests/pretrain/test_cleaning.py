@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,21 @@ from hypothesis import strategies as st
 
 from ernie.config import ConfigError
 from ernie.config import build as from_tree
+from ernie.data.parts import Item, Part
 from ernie.data.raw import Dropped, Place, RawDocument
 from ernie.data.shards import Corpus
+from ernie.data.work_folder import WorkFolder
 from ernie.errors import UserError
 from ernie.text.train import train_wordpiece
 from ernie.yaml_tree import from_dict
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.clean.base import Filter, Rejected, filters
+from pretrain.corpus.clean.compare import Findings, Noted, compare
+from pretrain.corpus.clean.duplicates import ExactDuplicates
 from pretrain.corpus.clean.groups import repeats
-from pretrain.corpus.clean.pipeline import Pipeline
+from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
 from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.reading import Done, Made, Make
 from pretrain.corpus.report import CorpusReport
 
 PROSE = (
@@ -389,3 +396,77 @@ def test_what_is_kept_is_kept_again(text: str, kinds: list[str]) -> None:
     once = repairs(document(text), repairs.tallies())
     if not isinstance(once, Dropped):
         assert repairs(once, repairs.tallies()) is once
+
+
+COMPARED = st.lists(
+    st.sampled_from(
+        [
+            *("unicode", "gopher_quality", "gopher_repetition", "c4", "fineweb", "personal_data"),
+            *("exact_duplicates", "near_duplicates", "repeated_passages"),
+        ]
+    ),
+    min_size=1,
+    max_size=5,
+    unique=True,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(texts=st.lists(TEXTS, max_size=8), kinds=COMPARED)
+def test_filters_that_left_a_document_as_it_was_need_not_see_it_again(texts: list[str], kinds: list[str]) -> None:
+    pipeline = Pipeline([filter_of(kind, **({"words": 4} if kind == "repeated_passages" else {})) for kind in kinds])
+    findings, items = Findings(), [(0, document(text)) for text in texts]
+    if pipeline.comparisons:
+        findings = noted(pipeline, items)
+    counts = []
+    for verdicts in (known := findings(0), replace(known, unchanged=np.zeros(0, np.uint8))):
+        tallies = pipeline.tallies()
+        left = [pipeline(own, tallies, verdicts.of(at)) for at, (_, own) in enumerate(items)]
+        counts.append((left, [tally.to_dict() for tally in tallies]))
+    assert counts[0] == counts[1]
+
+
+def noted(pipeline: Pipeline, items: list[Item]) -> Findings:
+    """What the comparisons of a pipeline find of documents that are read as one part."""
+
+    def read(make: Make[Verdicts, Noted], findings: Findings, done: Done) -> Iterator[Made[Noted]]:
+        if not done.parts:
+            yield Made(Part(0, (), 0), len(items), 0, [make(items, findings(0))], [], Done(1))
+
+    with tempfile.TemporaryDirectory() as folder, WorkFolder(Path(folder) / "notes") as work:
+        found = compare(pipeline, read, ["in.txt"], work)
+        found.unchanged = np.array(found.unchanged)  # it is mapped, and the folder goes
+        found.ends = np.array(found.ends)
+        return found
+
+
+@dataclass(frozen=True)
+class Watched(Filter):
+    """Drops what holds "bad", takes "odd" out, and remembers what it has seen."""
+
+    seen: list[str]
+    repairs = True
+
+    def apply(self, document: RawDocument) -> RawDocument | Rejected:
+        self.seen.append(document.text)
+        if "bad" in document.text:
+            return Rejected("bad", "it is bad")
+        return document._replace(text=document.text.replace("odd ", "")) if "odd " in document.text else document
+
+
+def test_in_a_build_a_filter_before_a_comparison_sees_a_document_again_only_if_it_changed_or_dropped_it(
+    small_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = ["The boat is slow.", "An odd boat is slow.", "A bad boat.", "The boat is slow.", "The river is wide."]
+    Path("in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    first, last = Watched([]), Watched([])
+    clean = [first, ExactDuplicates(), last]
+    config = CorpusConfig(["in.jsonl"], small_tokenizer, "en", [], held_out=0, clean=clean, sample_mb=1e-9)
+    report = build_corpus(config, "corpus")
+    assert report.counts.total("documents") == 3
+    assert [tally.read for tally in report.counts.clean] == [5, 4, 3]
+    for text in texts:
+        again = "odd" in text or "bad" in text
+        assert first.seen.count(text) == texts.count(text) * (1 + again)
+    assert last.seen.count("The river is wide.") == 1

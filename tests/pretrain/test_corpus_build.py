@@ -27,6 +27,7 @@ from ernie.text.sentences import split_sentences
 from ernie.text.train import train_sentencepiece, train_wordpiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from pretrain.corpus.build import build_corpus
+from pretrain.corpus.clean.compare import Findings
 from pretrain.corpus.clean.duplicates import ExactDuplicates
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.engine import LocalEngine
@@ -324,7 +325,8 @@ class TestMemory:
         config = CorpusConfig([str(tmp_path / "in.jsonl")], tokenizer, "en", [Learning()], held_out=0)
         build_corpus(config, tmp_path / "c")
         with LocalEngine(0, tmp_path / "c") as engine:
-            (made,) = readings(find_inputs(config.input), config.read, engine, lambda items, verdicts: len(items))
+            inputs = find_inputs(config.input)
+            (made,) = readings(inputs, config.read, engine, lambda items, verdicts: len(items), Findings())
         assert len(made.results) > 20 and sum(made.results) == 501
         assert batches[0] > 20 or "content" in row  # dropped documents are not used for fitting
 

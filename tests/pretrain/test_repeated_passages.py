@@ -55,7 +55,7 @@ def cleaned(texts: Sequence[str | RawDocument], *filters: Filter, part: int = 2)
             found = findings(number)
             for at, (_, item) in enumerate(items):
                 assert isinstance(item, RawDocument)
-                left.append(pipeline(item, tallies, found.get(at, {})))
+                left.append(pipeline(item, tallies, found.of(at)))
     return left
 
 

@@ -23,28 +23,31 @@ from pretrain.corpus.reading import Done, Made, Make
 class Findings:
     """What the comparisons of a pipeline have found of all documents, which are numbered in order.
 
-    `ends` (p,) are the numbers of documents as far as the end of each part.
+    `ends` (p,) are the numbers of documents as far as the end of each part, and `unchanged` (d,) how many of the first
+    filters leave each document as it is.
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        self._names, self.ends = names, np.zeros(0, np.int64)
+        self._names, self.ends, self.unchanged = names, np.zeros(0, np.int64), np.zeros(0, np.uint8)
         self._found: dict[int, tuple[Callable[[np.ndarray, Sequence[str]], Any], Decision]] = {}
 
     def set(self, number: int, explain: Callable[[np.ndarray, Sequence[str]], Any], decision: Decision) -> None:
         """Set those of the filter with this number, in place of earlier ones."""
         self._found[number] = (explain, decision)
 
-    def __call__(self, part: int) -> dict[int, dict[int, Any]]:
-        """Return those in the part with this number, by the positions of documents in it and the filters' numbers."""
+    def __call__(self, part: int) -> Verdicts:
+        """Return those in the part with this number."""
+        if not len(self.ends):
+            return Verdicts()
         verdicts: dict[int, dict[int, Any]] = {}
+        first, stop = int(self.ends[part - 1]) if part else 0, int(self.ends[part])
         for number, (explain, decision) in self._found.items():
-            first, stop = self.ends[part - 1] if part else 0, self.ends[part]
             here = slice(*np.searchsorted(decision.documents, (first, stop)).tolist())
             documents, starts = np.unique(decision.documents[here], return_index=True)
             own = np.split(np.array(decision.findings[here]), starts[1:])
             for document, findings in zip(documents.tolist(), own, strict=False):  # one of no documents, too
                 verdicts.setdefault(document - first, {})[number] = explain(findings, self._names)
-        return verdicts
+        return Verdicts(np.array(self.unchanged[first:stop]), verdicts)
 
 
 def compare(
@@ -64,6 +67,7 @@ def compare(
     for number, wanted in enumerate(pipeline.readings()):
         _read(pipeline, number, wanted, read, findings, work)
         findings.ends = _mapped(work, "ends", np.dtype(np.int64))
+        findings.unchanged = _mapped(work, "unchanged", np.dtype(np.uint8))
         places = _mapped(work, "places", np.dtype(("<i8", 2)))
         for each, again in wanted.items():
             comparison = _comparison(pipeline, each)
@@ -92,7 +96,7 @@ def _read(
         state = {"reading": number, "parts": 0, "items": 0, "documents": 0}
     documents = state["documents"]
     for made in read(partial(take_notes, pipeline, wanted), findings, Done(state["parts"], state["items"])):
-        for places, notes_of in made.results:
+        for places, notes_of, unchanged in made.results:
             for each, taken in notes_of.items():
                 rows = np.zeros(len(taken.documents), _row(_comparison(pipeline, each)))
                 rows["document"], rows["values"] = taken.documents + documents, taken.values
@@ -100,6 +104,7 @@ def _read(
             documents += len(places)
             if number == 0:
                 work.file("places").write(places.tobytes())
+                work.file("unchanged").write(unchanged.tobytes())
         if number == 0:
             work.file("ends").write(np.int64(documents).tobytes())
         state = {"reading": number, **vars(made.done), "documents": documents}
@@ -122,26 +127,30 @@ class Notes(NamedTuple):
     values: np.ndarray
 
 
-Noted = tuple[np.ndarray, dict[int, Notes]]  # of a batch: the places (d, 2) of its items, and notes by filter
+# Of a batch: the places (d, 2) of its items, notes by filter, how many of the first filters leave each item as it is.
+Noted = tuple[np.ndarray, dict[int, Notes], np.ndarray]
 
 
-def take_notes(
-    pipeline: Pipeline, wanted: Mapping[int, int], items: Sequence[Item], verdicts: Mapping[int, Verdicts]
-) -> Noted:
-    """Return the places of items, and the notes of those that reach the `wanted` comparisons."""
+def take_notes(pipeline: Pipeline, wanted: Mapping[int, int], items: Sequence[Item], verdicts: Verdicts) -> Noted:
+    """Return the places of items, notes of those that reach the `wanted` comparisons, and how many filters change none.
+
+    The last is, for each item, the number of first filters that leave it as it is.
+    """
+    unchanged = np.zeros(len(items), np.uint8)
     taken: dict[int, list[tuple[int, np.ndarray]]] = {number: [] for number in wanted}
     for at, (_, item) in enumerate(items):
         if isinstance(item, Dropped):
             continue
-        known = verdicts.get(at, {})
-        for number, document in pipeline.reached(item, wanted, known).items():
+        known = verdicts.of(at)
+        reached, unchanged[at] = pipeline.reached(item, wanted, known)
+        for number, document in reached.items():
             comparison = _comparison(pipeline, number)
             if not wanted[number]:
                 taken[number].append((at, np.atleast_2d(comparison.note(document))))
-            elif number in known:
-                taken[number].append((at, comparison.note_again(document, known[number])))
+            elif number in known.found:
+                taken[number].append((at, comparison.note_again(document, known.found[number])))
     places = np.array([(source, item.place.line) for source, item in items], "<i8").reshape(-1, 2)
-    return places, {
+    notes_of = {
         number: Notes(
             np.repeat([at for at, _ in notes], [len(values) for _, values in notes]),
             np.concatenate([values for _, values in notes]),
@@ -149,6 +158,7 @@ def take_notes(
         for number, notes in taken.items()
         if notes
     }
+    return places, notes_of, unchanged
 
 
 def _comparison(pipeline: Pipeline, number: int) -> Comparison:

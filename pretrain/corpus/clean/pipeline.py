@@ -3,15 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ernie.data.raw import Dropped, RawDocument
 from pretrain.corpus.clean.base import Comparison, Filter, Rejected, Tally
 
-# What comparisons have found of a document, by their numbers in the pipeline, as they explain it.
-Verdicts = Mapping[int, Any]
-_NONE: Verdicts = MappingProxyType({})
+MOST_UNCHANGED = 255
+
+
+class Verdict(NamedTuple):
+    """What is known of a document from earlier readings.
+
+    By themselves the first `unchanged` filters leave it as it is.  `found` has what comparisons have found, by their
+    numbers in the pipeline, as they explain it.
+    """
+
+    unchanged: int = 0
+    found: Mapping[int, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The verdicts of consecutive documents, from the one at the position `first` on.
+
+    `unchanged` (n,) has those of all of them, or of none, and `found` what was found of some, both by their positions.
+    """
+
+    unchanged: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
+    found: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)
+    first: int = 0
+
+    def after(self, count: int) -> Verdicts:
+        """Return those of the documents that follow so many."""
+        return replace(self, first=self.first + count)
+
+    def of(self, at: int) -> Verdict:
+        """Return that of a document, counted from the first."""
+        at += self.first
+        unchanged = int(self.unchanged[at]) if at < len(self.unchanged) else 0
+        return Verdict(unchanged, self.found.get(at, {}))
+
+
+NO_VERDICTS = Verdicts()
+_NOTHING = Verdict()
 
 
 class Pipeline:
@@ -50,12 +88,13 @@ class Pipeline:
         return [Tally(each.name) for each in self.filters]
 
     def __call__(
-        self, document: RawDocument, tallies: Sequence[Tally], verdicts: Verdicts = _NONE
+        self, document: RawDocument, tallies: Sequence[Tally], verdict: Verdict = _NOTHING
     ) -> RawDocument | Dropped:
         """Return the document as the filters leave it, or why it is dropped; count both."""
+        given = document
         for number, (each, tally) in enumerate(zip(self.filters, tallies, strict=True)):
             tally.read += 1
-            found = self._left(number, document, verdicts)
+            found = self._left(number, document, verdict, document is given)
             if isinstance(found, Rejected):
                 tally.reject(document, found)
                 return Dropped(document.place, f"{each.name}: {found.reason}", found.detail, by_kind=True)
@@ -71,22 +110,28 @@ class Pipeline:
                 yield left
 
     def reached(
-        self, document: RawDocument, wanted: Iterable[int], verdicts: Verdicts = _NONE
-    ) -> dict[int, RawDocument]:
-        """Return the document as it reaches each `wanted` filter, under its number, until a filter drops it."""
+        self, document: RawDocument, wanted: Iterable[int], verdict: Verdict = _NOTHING
+    ) -> tuple[dict[int, RawDocument], int]:
+        """Return the document as it reaches each `wanted` filter, under its number, until a filter drops it.
+
+        Returns also how many of the first filters leave it as it is.
+        """
         found: dict[int, RawDocument] = {}
+        given, unchanged = document, 0
         for number in range(max(wanted) + 1):
             if number in wanted:
                 found[number] = document
-            left = self._left(number, document, _NONE if number in wanted else verdicts)
+            known = verdict._replace(found={}) if number in wanted else verdict
+            left = self._left(number, document, known, document is given)
             if isinstance(left, Rejected):
                 break
             document = left
-        return found
+            unchanged += document is given
+        return found, min(unchanged, MOST_UNCHANGED)
 
-    def _left(self, number: int, document: RawDocument, verdicts: Verdicts) -> RawDocument | Rejected:
-        """Return what the filter with a number leaves of a document."""
+    def _left(self, number: int, document: RawDocument, verdict: Verdict, is_given: bool) -> RawDocument | Rejected:
+        """Return what the filter with a number leaves of a document, which `is_given` if none has changed it."""
         each = self.filters[number]
-        if isinstance(each, Comparison) and number in verdicts:
-            return each.follow(document, verdicts[number])
-        return each(document)
+        if isinstance(each, Comparison) and number in verdict.found:
+            return each.follow(document, verdict.found[number])
+        return document if is_given and number < verdict.unchanged else each(document)
