@@ -36,7 +36,7 @@ class RawDocument(NamedTuple):
     `headings` are the numbers of the lines that are headings.  `spans` (k, 3) marks words, phrases and entities of
     pre-annotated text: first character, past-last character (of `text`) and kind.  `annotated` are the kinds covered
     by the annotation; segmenters mark the others.  `unwrapped` is the number of lines that were put together with the
-    line before.
+    line before.  `url` is the address of the page that it was, if that is known.
     """
 
     place: Place
@@ -46,6 +46,7 @@ class RawDocument(NamedTuple):
     spans: np.ndarray | None = None
     annotated: tuple[Kind, ...] = ()
     unwrapped: int = 0
+    url: str = ""
 
     @property
     def size(self) -> int:
@@ -107,6 +108,7 @@ class Fields:
     title: str = "title"
     headings: str = "headings"
     spans: str = "spans"
+    url: str = "url"
 
 
 @dataclass(frozen=True)

@@ -199,9 +199,11 @@ def document_of(row: Any, place: Place, options: ReadOptions) -> RawDocument | D
     if not (is_encodable(text) and is_encodable(title)):
         return Dropped(place, NOT_UTF8, f"the text holds {LONE_SURROGATE}")
     paragraphs, headings, spans = (_cell(row, name) for name in (fields.paragraphs, fields.headings, fields.spans))
+    url = _cell(row, fields.url)
+    document = RawDocument(place, text, title, url=url if isinstance(url, str) and is_encodable(url) else "")
     if headings is None and spans is None:
-        return laid_out(RawDocument(place, text, title), _is_wiki(row, place), options)
-    return _annotated(RawDocument(place, text, title), paragraphs, [] if headings is None else headings, spans, fields)
+        return laid_out(document, _is_wiki(row, place), options)
+    return _annotated(document, paragraphs, [] if headings is None else headings, spans, fields)
 
 
 def _annotated(

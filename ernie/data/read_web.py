@@ -91,7 +91,8 @@ def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dr
         return Dropped(place, _FAULT, "the record has no WARC-Type")
     if record.rec_type not in ("response", "resource", "conversion"):
         return None
-    where = record.rec_headers.get_header("WARC-Target-URI") or "the record"
+    url = (record.rec_headers.get_header("WARC-Target-URI") or "").strip(" <>")
+    where = url or "the record"
     kind = (record.content_type or "").partition(";")[0].strip().lower()
     if record.http_headers is not None:
         status = record.http_headers.get_statuscode()
@@ -110,18 +111,18 @@ def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dr
         return _too_long(place)
     if kind in _HTML:
         needed("trafilatura", place.file)
-        return _unparsed(content, place, options)
+        return _unparsed(content, place, options, url)
     try:
-        return laid_out(RawDocument(place, content.decode("utf-8-sig")), False, options)
+        return laid_out(RawDocument(place, content.decode("utf-8-sig"), url=url), False, options)
     except UnicodeDecodeError as error:
         return Dropped(place, NOT_UTF8, f"byte {error.start + 1} of {where:.200} is not UTF-8 text")
 
 
-def _unparsed(page: bytes, place: Place, options: ReadOptions) -> Unparsed:
-    return Unparsed(place, len(page), partial(_page, page, place, options))
+def _unparsed(page: bytes, place: Place, options: ReadOptions, url: str = "") -> Unparsed:
+    return Unparsed(place, len(page), partial(_page, page, place, options, url))
 
 
-def _page(page: bytes, place: Place, options: ReadOptions) -> RawDocument | Dropped:
+def _page(page: bytes, place: Place, options: ReadOptions, url: str) -> RawDocument | Dropped:
     trafilatura = needed("trafilatura", place.file)
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it complains of is dropped and counted here
     try:
@@ -132,7 +133,7 @@ def _page(page: bytes, place: Place, options: ReadOptions) -> RawDocument | Drop
     if not text.strip():
         return Dropped(place, "no main text", "the page holds no text besides menus, lists of links and the like")
     title = " ".join((tree.findtext(".//title") or "").split()) if tree is not None else ""
-    return laid_out(RawDocument(place, text, title if options.titles else ""), False, options)
+    return laid_out(RawDocument(place, text, title if options.titles else "", url=url), False, options)
 
 
 def _too_long(place: Place) -> Dropped:

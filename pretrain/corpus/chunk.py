@@ -6,6 +6,7 @@ Legend: d documents of the chunk, s sentences, m units (words, punctuation), n t
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -125,6 +126,8 @@ class Encoder:
         counts.keep("train", train, self._tokenizer.unk_id)
         counts.keep("held_out", kept_out, self._tokenizer.unk_id)
         counts.unwrapped += sum(item.unwrapped > 0 for item, kept in zip(documents, keep.tolist(), strict=True) if kept)
+        pages = (document.url for document, kept in zip(documents, keep.tolist(), strict=True) if kept and document.url)
+        add_hosts(counts.hosts, Counter(filter(None, map(host_of, pages))))
         counts.languages.update(language for language, kept in zip(languages, keep.tolist(), strict=True) if kept)
         text = "".join(document.text for document, kept in zip(documents, keep.tolist(), strict=True) if kept)
         counts.characters, counts.stripped = len(text), count_stripped(self._tokenizer, text)

@@ -14,12 +14,14 @@ from ernie.data.shard_writer import Documents
 from ernie.formatting import plural
 from ernie.text.coverage import MANY_STRIPPED
 from pretrain.corpus.clean.base import Tally
+from pretrain.corpus.hosts import OTHERS, add_hosts
 
 MAX_EXAMPLES = 10
 _RARE = 100_000  # tokens: few texts are longer
 _FEW_HELD_OUT = 10  # documents
 MANY_UNKNOWN = 0.05  # of the tokens: more than in text of a language that the tokenizer was trained on
 _MANY_REPEATED = 0.01  # of the documents
+_FIRST_HOSTS = 3  # that are named
 
 FRACTIONS = {  # fractions of tokens in the report: a name, and the flags that count towards it
     "continue a word": Flag.CONTINUES_WORD,
@@ -35,8 +37,9 @@ class Counts:
 
     `longest` is the number of tokens of the longest document.  `repeated` counts documents with the text of an earlier
     one, and is set at the end.  `unwrapped` documents had lines that were put together, `languages` counts those of
-    each language, and `marked` the spans that each dictionary has found.  The tokenizer takes a mark off the `stripped`
-    ones of the `characters`, see `ernie.text.coverage`.  `clean` has what each filter did, with examples of its own.
+    each language, `hosts` those of each host, and `marked` the spans that each dictionary has found.  The tokenizer
+    takes a mark off the `stripped` ones of the `characters`, see `ernie.text.coverage`.  `clean` has what each filter
+    did, with examples of its own.
     """
 
     bytes: int = 0
@@ -50,6 +53,7 @@ class Counts:
     characters: int = 0
     stripped: int = 0
     languages: Counter[str] = field(default_factory=Counter)
+    hosts: Counter[str] = field(default_factory=Counter)
     marked: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
     clean: list[Tally] = field(default_factory=list)
@@ -82,6 +86,7 @@ class Counts:
         self.dropped.update(other.dropped)
         self.tokens.update(other.tokens)
         self.languages.update(other.languages)
+        add_hosts(self.hosts, other.hosts)
         self.marked.update(other.marked)
         self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
         for name, sizes in other.splits.items():
@@ -97,7 +102,7 @@ class Counts:
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Counts:
         """Return counts from their `state`."""
-        counters = {name: Counter(state[name]) for name in ("dropped", "languages", "marked", "tokens")}
+        counters = {name: Counter(state[name]) for name in ("dropped", "languages", "hosts", "marked", "tokens")}
         splits = {name: Counter(sizes) for name, sizes in state["splits"].items()}
         clean = [Tally(**{**tally, "dropped": Counter(tally["dropped"])}) for tally in state["clean"]]
         return cls(**{**state, **counters, "splits": splits, "clean": clean})
@@ -117,9 +122,8 @@ class CorpusReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what corpus.json contains: all but the time, so that the same text gives the same bytes."""
-        counters = {
-            name: dict(sorted(getattr(self.counts, name).items())) for name in ("dropped", "languages", "marked")
-        }
+        sums = ("dropped", "languages", "hosts", "marked")
+        counters = {name: dict(sorted(getattr(self.counts, name).items())) for name in sums}
         clean = [tally.to_dict() for tally in self.counts.clean]
         plain = {name: value for name, value in vars(self.counts).items() if name != "clean"}
         return {**plain, **counters, **({"clean": clean} if clean else {})}
@@ -140,6 +144,7 @@ class CorpusReport:
             *((f"cleaning: {tally.kind}", tally.summary()) for tally in counts.clean),
             ("language", self.language),
             *((f"  documents in {name}", f"{number:,}") for name, number in self._languages),
+            *([("hosts", self._hosts)] if counts.hosts else []),
             ("tokens", f"{counts.total('tokens'):,}"),
             ("  in the longest document", f"{counts.longest:,}"),
             *((f"  {name}", _fraction(number, counts.total("tokens"))) for name, number in counts.tokens.items()),
@@ -198,6 +203,13 @@ class CorpusReport:
     def _languages(self) -> list[tuple[str, int]]:
         """The number of documents in each language, where there are several."""
         return self.counts.languages.most_common() if len(self.counts.languages) > 1 else []
+
+    @property
+    def _hosts(self) -> str:
+        """The number of hosts, and those that most documents are from."""
+        hosts = self.counts.hosts
+        first = ", ".join(f"{host} {number:,}" for host, number in hosts.most_common(_FIRST_HOSTS))
+        return f"{len(hosts):,}{' or more' if OTHERS in hosts else ''}; documents of the most frequent: {first}"
 
     @property
     def speed(self) -> float:

@@ -50,6 +50,7 @@ It is slow. Its length is 400&amp;nbsp;km &amp;lt; 500.
 == References ==
 <references/>
 [[Kategorie:River]]"""
+URL = "http://a/"
 
 
 def page(title: str, text: str, space: int = 0, more: str = "") -> str:
@@ -61,7 +62,7 @@ def page(title: str, text: str, space: int = 0, more: str = "") -> str:
     )
 
 
-def record(kind: str, content: bytes, content_type: str = "text/plain", uri: str = "http://a/") -> bytes:
+def record(kind: str, content: bytes, content_type: str = "text/plain", uri: str = URL) -> bytes:
     head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {uri}\r\nContent-Type: {content_type}\r\n"
     head += "WARC-Record-ID: <urn:uuid:0>\r\nWARC-Date: 2020-01-01T00:00:00Z\r\n"
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content + b"\r\n\r\n"
@@ -99,6 +100,7 @@ class TestWebArchives:
         assert "Home" not in page.text
         assert isinstance(plain, RawDocument)
         assert plain.text == "Plain words here."
+        assert page.url == plain.url == URL
         reasons = [(each.reason, each.by_kind) for each in (missing, image, empty) if isinstance(each, Dropped)]
         assert reasons == [("HTTP status", True), ("no page", True), ("no main text", False)]
         assert str(image.place).endswith(":5")
@@ -109,7 +111,7 @@ class TestWebArchives:
         )
         one, dropped = read_documents([put(tmp_path / "CC-00000.warc.wet.gz", gzip.compress(content))])
         assert isinstance(one, RawDocument)
-        assert one.text == "One.\nZwölf."
+        assert (one.text, one.url) == ("One.\nZwölf.", URL)
         assert isinstance(dropped, Dropped)
         assert (dropped.reason, dropped.place.line) == ("invalid UTF-8", 3)
 

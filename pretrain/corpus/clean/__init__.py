@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pretrain.corpus.clean import (
+    address,
     c4,
     contamination,
     duplicates,
@@ -17,6 +18,7 @@ from pretrain.corpus.clean import (
 )
 
 __all__ = [
+    "address",
     "c4",
     "contamination",
     "duplicates",

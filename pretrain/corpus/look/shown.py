@@ -18,6 +18,7 @@ _MUTED, _TITLE = "2", "1"
 _LOOKS = {"entity": "1;33", "phrase": "4;34", "word": "36", "unknown": "1;31"}
 _BRACKETS = {"entity": ("[", "]"), "phrase": ("{", "}"), "word": ("<", ">")}
 NAMES = {"entity": "entity", "phrase": "phrase", "word": "word of several tokens", "unknown": "unknown token"}
+_MOST_HOSTS = 12
 _BINS, _BAR = 12, 40
 _SPACE = " \t"
 
@@ -110,6 +111,7 @@ def tables(found: Statistics) -> dict[str, dict[str, int]]:
     all_tables = {
         "documents by language": found.languages,
         f"documents by {places}": {part.name: part.documents for part in found.parts},
+        "documents by hosts of pages": found.hosts(_MOST_HOSTS),
         "documents with the text of an earlier one": found.repeated,
         "documents dropped": found.dropped,
     }

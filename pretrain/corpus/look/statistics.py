@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from ernie.data.shards import Corpus
+from pretrain.corpus.hosts import OTHERS
 from pretrain.corpus.report import FRACTIONS
 
 _REPEATED = "earlier text"  # the end of the reason why a filter drops what other documents have
@@ -79,6 +80,14 @@ class Statistics:
     def languages(self) -> dict[str, int]:
         """The number of documents in each language, the most frequent first."""
         return dict(Counter(self.report.get("languages", {})).most_common())
+
+    def hosts(self, most: int) -> dict[str, int]:
+        """Return the number of documents from each of the `most` most frequent hosts, and from all others."""
+        hosts = Counter(self.report.get("hosts", {}))
+        rest = hosts.pop(OTHERS, 0)
+        shown = dict(hosts.most_common(most))
+        rest += hosts.total() - sum(shown.values())
+        return shown | ({OTHERS: rest} if rest else {})
 
     @property
     def dropped(self) -> dict[str, int]:
