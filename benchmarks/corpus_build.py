@@ -1,24 +1,28 @@
 """The speed and memory of building a corpus, beside tokenization alone.
 
-    python benchmarks/corpus_build.py INPUT... [--processes 1 2]
+    python benchmarks/corpus_build.py INPUT... [--processes 1 2] [--nodes 1 2] [--turns 3]
 
 Builds a corpus of INPUT with the default segmenters and a vocabulary trained on INPUT, with one and with two worker
-processes, and runs `tokenizers`' encode_batch alone on the same paragraphs in as many threads.  Time is the wall-clock
-time of the whole command.  Memory is the sum over all its processes, sampled 5 times per second: resident (shared pages
-count in each process) and proportional (they count once).  Linux only.
-Prints a Markdown table.
+processes, and runs `tokenizers`' encode_batch alone on the same paragraphs in as many threads.  With --nodes it also
+builds the corpus on Ray clusters of so many nodes of one core, which run on this machine beside a head that does no
+work; the cluster is there before.  Time is the wall-clock time of the whole command.  Memory is the sum over all its
+processes, sampled 5 times per second: resident (shared pages count in each process) and proportional (they count once);
+a cluster's is not in it.  The ways take turns.  Linux only.  Prints a Markdown table with medians, and the lowest and
+the highest speed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -35,28 +39,60 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("input", nargs="+", metavar="INPUT")
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2], metavar="N")
+    parser.add_argument("--nodes", nargs="+", type=int, default=[], metavar="N", help="of Ray clusters")
+    parser.add_argument("--turns", type=int, default=1)
     arguments = parser.parse_args()
     documents = (item for item in read_documents(arguments.input) if isinstance(item, RawDocument))
     megabytes = sum(len(document.text.encode()) for document in documents) / 1e6
-    print(f"{megabytes:.1f} MB of text, vocabulary of {VOCABULARY:,}\n")
-    print("| | workers | MB/s | seconds | resident, MB | proportional, MB |\n|---|---|---|---|---|---|")
+    found: dict[tuple[str, int], list[tuple[float, ...]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Path(folder) / "tokenizer"
         train = ["tokenizer", "train", "--vocab-size", str(VOCABULARY), "--sample-mb", "10", "--quiet"]
         subprocess.run(
             [*ERNIE, *train, "--output", str(tokenizer), "--input", *arguments.input], check=True, stdout=sys.stderr
         )
-        for processes in arguments.processes:
-            output = Path(folder) / f"corpus-{processes}"
-            build = ["data", "build", "--tokenizer", str(tokenizer), "--output", str(output), "--quiet"]
-            seconds, resident, proportional = watch(
-                [*ERNIE, *build, "--processes", str(processes), "--input", *arguments.input]
-            )
-            row = f"{processes} | {megabytes / seconds:.1f} | {seconds:.1f} | {resident:.0f} | {proportional:.0f} |"
-            print(f"| ernie data build | {row}", flush=True)
-        for threads in arguments.processes:
-            seconds = alone(tokenizer, arguments.input, threads)
-            print(f"| encode_batch alone | {threads} | {megabytes / seconds:.1f} | {seconds:.1f} | | |", flush=True)
+        for _ in range(arguments.turns):
+            for processes in arguments.processes:
+                measured = built(arguments.input, tokenizer, "--processes", str(processes))
+                found.setdefault(("ernie data build", processes), []).append(measured)
+            for threads in arguments.processes:
+                seconds = alone(tokenizer, arguments.input, threads)
+                found.setdefault(("encode_batch alone", threads), []).append((seconds,))
+            for nodes in arguments.nodes:
+                with cluster(nodes):
+                    measured = built(arguments.input, tokenizer, "--engine", "ray")
+                found.setdefault(("ernie data build, Ray nodes", nodes), []).append(measured)
+    print(f"{megabytes:.1f} MB of text, vocabulary of {VOCABULARY:,}, turns: {arguments.turns}\n")
+    print("| | workers | MB/s | from | to | resident, MB | proportional, MB |\n|---|---|---|---|---|---|---|")
+    for (label, count), turns in found.items():
+        speeds = [megabytes / seconds for seconds, *_ in turns]
+        cells = [f"{speed:.1f}" for speed in (statistics.median(speeds), min(speeds), max(speeds))]
+        memory = [f"{max(each):.0f}" for each in list(zip(*turns, strict=True))[1:]]
+        print(f"| {label} | {count} | {' | '.join([*cells, *memory])} |")
+
+
+def built(paths: Sequence[str], tokenizer: Path, *options: str) -> tuple[float, ...]:
+    """The seconds and the memory of building a corpus in a new folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["data", "build", "--tokenizer", str(tokenizer), "--output", f"{folder}/corpus", "--quiet"]
+        return watch([*ERNIE, *words, *options, "--input", *paths])
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[None]:
+    """Run a Ray cluster of a head without cores and of nodes with one each, as `RAY_ADDRESS`."""
+    from ray.cluster_utils import Cluster
+
+    running = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        for _ in range(nodes):
+            running.add_node(num_cpus=1)
+        running.wait_for_nodes()
+        os.environ["RAY_ADDRESS"] = running.address
+        yield
+    finally:
+        os.environ.pop("RAY_ADDRESS", None)
+        running.shutdown()
 
 
 def watch(command: Sequence[str]) -> tuple[float, float, float]:

@@ -9,7 +9,7 @@ datatrove[processing,io] with spacy, or nemo-curator[text_cpu]; a side without o
 files, filters the documents in two processes, and writes JSON lines.  Ours is the cleaning of `ernie data build` alone,
 since what the others do ends there.  The whole command is a side of its own, which has more to do: sentences,
 segmenters, tokens.  Seconds are those of the whole program with its start.  Memory is resident memory of all its
-processes, sampled five times per second.  The sides take turns, five times.  Linux only.
+processes, sampled five times per second.  The sides take turns, three times.  Linux only.
 
   rules   Gopher's rules on quality and repetition, and those of C4
   exact   the same, and exact copies: all but NeMo Curator, which needs a GPU for this
@@ -18,7 +18,7 @@ processes, sampled five times per second.  The sides take turns, five times.  Li
 The files benchmarks/peers/clean_*.py say how each side's filters differ.  Documents and MB that a side leaves are in
 the records.
 
-Set before the first run, for medians of five turns: in each case the cleaning is twice as fast as the best of the
+Set before the first run, for medians: in each case the cleaning is twice as fast as the best of the
 others, and neither it nor the whole command has 1 GB of memory.
 """
 
@@ -44,7 +44,7 @@ PEERS = Path(__file__).parent / "peers"
 WITHOUT = {("dolma", "near"), ("nemo", "exact"), ("nemo", "near")}
 RULES = ["{kind: gopher_repetition}", "{kind: gopher_quality}", "{kind: c4}"]
 LAST = {"rules": [], "exact": ["{kind: exact_duplicates}"], "near": ["{kind: near_duplicates}"]}
-MEGABYTES, TURNS, PROCESSES = 40, 5, 2
+MEGABYTES, TURNS, PROCESSES = 40, 3, 2
 
 
 def main() -> None:
