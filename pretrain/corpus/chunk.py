@@ -127,7 +127,7 @@ class Encoder:
         counts.keep("held_out", kept_out, self._tokenizer.unk_id)
         counts.unwrapped += sum(item.unwrapped > 0 for item, kept in zip(documents, keep.tolist(), strict=True) if kept)
         pages = (document.url for document, kept in zip(documents, keep.tolist(), strict=True) if kept and document.url)
-        add_hosts(counts.hosts, Counter(filter(None, map(host_of, pages))))
+        add_hosts(counts.hosts, Counter(host.removeprefix("www.") for host in map(host_of, pages) if host))
         counts.languages.update(language for language, kept in zip(languages, keep.tolist(), strict=True) if kept)
         text = "".join(document.text for document, kept in zip(documents, keep.tolist(), strict=True) if kept)
         counts.characters, counts.stripped = len(text), count_stripped(self._tokenizer, text)

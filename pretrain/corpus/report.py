@@ -207,9 +207,10 @@ class CorpusReport:
     @property
     def _hosts(self) -> str:
         """The number of hosts, and those that most documents are from."""
-        hosts = self.counts.hosts
+        hosts = Counter(self.counts.hosts)
+        more = " or more" if hosts.pop(OTHERS, 0) else ""
         first = ", ".join(f"{host} {number:,}" for host, number in hosts.most_common(_FIRST_HOSTS))
-        return f"{len(hosts):,}{' or more' if OTHERS in hosts else ''}; documents of the most frequent: {first}"
+        return f"{len(hosts):,}{more}; documents of the most frequent: {first}"
 
     @property
     def speed(self) -> float:

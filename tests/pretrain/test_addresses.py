@@ -48,25 +48,47 @@ def dropped(filter_: Url, url: str) -> str:
         ("https://news.org/Casino-online", "word in address"),
         ("https://casino.net", "word in address"),
         ("https://casinos.net", ""),
+        ("https://film.org/see?v=1", "blocked"),
+        ("https://film.org/see?v=2", ""),
+        ("https://film.org/see", ""),
+        ("https://www.co.uk/", "blocked"),
+        ("https://other.co.uk/", ""),
+        ("https://example.net/out?to=http://example.com", ""),
+        ("example.com/a//b", "blocked"),
+        ("https://xn--fsqu00a.xn--fiqs8s/a", "blocked"),
+        ("https://例子.中国/", "blocked"),
+        ("https://x.cn/%E8%B5%8C%E5%8D%9A%E7%BD%91", "word in address"),
+        ("https://x.cn/%E5%8D%9A%E5%AE%A2", ""),
         ("", ""),
         ("http://[", ""),
+        ("http://" + "a." * 100_000, ""),
         ("mailto:casino@x", "word in address"),
     ],
 )
-def test_hosts_with_all_below_them_folders_and_words_are_blocked(url: str, reason: str) -> None:
-    assert dropped(Url(block=["example.com", "https://news.org/sport/"], words=["CASINO"]), url) == reason
+def test_hosts_with_all_below_them_folders_queries_and_words_are_blocked(url: str, reason: str) -> None:
+    block = ["example.com", "https://news.org/sport/", "film.org/see?v=1", "www.co.uk", "例子.中国"]
+    assert dropped(Url(block=block, words=["CASINO", "赌博"]), url) == reason
 
 
 def test_lists_may_be_compressed_have_comments_and_be_of_any_size(tmp_path: Path) -> None:
     import gzip
 
     many = [f"host-{number}.example" for number in range(5000)]
-    put(tmp_path / "few.txt", "# bad ones\n\n*.bad.com  # all of it\n.worse.com\nworst.com/x\n")
+    few = "# bad ones\n\n*.bad.com  # all of it\n.worse.com\nworst.com/x\n0.0.0.0 hosts.com\n127.0.0.1 localhost\n"
+    put(tmp_path / "few.txt", few + "deep.com/#!/page\ndeep.com/out?u=http://x.org\n")
     (tmp_path / "many.txt.gz").write_bytes(gzip.compress("\n".join(many).encode()))
     filter_ = Url(files=[str(tmp_path / "few.txt"), str(tmp_path / "many.txt.gz")])
     for url in ("bad.com", "http://a.bad.com", "http://worse.com/y", "http://worst.com/x/y", f"http://{many[4321]}/a"):
         assert dropped(filter_, url) == "blocked"
-    for url in ("http://good.com", "http://worst.com/y", "http://host-5000.example"):
+    for url in ("http://hosts.com", "https://deep.com/out?u=http://x.org", "https://deep.com/#!/page"):
+        assert dropped(filter_, url) == "blocked"
+    for url in (
+        "http://good.com",
+        "http://worst.com/y",
+        "http://host-5000.example",
+        "http://deep.com/",
+        "http://x.org",
+    ):
         assert dropped(filter_, url) == ""
 
 
@@ -77,8 +99,11 @@ def test_lists_may_be_compressed_have_comments_and_be_of_any_size(tmp_path: Path
         ({"words": ["two words"]}, "words: 'two words' is not one word"),
         ({"block": ["not a host"]}, "block: expected a host such as example.com, or an address, found 'not a host'"),
         ({"block": ["/path"]}, "block: expected a host"),
+        ({"block": ["com"]}, "block: expected a host such as example.com, or an address, found 'com'"),
+        ({"block": ["http://["]}, "block: expected a host"),
+        ({"files": ["adblock.txt"]}, r"adblock\.txt:1: expected a host .* found '\[Adblock Plus 2\.0\]'"),
         ({"files": ["empty.txt"]}, r"files: empty\.txt: blocks nothing; expected a host or an address on each line"),
-        ({"files": ["wrong.txt"]}, r"files: wrong\.txt:2: expected a host such as example.com.*found 'no host here'"),
+        ({"files": ["wrong.txt"]}, r"files: wrong\.txt:2: expected a host such as example.com.*found 'no host.here'"),
         ({"files": ["missing.txt"]}, r"missing\.txt: cannot be read: No such file"),
     ],
 )
@@ -87,18 +112,24 @@ def test_what_blocks_nothing_is_an_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     put(Path("empty.txt"), "# nothing\n")
-    put(Path("wrong.txt"), "a.com\nno host here\n")
+    put(Path("wrong.txt"), "a.com\nno host.here\n")
+    put(Path("adblock.txt"), "[Adblock Plus 2.0]\n||a.com^\n")
     with pytest.raises(UserError, match=message):
         Url(**keys).prepare()
 
 
-@settings(max_examples=100)
-@given(st.text(max_size=30))
-def test_the_host_of_any_text_is_a_host_or_nothing(text: str) -> None:
+@settings(max_examples=200)
+@given(st.text(max_size=30) | st.text("ab./:?#[]@%中 w", max_size=30))
+def test_any_text_has_a_host_or_none_and_what_blocks_itself_blocks_it(text: str) -> None:
     found = host_of(text)
-    assert found == found.lower()
-    assert "/" not in found
-    assert not found.startswith("www.") or text.lower().count("www.") > 1
+    assert found.isascii()
+    assert not found or ("." in found and "/" not in found and found == found.lower())
+    try:
+        filter_ = Url(block=[text])
+        filter_.prepare()
+    except UserError:
+        return
+    assert dropped(filter_, text.removeprefix("*.").removeprefix(".")) == "blocked"
 
 
 def test_hosts_are_counted_one_by_one_up_to_a_bound() -> None:
