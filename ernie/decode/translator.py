@@ -397,8 +397,8 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
                 search, parents = search.step(own_HV, self._beam, self._with_token)
                 progress[n], searches[n] = (own, search) if search.alive else (search.best(), None)
                 rows[n] = [first + parent for parent in parents]
-            elif not (own.ended and reads[n] == len(own.read)) and self._waits(own, own_HV[0]):
-                progress[n] = replace(own, waited=own.waited + 1)
+            elif not (own.ended and reads[n] == len(own.read)) and self._waits(own, own_HV[0], reads[n]):
+                progress[n] = replace(own, waited=self._behind(own, reads[n]) + 1)
                 rows[n] = [first - old.layout.sequences]  # predict here again, once more of the source is there
             else:
                 progress[n] = self._with_token(own, int(own_HV.argmax()), reads[n])
@@ -407,15 +407,23 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         state = replace(state, progress=tuple(progress), searches=tuple(searches), target_cache=cache)
         return self.stop(state, [n in errors for n in range(state.streams)]), errors
 
-    def _waits(self, stream: Progress, scores_V: np.ndarray) -> bool:
+    def _waits(self, stream: Progress, scores_V: np.ndarray, read: int) -> bool:
         """Return whether a stream reads another token first.
 
         The end is not accepted before the source is over.  A model trained on targets shorter than their sources
         predicts it early, and forcing the next most likely token in its place would add noise.
         """
         token = int(scores_V.argmax())
-        needed = self._policy_of(stream).least_probability(stream.waited)
+        needed = self._policy_of(stream).least_probability(self._behind(stream, read))
         return token == self._end or bool(np.exp(scores_V[token]) < needed)
+
+    def _behind(self, stream: Progress, read: int) -> int:
+        """Return how many tokens more than k asks for a stream has read, or by a fixed policy has waited for."""
+        policy = self._policy_of(stream)
+        if not policy.confidence:
+            return stream.waited
+        written = np.array([len(stream.written)])
+        return read - int(policy.reads(written, np.array([max(read, 1)]))[0])
 
     def _policy_of(self, stream: Progress) -> WaitK:
         return replace(self._policy, k=stream.wait_k) if stream.wait_k else self._policy
@@ -438,7 +446,8 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
             written=written,
             delays=(*stream.delays, read),
             done=len(written) >= self._max_written(stream),
-            waited=self._policy_of(stream).waited_after(stream.waited),
+            # The next token may be written from what was read for this one.
+            waited=max(0, self._behind(stream, read) - 1) if self._policy.confidence else stream.waited,
         )
 
     def _source(

@@ -63,13 +63,9 @@ class WaitK:
         saved = np.clip(np.floor(self.catch_up * (steps + 1) + _TINY), -_MOST, _MOST).astype(np.int64)
         return np.clip(min(self.k, _MOST) + steps - saved, 1, lengths)
 
-    def least_probability(self, waited: int) -> float:
-        """Return the probability that a token needs to be written, `waited` tokens further behind than `k`."""
+    def least_probability(self, behind: int) -> float:
+        """Return the probability that a token needs to be written, with `behind` tokens read beyond those for `k`."""
         if self.k is None or self.most is None:
             return self.confidence
-        left = self.most - self.k - waited
-        return self.confidence * left / (left + waited) if left > 0 else 0.0
-
-    def waited_after(self, waited: int) -> int:
-        """Return how much further than `k` the target is behind once a token was written without reading another."""
-        return max(0, waited - 1) if self.confidence else waited
+        left = self.most - self.k - behind
+        return self.confidence * left / (left + behind) if left > 0 else 0.0

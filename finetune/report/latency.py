@@ -42,7 +42,8 @@ class Point:
     although the rest of its word is missing.  AL and LAAL are against each row's reference.
 
     `score` is the deciding metric over `rows` rows of the dev split; `left_out` longer ones cannot be read live.
-    `seconds` is the computing time per written token, not counted in the latency.
+    `seconds` is the computing time per written token, not counted in the latency.  Tokens less probable than the
+    `confidence` waited for more of the source.
     """
 
     wait_k: int | None
@@ -53,6 +54,7 @@ class Point:
     rows: int
     left_out: int
     seconds: float
+    confidence: float = 0.0
 
     @property
     def name(self) -> str:
@@ -101,6 +103,7 @@ def _point(model: TaskModel, task: Translate, rows: Sequence[Row], left_out: int
         rows=len(rows),
         left_out=left_out,
         seconds=seconds / max(1, written),
+        confidence=task.confidence,
     )
 
 

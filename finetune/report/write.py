@@ -165,6 +165,8 @@ def _chapters(
             "lags behind a translation that keeps pace with the source (Ma et al., 2019), measured on input that "
             "arrives word by word; the table below has other measures and, separately, the computing time."
         )
+        if latency[0].confidence:
+            note += f" At all of them tokens less probable than {latency[0].confidence:g} wait longer, as was set."
         yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
     if tradeoff is not None:
         yield tradeoff_figure.chapter(tradeoff)

@@ -120,6 +120,8 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
             raise UserError(f"wait_k: expected a number; with {self.max_len} or more whole sentences are read")
         if given.get("wait_k") is not None and self.paths == (None,):
             task = replace(self, wait_k=given["wait_k"], encoder="prefixes")  # as it was trained: in both directions
+        if given.get("confidence") == 0 and "max_wait_k" not in given:
+            given = {**given, "max_wait_k": None}  # which says where confidence ends
         require_tokenizer(given.get("bleu_tokenizer", "auto"))
         return with_decoding(task, given, tokenizer)
 

@@ -154,8 +154,9 @@ def translated_without_cache(
     waited, length = 0, len(source) + 1
     longest = int(2 / (1 - max(0.0, policy.catch_up)) * length) + 10
     while len(written) < longest:
-        reads = int(policy.reads(np.array([len(written)]), np.array([length]))[0]) + waited
-        reads = min(length, max(reads, *delays[-1:], 0))
+        for_k = int(policy.reads(np.array([len(written)]), np.array([length]))[0])
+        reads = min(length, max(for_k + waited, *delays[-1:], 0))
+        behind = reads - for_k if policy.confidence else waited
         layout, seen = Layout.of_lengths([len(written) + 1]), np.array([*delays, reads])
         kind = "causal" if causal else "prefixes"
         vectors = training_vectors(kind, [source], np.array([begin, *written]), layout, seen)
@@ -167,13 +168,13 @@ def translated_without_cache(
             break
         needed = policy.confidence
         if policy.most is not None:
-            needed *= max(0, policy.most - policy.k - waited) / (policy.most - policy.k)
+            needed *= max(0, policy.most - policy.k - behind) / (policy.most - policy.k)
         if reads < length and (token == end or probable < needed):
-            waited += 1
+            waited = behind + 1
         else:
             written.append(token)
             delays.append(reads)
-            waited -= bool(policy.confidence and waited)
+            waited = max(0, behind - 1) if policy.confidence else waited
     return tuple(written), tuple(delays), waited
 
 
