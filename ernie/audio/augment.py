@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ernie.audio.convert import resample
-from ernie.audio.recordings import drawn_part, drawn_response, recordings, seconds_of
+from ernie.audio.recordings import check_response, drawn_part, drawn_response, recordings, seconds_of
 from ernie.config import check_least
 from ernie.errors import UserError, about
 from ernie.renames import formerly
@@ -74,12 +74,14 @@ class AugmentConfig:
             raise UserError("noise_files: how loud is their noise? give noise, too, such as [5, 30] dB")
         check_least(self, time_masks=0, time_width=0, freq_masks=0, freq_width=0)
 
-    def check_files(self) -> None:
+    def check_files(self, rate: int) -> None:
         """Raise UserError if recordings are missing or cannot be read."""
-        for name in ("room_files", "noise_files"):
-            with about(f"augment.{name}"):
-                for file in recordings(getattr(self, name)):
-                    seconds_of(file)
+        with about("augment.room_files"):
+            for file in recordings(self.room_files):
+                check_response(file, rate)
+        with about("augment.noise_files"):
+            for file in recordings(self.noise_files):
+                seconds_of(file)
 
 
 def _hundredths(change: float) -> int:

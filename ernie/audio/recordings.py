@@ -27,13 +27,15 @@ def recordings(patterns: tuple[str, ...]) -> tuple[Path, ...]:
     found: dict[Path, None] = {}
     for pattern in patterns:
         path = Path(pattern).expanduser()
-        if path.is_dir():
+        if path.is_file():
+            files = [path]
+        elif path.is_dir():
             files = [file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES and file.is_file()]
         elif any(mark in pattern for mark in "*?["):
             base = Path(path.anchor) if path.is_absolute() else Path()
             files = [file for file in base.glob(str(path.relative_to(path.anchor))) if file.is_file()]
         else:
-            files = [path] if path.is_file() else []
+            files = []
         if not files:
             raise UserError(f"there is no sound file at {pattern}; give files, folders or patterns")
         found |= dict.fromkeys(sorted(files))
@@ -42,16 +44,23 @@ def recordings(patterns: tuple[str, ...]) -> tuple[Path, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def seconds_of(file: Path) -> float:
-    """Return the duration of a file in seconds.  Raises UserError if it cannot be read, or has no sound."""
+    """Return the duration of a file in seconds.
+
+    Raises UserError if it cannot be read, has no sound, does not say how long it is, or breaks off.
+    """
     soundfile = require("soundfile")
     with about(file):
         try:
-            duration = float(soundfile.info(str(file)).duration)
-        except (RuntimeError, OSError) as error:
-            raise UserError(f"is no sound that can be read: {error}") from None
-        if not duration:
-            raise UserError("has no sound; leave it out")
-    return duration
+            with soundfile.SoundFile(str(file)) as sound:
+                frames, rate = sound.frames, sound.samplerate
+                if not frames or not sound.seekable():
+                    raise UserError("has no sound, or cannot be read from any place; leave it out")
+                sound.seek(max(0, frames - 1))
+                if not len(sound.read(1)):
+                    raise UserError("breaks off; fetch it again, or leave it out")
+        except (RuntimeError, OSError, OverflowError) as error:
+            raise UserError(f"is no sound that can be read from any place: {error}") from None
+    return frames / rate
 
 
 def drawn_part(files: tuple[Path, ...], count: int, rate: int, rng: np.random.Generator) -> np.ndarray:
@@ -64,6 +73,11 @@ def drawn_part(files: tuple[Path, ...], count: int, rate: int, rng: np.random.Ge
         return np.resize(np.roll(whole, -first), count)
     found = read_wave(file, rate, selection=Selection(place * (seconds - needed), needed)).samples
     return np.resize(found, count)
+
+
+def check_response(file: Path, rate: int) -> None:
+    """Raise UserError for a file that holds no response of a room."""
+    _response(file, rate)
 
 
 def drawn_response(files: tuple[Path, ...], rate: int, rng: np.random.Generator) -> np.ndarray:

@@ -45,13 +45,27 @@ def test_files_folders_and_patterns_mean_sound_files_in_order(folder: Path) -> N
 
 def test_what_is_missing_or_no_sound_is_an_error_before_training_that_names_the_file(folder: Path) -> None:
     config = AugmentConfig(noise=(5, 30), noise_files=(str(folder / "noise"),), room_files=(str(folder / "room.wav"),))
-    config.check_files()
+    config.check_files(RATE)
     with pytest.raises(UserError, match=r"augment\.room_files: there is no sound file at .*/rooms; give"):
-        AugmentConfig(room_files=(str(folder / "rooms"),)).check_files()
+        AugmentConfig(room_files=(str(folder / "rooms"),)).check_files(RATE)
     (folder / "noise" / "wrong.wav").write_bytes(b"RIFF and nothing else")
     recordings.cache_clear()
     with pytest.raises(UserError, match=r"augment\.noise_files: .*wrong\.wav: is no sound that can be read"):
-        config.check_files()
+        config.check_files(RATE)
+
+
+def test_a_recording_that_breaks_off_is_found_before_training(folder: Path) -> None:
+    soundfile.write(folder / "noise" / "long.flac", 0.2 * noise(200000, 5), RATE)
+    whole = (folder / "noise" / "long.flac").read_bytes()
+    (folder / "noise" / "long.flac").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"augment\.noise_files: .*long\.flac: (breaks off|is no sound)"):
+        AugmentConfig(noise=(5, 30), noise_files=(str(folder / "noise"),)).check_files(RATE)
+
+
+def test_a_file_with_brackets_in_its_path_is_a_file(folder: Path) -> None:
+    (folder / "[v1]").mkdir()
+    soundfile.write(folder / "[v1]" / "a.wav", noise(800), RATE)
+    assert recordings((str(folder / "[v1]" / "a.wav"),)) == (folder / "[v1]" / "a.wav",)
 
 
 @pytest.mark.parametrize("count", [1, 4000, 30000])
@@ -97,5 +111,7 @@ def test_a_recorded_room_adds_its_echoes_after_the_sound_and_keeps_its_power(fol
 
 def test_a_silent_response_is_refused(folder: Path) -> None:
     soundfile.write(folder / "silent.wav", np.zeros(100), RATE)
+    with pytest.raises(UserError, match=r"augment\.room_files: .*silent\.wav: is silent"):
+        AugmentConfig(room_files=(str(folder / "silent.wav"),)).check_files(RATE)
     with pytest.raises(UserError, match=r"silent\.wav: is silent, and no response of a room; leave it out"):
         drawn_response((folder / "silent.wav",), RATE, np.random.default_rng(0))

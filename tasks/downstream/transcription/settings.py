@@ -24,6 +24,8 @@ from tasks.downstream.hooks import DecodingConditions, MetricSettings, OwnPositi
 from tasks.downstream.metrics import cer, wer
 from tasks.downstream.sound import SoundTask
 
+_MOST_CONVOLVED = 255  # vectors, ten seconds
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringConfig:
@@ -99,7 +101,7 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
         self.check_ranking()
         check_least(self, chunk_size=1, left_chunks=0, layers=1, look_back=0, look_ahead=0, longest=1, history=1)
         check_least(self, abstractions=0, convolution=0)
-        check_most(self, layers=MOST_LAYERS)
+        check_most(self, layers=MOST_LAYERS, convolution=_MOST_CONVOLVED)
         if self.encoder == "chunks" and self.features.normalize == "utterance":
             raise UserError(
                 "features.normalize: an utterance's mean is known at its end only, and chunks are processed before it; "
@@ -133,7 +135,7 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
             raise UserError("abstractions: they are made of segments, which decoder: attention reads")
 
     def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
-        self.augment.check_files()
+        self.augment.check_files(self.features.sample_rate)
         return super().adapted_to(rows)
 
     def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> TranscribeSettings:
