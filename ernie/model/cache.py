@@ -223,8 +223,9 @@ class ExtendedCache:
         """
         layer = len(self._new) - 1
         values = self._new[layer][1]
-        if self._layers:
-            values = paddle.gather(paddle.concat([self._layers[layer][1], values]), paddle.to_tensor(self._order))
+        if self._pages or self._layers:
+            old = self._pages.values(layer, self._old.layout) if self._pages else self._layers[layer][1]
+            values = paddle.gather(paddle.concat([old, values]), paddle.to_tensor(self._order))
         rows = self._window_rows
         return values if rows is None else paddle.gather(values, paddle.to_tensor(rows))
 

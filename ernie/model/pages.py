@@ -150,11 +150,20 @@ class Pages:
 
     def pairs(self, layout: Layout) -> Pairs:
         """Copy all rows into new tensors, packed as in `layout`, which has the lengths of the sequences."""
-        tensors = [empty([layout.tokens, self.width]) for _ in range(2 * self.layers)]
+        tensors = self._packed(layout, range(2 * self.layers))
+        return tuple(zip(tensors[::2], tensors[1::2], strict=True))
+
+    def values(self, layer: int, layout: Layout) -> Tensor:
+        """Copy the values of a layer, packed as `pairs` does."""
+        return self._packed(layout, range(2 * layer + 1, 2 * layer + 2))[0]
+
+    def _packed(self, layout: Layout, planes: range) -> list[Tensor]:
+        tensors = [empty([layout.tokens, self.width]) for _ in planes]
         first = np.cumsum(self.table.rows) - self.table.rows
         packed = Table([tuple(Piece(None, int(n), 0) for n in first)], self.width)
-        _copy(packed.addresses(range(2 * self.layers), tensors), self._addresses(self.table), self._sizes(self.table))
-        return tuple(zip(tensors[::2], tensors[1::2], strict=True))
+        sizes = np.tile(self.table.rows * self.width * _FLOAT, len(planes))
+        _copy(packed.addresses(planes, tensors), self.table.addresses(planes, ()), sizes)
+        return tensors
 
     def appended(
         self, begin: np.ndarray, first: np.ndarray, count: np.ndarray, new: Pairs, exact: bool = False

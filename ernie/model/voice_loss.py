@@ -41,11 +41,15 @@ class Segment:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of `width` samples, each `hop` after the one before, and how many `frequencies` their spectra have."""
+    """Windows of `width` samples, each `hop` after the one before, and how many `frequencies` their spectra have.
+
+    Magnitudes are multiplied by `scale`.
+    """
 
     width: int
     hop: int
     frequencies: int
+    scale: float = 1.0
 
     @classmethod
     def of(cls, features: FeatureConfig) -> Windows:
@@ -53,10 +57,13 @@ class Windows:
         return cls(features.window_samples, features.hop_samples, features.frequencies)
 
     @classmethod
-    def lasting(cls, seconds: float, rate: int) -> Windows:
-        """Return windows of so many seconds, each a quarter of one after the one before."""
-        width = 2 * max(2, round(seconds * rate / 2))
-        return cls(width, max(1, width // 4), width // 2 + 1)
+    def lasting(cls, seconds: float, features: FeatureConfig) -> Windows:
+        """Return windows of so many seconds, each a quarter of one after the one before.
+
+        A tone has the magnitude in them that it has in the windows of the features.
+        """
+        width = round(seconds * features.sample_rate) // 2 * 2
+        return cls(width, max(1, width // 4), width // 2 + 1, features.window_samples / width)
 
     def count(self, samples: int) -> int:
         """Return the number of windows in so many samples."""
@@ -159,7 +166,8 @@ def magnitudes(samples_NR: Tensor, windows: Windows) -> Tensor:
     parts = paddle.gather(samples_NR, paddle.to_tensor(rows), axis=1).reshape([N * count, width])
     cosines, sines = _transform(width, windows.frequencies)
     real, imaginary = paddle.matmul(parts, cosines), paddle.matmul(parts, sines)
-    return paddle.sqrt(real * real + imaginary * imaginary + _TINY).reshape([N, count, -1])
+    found = paddle.sqrt(real * real + imaginary * imaginary + _TINY).reshape([N, count, -1])
+    return found if windows.scale == 1 else found * windows.scale
 
 
 @cache

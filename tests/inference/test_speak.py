@@ -540,7 +540,9 @@ def test_a_crop_shorter_than_a_window_or_longer_than_a_recording_is_refused() ->
 @pytest.mark.parametrize("seconds", [0.0, 0.0001, 0.6])
 def test_windows_of_spectra_that_are_longer_than_a_segment_or_of_no_samples_are_refused(seconds: float) -> None:
     with pytest.raises(UserError, match=r"spectral_windows: expected from .* s, four samples, to 0\.5 s, a segment"):
-        Synthesize(crop=0.5, spectral_windows=(0.01, seconds))
+        Synthesize(vocoder="flow", teacher=Path("voice"), crop=0.5, spectral_windows=(0.01, seconds))
+    with pytest.raises(UserError, match="spectral_windows: compare the spectra of a flow"):
+        Synthesize(crop=0.5, spectral_windows=(0.01,))
 
 
 def test_a_flow_without_a_teacher_is_refused() -> None:

@@ -28,6 +28,7 @@ from ernie.model.voice_loss import (
 )
 
 HOP, BINS, WIDTH, STEPS = 20, 4, 8, 3
+FEATURES = FeatureConfig(sample_rate=8000, window=0.016, hop=0.004, bins=BINS)
 SIZES = VoiceConfig(
     reduction=1,
     conditioner=5,
@@ -164,26 +165,35 @@ def test_noise_in_silence_is_far_from_it_however_loud_the_speech_beside_it_is() 
 
 
 def test_windows_of_some_seconds_are_as_long_and_overlap_by_three_quarters() -> None:
-    windows = Windows.lasting(0.032, 8000)
+    windows = Windows.lasting(0.032, FEATURES)
     assert (windows.width, windows.hop, windows.frequencies) == (256, 64, 129)
     sound = normal(1, 500)
     found = magnitudes(paddle.to_tensor(sound), windows).numpy()[0]
     parts = np.lib.stride_tricks.sliding_window_view(sound[0], 256)[::64]
-    np.testing.assert_allclose(found, np.abs(np.fft.rfft(parts * np.hanning(256))), atol=1e-3)
+    np.testing.assert_allclose(2 * found, np.abs(np.fft.rfft(parts * np.hanning(256))), atol=1e-3)
 
 
-def test_long_windows_tell_a_voice_from_one_a_little_higher_and_short_ones_hardly_do() -> None:
-    times, rng = np.arange(800) / 8000, np.random.default_rng(0)
-    voices = [
-        sum(np.sin(2 * np.pi * pitch * overtone * times) for overtone in range(1, 9))[None].astype(np.float32) * 0.05
-        + 0.001 * rng.standard_normal((1, 800)).astype(np.float32)
-        for pitch in (120, 135)
+def test_a_tone_is_as_loud_in_windows_of_any_length() -> None:
+    tone = paddle.to_tensor(np.sin(np.pi / 2 * np.arange(1000))[None].astype(np.float32))
+    loudest = [
+        float(magnitudes(tone, windows).max())
+        for windows in (Windows.of(FEATURES), *(Windows.lasting(seconds, FEATURES) for seconds in (0.064, 0.01)))
     ]
-    long, short = (
-        float(spectral_distance(*map(paddle.to_tensor, voices), Windows.lasting(seconds, 8000)))
-        for seconds in (0.064, 0.004)
-    )
-    assert long > 2 * short
+    np.testing.assert_allclose(loudest, loudest[0], rtol=0.03)
+
+
+def test_long_windows_tell_pitches_apart_whatever_the_moment_and_short_ones_moments_whatever_the_pitch() -> None:
+    times = np.arange(800) / 8000
+
+    def voice(pitch: float, late: float) -> paddle.Tensor:
+        waves = (np.sin(2 * np.pi * pitch * overtone * (times - late)) for overtone in range(1, 9))
+        return paddle.to_tensor(0.05 * np.sum([*waves], axis=0, dtype=np.float32)[None])
+
+    recording, higher, later = voice(120, 0), voice(135, 0), voice(120, 0.5 / 120)
+    for seconds, tells_pitches in ((0.064, True), (0.004, False)):
+        windows = Windows.lasting(seconds, FEATURES)
+        pitch, moment = (float(spectral_distance(other, recording, windows)) for other in (higher, later))
+        assert pitch > 5 * moment if tells_pitches else pitch < 2 * moment
 
 
 @paddle.no_grad()
@@ -192,7 +202,7 @@ def test_distances_of_several_kinds_of_windows_are_averaged(head: VoiceHead) -> 
     context = head.wavenet.config.context + head.flow.context
     given, samples, inside, begun = training_inputs(head, context)
     noise = paddle.to_tensor(normal(*samples.shape, seed=3))
-    kinds = [Windows.lasting(seconds, 8000) for seconds in (0.002, 0.006)]
+    kinds = [Windows.lasting(seconds, FEATURES) for seconds in (0.002, 0.006)]
     nothing, first, second, both = (
         float(flow_loss(head, given, samples[:, context:], inside, begun, noise, chosen, 4.0, weight))
         for chosen, weight in ((kinds, 0.0), (kinds[:1], 1.0), (kinds[1:], 1.0), (kinds, 1.0))

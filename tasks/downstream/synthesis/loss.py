@@ -112,7 +112,7 @@ def sound_loss(
         _tensor(noise_NS),
         [
             voice_loss.Windows.of(task.features),
-            *(voice_loss.Windows.lasting(seconds, task.features.sample_rate) for seconds in task.spectral_windows),
+            *(voice_loss.Windows.lasting(seconds, task.features) for seconds in task.spectral_windows),
         ],
         task.log_std_penalty,
         task.spectral,

@@ -88,6 +88,8 @@ class SynthesizeSettings(SoundTask, SizedHead):
                 f"crop: {self.crop:g} s are less than one window of {self.features.window:g} s, by which spectra are "
                 "compared"
             )
+        if self.spectral_windows and self.vocoder != "flow":
+            raise UserError("spectral_windows: compare the spectra of a flow; give vocoder: flow and a teacher, too")
         rate, segment = self.features.sample_rate, self.crop_steps * self.step_samples
         for seconds in self.spectral_windows:
             if not 4 <= round(seconds * rate) <= segment:
