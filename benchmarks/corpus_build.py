@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -88,10 +88,9 @@ def cluster(nodes: int) -> Iterator[None]:
         for _ in range(nodes):
             running.add_node(num_cpus=1)
         running.wait_for_nodes()
-        os.environ["RAY_ADDRESS"] = running.address
-        yield
+        with environment({"RAY_ADDRESS": running.address}):
+            yield
     finally:
-        os.environ.pop("RAY_ADDRESS", None)
         running.shutdown()
 
 
@@ -142,10 +141,20 @@ def _memory(pid: int) -> tuple[float, float]:
 
 def alone(tokenizer: Path, paths: Sequence[str], threads: int) -> float:
     """Seconds that `tokenizers` takes to encode the paragraphs, already in memory, with `threads` threads."""
-    os.environ["RAYON_NUM_THREADS"] = str(threads)
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    with ProcessPoolExecutor(1, get_context("spawn")) as executor:  # a process reads its threads at the start
+    given = {"RAYON_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "true"}
+    with environment(given), ProcessPoolExecutor(1, get_context("spawn")) as executor:  # which reads it at the start
         return executor.submit(_encode, tokenizer / "vocab.txt", paths).result()
+
+
+@contextmanager
+def environment(given: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment for a while; they are not there before."""
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name in given:
+            del os.environ[name]
 
 
 def _encode(vocabulary: Path, paths: Sequence[str]) -> float:
