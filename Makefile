@@ -12,11 +12,12 @@ ALL := setup.py ernie tasks pretrain inference finetune serving tests examples b
 # Tests start hundreds of processes: without bytecode on the disk, each would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart interpreter test lint wheel docs test-slow test-gpu gpu-proof drills clean
+.PHONY: help quickstart interpreter night test lint wheel docs test-slow test-gpu gpu-proof drills clean
 
 help:
 	@echo "make quickstart   pretrain and fine-tune a small encoder on the documentation inside Python; about 5 minutes"
 	@echo "make interpreter  train a small interpreter of speech, and open its page; about 15 minutes, then Ctrl-C ends it"
+	@echo "make night        pretrain an encoder on your own text; TEXT=folder, SIZE=mini (4 hours) or small (12), resumable"
 	@echo "make test         lint, types, tests, and the built wheel in a folder of its own"
 	@echo "make lint         lint and types only"
 	@echo "make wheel        the built wheel in a folder of its own only"
@@ -32,6 +33,12 @@ quickstart: .venv/quickstart
 
 interpreter: .venv/interpreter
 	@$(BIN)/python examples/interpreter/interpreter.py
+
+# DATA=, a folder with the files of benchmarks/finetune/, has it fine-tuned and compared, too.
+night: .venv/quickstart
+	@test -n "$(TEXT)" || { echo "name the folder of your text: make night TEXT=texts/"; exit 2; }
+	@$(BIN)/python benchmarks/night.py run $(or $(SIZE),mini) --text $(TEXT) $(if $(DATA),--data $(DATA)) \
+		$(if $(HOURS),--hours $(HOURS)) --output $(or $(OUTPUT),runs/night)
 
 # Three at once, for two cores: many tests wait for processes.  What lint and the wheel say is shown at the end.
 test: .venv/dev

@@ -1,14 +1,15 @@
 """What does a night on two CPU cores buy?  An encoder from plain text, and short ablations of how it is trained.
 
-  python benchmarks/night.py run mini --text DIR... --data DATA --output runs/night
-  python benchmarks/night.py run small --text DIR... --data DATA --output runs/night
+  python benchmarks/night.py run mini --text DIR... [--data DATA] --output runs/night
+  python benchmarks/night.py run small --text DIR... [--data DATA] --output runs/night
   python benchmarks/night.py ablate --minutes 20 --text DIR... --data DATA --output runs/night [ARM...]
 
-DIR are folders of plain text, DATA is a folder with the files of benchmarks/finetune/.  A tokenizer and a corpus are
-made once, in OUTPUT.  `run` pretrains by configs/pretrain/night-mini.yaml in 4 hours, or by night-small.yaml in 12.  It
+DIR are folders of plain text, DATA is a folder with the files of benchmarks/finetune/. A tokenizer and a corpus are
+made once, in OUTPUT. `run` pretrains by configs/pretrain/night-mini.yaml in 4 hours, or by night-small.yaml in 12. It
 then fine-tunes on five tasks, on all of their training rows, over three seeds and the grid GRID, and prints the dev
-scores at the best point of the grid beside the published ones of BERT's miniatures.  `ablate` gives each arm of ARMS
-the same minutes, and fine-tunes it on three tasks with few rows, at one point, over the seeds given.
+scores at the best point of the grid beside the published ones of BERT's miniatures; without DATA it ends before that.
+`make night TEXT=DIR` is `run mini`. `ablate` gives each arm of ARMS the same minutes, and fine-tunes it on three tasks
+with few rows, at one point, over the seeds given.
 
 Before training, the seconds of a step are measured; only this needs the machine for itself.  They say how many steps an
 arm has in its time, and are kept beside the run, so that a command that was interrupted resumes with as many steps.
@@ -132,7 +133,7 @@ def main() -> None:
     ablate.add_argument("--minutes", type=float, required=True)
     for command in (run, ablate):
         command.add_argument("--text", type=Path, nargs="+", required=True, metavar="DIR")
-        command.add_argument("--data", type=Path, required=True)
+        command.add_argument("--data", type=Path, required=command is ablate)
         command.add_argument("--output", type=Path, required=True)
         command.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
         command.add_argument("--records", type=Path, metavar="DIR")
@@ -148,6 +149,9 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
     size, hours = arguments.size, arguments.hours or NIGHTS[arguments.size].hours
     folder = arguments.output / f"{size}-{hours:g}-hours"
     model = pretrained(size, 3600 * hours, ARMS["plain"], corpus, folder)
+    if arguments.data is None:
+        print(f"{model}: the encoder, with its card README.md and its report report.html")
+        return
     changes = [f"grid={json.dumps(GRID)}", "train.dropout=0.1"]
     scores = {task: fine_tuned(arguments, model, task, folder / task, changes) for task in MEASURES}
     record = cached_record(records_of(arguments) / f"{folder.name}.json", lambda: {"dev": scores})

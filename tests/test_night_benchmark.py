@@ -51,3 +51,37 @@ def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_diff
     rows = night.compared(Records(tmp_path))
     assert [row[0] for row in rows] == ["arm", "plain", "averages"]
     assert [row[-1] for row in rows] == ["above plain", "", "+5.00 ± 1.41"]
+
+
+@pytest.mark.slow
+def test_without_data_a_night_ends_with_an_encoder_and_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = "the river runs past a mill and a boat lies on its bank in winter".split()
+    lines = (" ".join(words[(7 * n + i * i) % len(words)] for i in range(9)) + "." for n in range(4000))
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("\n\n".join(f"{line}\n{line[4:]}" for line in lines), encoding="utf-8")
+    monkeypatch.setattr(night, "VOCABULARY", 60)
+    monkeypatch.setattr(night, "TIMED", 3)
+    monkeypatch.setattr(night, "WARM", 1)
+    output = tmp_path / "out"
+    command = [
+        "night.py",
+        "run",
+        "mini",
+        "--hours",
+        "0.0003",
+        "--text",
+        str(tmp_path / "text"),
+        "--output",
+        str(output),
+    ]
+    monkeypatch.setattr(sys, "argv", command)
+    night.main()
+    made = output / "mini-0.0003-hours" / "encoder"
+    assert f"{made}: the encoder, with its card README.md" in capfd.readouterr().out
+    assert (made / "model").is_dir()
+    assert (made / "README.md").is_file()
+    before = (made / "README.md").stat().st_mtime_ns
+    night.main()
+    assert (made / "README.md").stat().st_mtime_ns == before
