@@ -552,18 +552,26 @@ def synthesis(records: Records) -> Rows:
         "flow": "`flow`: the default, four networks of 32 channels",
         "middle-flow": "`middle flow`: three of 16",
         "short-flow": "`short flow`: two of 16",
+        "flow-windows": "`flow, windows`: the default, spectra in windows of four lengths",
+        "middle-flow-windows": "`middle flow, windows`: three of 16, the same",
         "no-apart": "`no apart`: two of 16, without the regularization of the divergence",
         "no-spectra": "`no spectra`: two of 16, without the loss on spectra",
     }
     header = ["", "spoken", "frames alone", "recordings", "nats per sample", "spectral distance"]
-    rows = [[*header, "power, dB", "times as fast as the WaveNet, one core"]]
-    for _, label, seeds in records.arms(labels):
+    arms = list(records.arms(labels))
+    has_pitch = any("cents of F0" in seed for _, _, seeds in arms for seed in seeds)
+    pitch = ["F0, cents"] if has_pitch else []
+    rows = [[*header, "power, dB", *pitch, "times as fast as the WaveNet, one core"]]
+    for _, label, seeds in arms:
         heard = [seed["not understood"] for seed in seeds if "not understood" in seed]
         cells = [spread([each[how] for each in heard]) if heard else "" for how in ("spoken", "frames", "recorded")]
         has_wavenet = "nats by linear prediction" in seeds[0]
         cells.append(spread([seed["nats a sample"] for seed in seeds], decimals(2)) if has_wavenet else "")
         cells.append(spread([seed["distance of spectra"] for seed in seeds], decimals(2)))
         cells.append(spread([seed["decibels louder"] for seed in seeds], decimals(1)))
+        if has_pitch:
+            cents = [seed["cents of F0"] for seed in seeds if "cents of F0" in seed]
+            cells.append(spread(cents, decimals(0)) if cents else "")
         rows.append(
             [label, *cells, "" if has_wavenet else spread([seed["times as fast"] for seed in seeds], decimals(1))]
         )
