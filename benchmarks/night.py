@@ -39,6 +39,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 from cells import Rows, markdown
 from recipe import ernie, set_options
 from record_files import Records, cached_record, slug
@@ -154,8 +155,13 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
         return
     changes = [f"grid={json.dumps(GRID)}", "train.dropout=0.1"]
     scores = {task: fine_tuned(arguments, model, task, folder / task, changes) for task in MEASURES}
-    record = cached_record(records_of(arguments) / f"{folder.name}.json", lambda: {"dev": scores})
+    records = records_of(arguments)
+    pace = json.loads((folder / "pace.json").read_text(encoding="utf-8"))
+    record = cached_record(
+        records / f"{folder.name}.json", lambda: {"size": size, "hours": hours, **pace, "dev": scores}
+    )
     print(markdown(table(size, record["dev"])))
+    draw(records, records / "curve.png")
 
 
 def ablation(arguments: argparse.Namespace, corpus: Path) -> None:
@@ -239,6 +245,33 @@ def table(size: str, dev: Mapping[str, Sequence[float]]) -> Rows:
         for low, score in zip(least, found, strict=True)
     ]
     return [*rows, ["at least", *marks]]
+
+
+def draw(folder: Path, file: Path) -> None:
+    """Draw the mean scores of all runs against their hours, beside the published ones of the miniatures."""
+    figure, axes = plt.subplots(figsize=(6.5, 4.2))
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*-hours.json")]
+    for size in NIGHTS:
+        points = sorted((run["hours"], mean_score(run["dev"])) for run in runs if run["size"] == size)
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="o", label=f"ours, {size}")
+    for name, scores in MINIATURES.items():
+        axes.axhline(statistics.mean(scores), color="grey", linestyle="--")
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        axes.annotate(name, (0, statistics.mean(scores)), (6, 4), color="grey", **place)
+    axes.set(xscale="log", xlabel="hours of two CPU cores", ylabel="mean of five GLUE tasks, %")
+    axes.set_xticks(ticks := sorted({run["hours"] for run in runs}), [f"{hours:.2g}" for hours in ticks])
+    axes.minorticks_off()
+    axes.margins(y=0.08)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+
+
+def mean_score(dev: Mapping[str, Sequence[float]]) -> float:
+    """The mean over the tasks of the median over seeds."""
+    return statistics.mean(statistics.median(dev[task]) for task in MEASURES)
 
 
 def compared(records: Records) -> Rows:

@@ -44,6 +44,16 @@ def test_the_table_says_what_was_met() -> None:
     assert last == ["at least", "", "84: met", "", "", "", "65: missed"]
 
 
+def test_the_curve_has_a_point_for_each_run(tmp_path: Path) -> None:
+    dev = {"cola": [10.0], "sst2": [84.0], "mrpc": [80.0], "stsb": [80.0], "rte": [60.0]}
+    assert night.mean_score({**dev, "cola": [10.0, 30.0, 20.0]}) == pytest.approx(64.8)
+    for size, hours in (("mini", 1), ("mini", 4), ("small", 12)):
+        record = json.dumps({"size": size, "hours": hours, "dev": dev})
+        (tmp_path / f"{size}-{hours}-hours.json").write_text(record, encoding="utf-8")
+    night.draw(tmp_path, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_difference(tmp_path: Path) -> None:
     for arm, scores in {"plain": [70.0, 72.0], "averages": [75.0, 77.0]}.items():
         file = tmp_path / f"{arm}-0.json"
