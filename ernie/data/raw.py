@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ernie.errors import UserError
 from ernie.text.segment.base import Kind
 from ernie.text.surrogates import printable
 
@@ -119,7 +120,8 @@ class ReadOptions:
     `word/POS` tokens in text files regardless of how those look, and "plain" reads these as they are.  The others are
     read in all files, whatever their names (see ernie.data.formats).  `titles`: take a short first paragraph without a
     full stop as the title of a plain text document, and the title of a web page.  `wrapped`: join lines that were
-    wrapped at a width into paragraphs, where a document looks wrapped ("auto"), always, or never.  `strict`: stop at
+    wrapped at a width into paragraphs, where a document looks wrapped ("auto"), always, or never.  `delimiter`: the
+    character between the values of .csv and .tsv files, such as ";"; by default a comma and a tab.  `strict`: stop at
     the first document that cannot be read instead of dropping it.
     """
 
@@ -127,4 +129,9 @@ class ReadOptions:
     titles: bool = True
     wrapped: Literal["auto", True, False] = "auto"
     strict: bool = False
+    delimiter: str = ""
     fields: Fields = field(default_factory=Fields)
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) > 1 or self.delimiter in ('"', "\n", "\r"):
+            raise UserError(f"delimiter: expected one character, such as ';', found '{self.delimiter}'")

@@ -6,6 +6,7 @@ import glob
 import os
 import stat
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,12 +267,30 @@ def _suffixes() -> str:
 
 def _note_unread(path: str, unread: Sequence[Path | Address]) -> None:
     """Warn of the files of a folder or pattern that are not read."""
-    suffixes = sorted({file.suffix for file in unread} - {""})
+    other = [file for file in unread if not _is_readable(file)]
+    if readable := [file for file in unread if _is_readable(file)]:
+        counts = Counter(_whole_suffix(file.name) for file in readable)
+        shown = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(5)) + ", ..." * (
+            len(counts) > 5
+        )
+        warnings.warn(
+            f"{path}: {plural(len(readable), 'file')} of other formats left out, since there are texts: {shown}. "
+            f"A pattern reads them, such as '**/*{counts.most_common(1)[0][0]}'",
+            Remark,
+            stacklevel=3,
+        )
+    suffixes = sorted({file.suffix for file in other} - {""})
     kinds = [f"files that end in {', '.join(suffixes[:5])}{', ...' * (len(suffixes) > 5)}"] if suffixes else []
-    if bare := sum(not file.suffix for file in unread):
+    if bare := sum(not file.suffix for file in other):
         kinds.append(f"files without a suffix ({bare:,})")
     if kinds:
         warnings.warn(f"{path}: {' and '.join(kinds)} are not read as text", Remark, stacklevel=3)
+
+
+def _whole_suffix(name: str) -> str:
+    """Return the suffix of a name, with that of a compression."""
+    plain = compressed.uncompressed_name(name)
+    return Path(plain).suffix + name[len(plain) :]
 
 
 def _note_empty(inputs: Sequence[Input]) -> None:

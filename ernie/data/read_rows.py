@@ -60,12 +60,12 @@ def read_csv(name: str, lines: LineFile, options: ReadOptions) -> Iterator[RawDo
 
     The first line names the columns.  Raises UserError when no column holds the text and for quotes that do not close.
     """
-    return _read_separated(name, lines, options, ",", csv.QUOTE_MINIMAL)
+    return _read_separated(name, lines, options, options.delimiter or ",", csv.QUOTE_MINIMAL)
 
 
 def read_tsv(name: str, lines: LineFile, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
     """As `read_csv`, of values between tabs, where a quote is a character as any other."""
-    return _read_separated(name, lines, options, "\t", csv.QUOTE_NONE)
+    return _read_separated(name, lines, options, options.delimiter or "\t", csv.QUOTE_NONE)
 
 
 def _read_separated(
@@ -160,6 +160,11 @@ def _columns(name: str, present: list[str], fields: Fields) -> list[str]:
     """Select the columns to read, so that others cost nothing.  Raises UserError when there is none for the text."""
     wanted = {field: _column(field, present) for field in vars(fields).values()}
     if wanted[fields.text] is None and wanted[fields.paragraphs] is None:
+        if len(present) == 1 and (mark := next((mark for mark in ";\t|" if mark in present[0]), None)):
+            raise UserError(
+                f"{name}: there is one column, '{present[0]:.60}'; if {mark!r} separates columns, say so: "
+                f"--set read.delimiter={mark!r}"
+            )
         raise UserError(
             f"{name}: there is no column '{fields.text}' and none '{fields.paragraphs}'; its columns are "
             f"{', '.join(present)}. Name the one that holds the text: --set read.fields.text=NAME."

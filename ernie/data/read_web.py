@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from functools import partial
@@ -93,18 +94,23 @@ def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dr
         return None
     url = (record.rec_headers.get_header("WARC-Target-URI") or "").strip(" <>")
     where = url or "the record"
-    kind = (record.content_type or "").partition(";")[0].strip().lower()
+    header = record.content_type or ""
     if record.http_headers is not None:
         status = record.http_headers.get_statuscode()
         if status != "200":
             return Dropped(place, "HTTP status", f"{where:.200} was answered with status {status}", by_kind=True)
-        kind = (record.http_headers.get_header("Content-Type") or "").partition(";")[0].strip().lower()
+        header = record.http_headers.get_header("Content-Type") or ""
+    kind = header.partition(";")[0].strip().lower()
     if kind not in _HTML and kind != "text/plain":
         return Dropped(
             place, "no page", f"{where:.200} is {kind or 'of no stated kind'}, not HTML or text", by_kind=True
         )
     try:
-        content = record.content_stream().read(MAX_LINE + 1)
+        content = _content(record, place.file)
+    except _UnknownEncoding as error:
+        return Dropped(place, "unknown encoding", f"{where:.200} is encoded as {error}, which is not read")
+    except UserError:
+        raise
     except Exception as error:  # of whatever unpacks it
         return Dropped(place, _FAULT, f"{where:.200} cannot be unpacked: {error}")
     if len(content) > MAX_LINE:
@@ -113,9 +119,42 @@ def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dr
         needed("trafilatura", place.file)
         return _unparsed(content, place, options, url)
     try:
-        return laid_out(RawDocument(place, content.decode("utf-8-sig"), url=url), False, options)
+        return laid_out(RawDocument(place, _decoded(content, header), url=url), False, options)
     except UnicodeDecodeError as error:
-        return Dropped(place, NOT_UTF8, f"byte {error.start + 1} of {where:.200} is not UTF-8 text")
+        return Dropped(place, NOT_UTF8, f"byte {error.start + 1} of {where:.200} is not {error.encoding} text")
+
+
+class _UnknownEncoding(Exception):
+    """The content of a record is encoded in a way that nothing here reads."""
+
+
+def _content(record: Any, name: str) -> bytes:
+    """Return what a record holds, unpacked, at most a byte more than a page may have."""
+    headers = record.http_headers
+    encoding = (headers.get_header("Content-Encoding") or "" if headers is not None else "").strip().lower()
+    if encoding in ("", "identity", "gzip", "x-gzip", "deflate"):
+        return bytes(record.content_stream().read(MAX_LINE + 1))
+    if encoding not in ("br", "zstd"):
+        raise _UnknownEncoding(encoding)
+    headers.remove_header("Content-Encoding")  # warcio would unpack the first in a way that newer packages do not have
+    packed = record.content_stream().read(MAX_LINE + 1)
+    if encoding == "br":
+        return bytes(needed("brotli", name).Decompressor().process(packed))[: MAX_LINE + 1]
+    return bytes(needed("zstandard", name).ZstdDecompressor().stream_reader(packed).read(MAX_LINE + 1))
+
+
+def _decoded(content: bytes, header: str) -> str:
+    """Return the text of a content in the character set that its header names, by default UTF-8."""
+    found = re.search(r"charset=[\"']?([\w.:-]+)", header, re.IGNORECASE)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if found is None:
+            raise
+    try:
+        return content.decode(found[1])
+    except LookupError:  # there is no such set
+        return content.decode("utf-8")
 
 
 def _unparsed(page: bytes, place: Place, options: ReadOptions, url: str = "") -> Unparsed:

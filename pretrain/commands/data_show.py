@@ -86,6 +86,8 @@ def _open(arguments: argparse.Namespace, stack: ExitStack) -> Corpus:
         if arguments.set:
             raise UserError("--set: is for a recipe, and a corpus is as it was built")
         return Corpus.open(arguments.corpus)
+    if arguments.split != "train":
+        raise UserError("--split: of a recipe's sample nothing is held out; build the corpus to see what is")
     from pretrain.corpus.look.trial import trial_corpus  # local: only a recipe needs what builds a corpus
 
     return stack.enter_context(trial_corpus(arguments.corpus, arguments.set))

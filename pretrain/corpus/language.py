@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from ernie.text.scripts import NO_SPACES
-from ernie.text.sentences import LANGUAGES, detect_script
+from ernie.text.sentences import LANGUAGES, detect_language, detect_script
 
 OTHER = "other"  # stands for all languages without segmenters of their own
 _READ = 4_000  # characters that a language is identified by, from the beginning
@@ -23,6 +23,16 @@ def document_language(text: str, otherwise: str) -> str:
     if not _LETTER.search(sampled):
         return otherwise
     return detect_script(sampled)
+
+
+def has_spaces(text: str) -> bool:
+    """Whether spaces separate the words of a text: not if it is in Chinese, Japanese or Thai."""
+    return text.isascii() or (detect_language(text) != "zh" and not is_thai(text))
+
+
+def is_thai(text: str) -> bool:
+    """Whether a text is in Thai, in which no marks end sentences."""
+    return not text.isascii() and document_language(text, "en") == "th"
 
 
 def paragraph_language(paragraph: str, document: str) -> str:

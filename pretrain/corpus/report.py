@@ -193,6 +193,12 @@ class CorpusReport:
                 "often than others: --set drop_repeated=true keeps the first of each"
             )
         for tally in counts.clean:
+            if tally.kind == "url" and tally.read and not counts.hosts and not tally.dropped:
+                lines.append(
+                    "no document has an address, by which the filter url drops pages: web archives have them, and "
+                    "read.fields.url names the field of rows"
+                )
+        for tally in counts.clean:
             if tally.examples:
                 lines += [f"cleaning: {tally.kind}, for instance:", *(f"  {example}" for example in tally.examples)]
         if counts.examples:

@@ -68,9 +68,9 @@ def record(kind: str, content: bytes, content_type: str = "text/plain", uri: str
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content + b"\r\n\r\n"
 
 
-def answer(content: str | bytes, kind: str = "text/html", status: str = "200 OK") -> bytes:
+def answer(content: str | bytes, kind: str = "text/html", status: str = "200 OK", more: str = "") -> bytes:
     body = content if isinstance(content, bytes) else content.encode()
-    http = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    http = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}Content-Length: {len(body)}\r\n\r\n".encode() + body
     return record("response", http, "application/http; msgtype=response")
 
 
@@ -104,6 +104,25 @@ class TestWebArchives:
         reasons = [(each.reason, each.by_kind) for each in (missing, image, empty) if isinstance(each, Dropped)]
         assert reasons == [("HTTP status", True), ("no page", True), ("no main text", False)]
         assert str(image.place).endswith(":5")
+
+    def test_pages_are_unpacked_and_decoded_as_their_headers_say(self, tmp_path: Path) -> None:
+        brotli, zstandard = pytest.importorskip("brotli"), pytest.importorskip("zstandard")
+        text, plain = "Zwölf Boote.", "text/plain"
+        pages = [
+            answer(brotli.compress(text.encode()), plain, more="Content-Encoding: br\r\n"),
+            answer(zstandard.ZstdCompressor().compress(text.encode()), plain, more="Content-Encoding: zstd\r\n"),
+            answer(gzip.compress(text.encode()), plain, more="Content-Encoding: gzip\r\n"),
+            answer(text.encode("latin-1"), f"{plain}; charset=iso-8859-1"),
+            answer(text, f"{plain}; charset=iso-8859-1"),  # a wrong header
+            answer(text.encode("latin-1"), plain),
+            answer(text.encode("latin-1"), f"{plain}; charset=unheard-of"),
+            answer(b"?", plain, more="Content-Encoding: dcb\r\n"),
+            answer(b"no brotli at all", plain, more="Content-Encoding: br\r\n"),
+        ]
+        found = list(read_documents([put(tmp_path / "a.warc", b"".join(pages))]))
+        assert [each.text for each in found[:5]] == [text] * 5
+        reasons = [each.reason for each in found[5:] if isinstance(each, Dropped)]
+        assert reasons == ["invalid UTF-8", "invalid UTF-8", "unknown encoding", "damaged record"]
 
     def test_the_text_of_wet_files_is_read_as_it_is(self, tmp_path: Path) -> None:
         content = (
@@ -240,6 +259,14 @@ class TestTables:
     def test_what_is_no_table_of_texts_is_an_error(self, tmp_path: Path, content: str, why: str) -> None:
         with pytest.raises(UserError, match=why):
             list(read_documents([put(tmp_path / "a.csv", content)]))
+
+    def test_columns_may_be_separated_by_another_character(self, tmp_path: Path) -> None:
+        path = put(tmp_path / "a.csv", 'id;text\n1;"One; two."\n')
+        (document,) = read_all(path, options=ReadOptions(delimiter=";"))
+        assert document.text == "One; two."
+        for wrong in (";;", '"', "\n"):
+            with pytest.raises(UserError, match="delimiter: expected one character"):
+                ReadOptions(delimiter=wrong)
 
     @pytest.mark.parametrize("writer", [pa.ipc.new_file, pa.ipc.new_stream])
     def test_arrow_files_and_streams_are_read(self, tmp_path: Path, writer: type) -> None:

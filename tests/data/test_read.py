@@ -658,12 +658,23 @@ class TestInputs:
     def test_the_endings_of_files_that_are_not_read_are_noted(self, tmp_path):
         for name in ("a.txt", "b.md", "sub/c.tsv", "sub/D.TXT", ".git/e.cfg", "LICENSE"):
             put(tmp_path / name, "One.")
-        unread = r"files that end in \.md, \.tsv and files without a suffix \(1\) are not read as text"
+        unread = r"files that end in \.md and files without a suffix \(1\) are not read as text"
+        left_out = r"1 file of other formats left out, since there are texts: 1 \.tsv\. A pattern reads them, such as"
         with pytest.warns(Remark, match=unread) as notes:
             assert len(find_inputs([tmp_path])) == 2
+        with pytest.warns(Remark, match=left_out):
+            find_inputs([tmp_path])
         with pytest.warns(Remark, match=r"/\*: files that end in \.md and files without a suffix \(1\) are not read"):
             assert len(find_inputs([tmp_path / "*"])) == 1
-        assert len(notes) == 1
+        assert len(notes) == 2
+
+    def test_what_could_be_read_and_is_left_out_is_counted_by_its_endings(self, tmp_path):
+        for name in ("README.txt", "a.warc.gz", "b/c.warc.gz", "t.csv", "x.png"):
+            put(tmp_path / name, "One.")
+        left_out = r"3 files of other formats left out, since there are texts: 2 \.warc\.gz, 1 \.csv\. A pattern reads"
+        with pytest.warns(Remark, match=left_out + r" them, such as '\*\*/\*\.warc\.gz'"):
+            (source,) = find_inputs([tmp_path])
+        assert source.name.endswith("README.txt")
 
     def test_a_suffix_may_be_in_capitals(self, tmp_path):
         put(tmp_path / "A.TXT.GZ", gzip.compress(b"one\n"))

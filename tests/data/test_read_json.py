@@ -115,7 +115,7 @@ def test_json_files_of_a_folder_are_read_where_it_holds_no_other_texts(tmp_path:
     put_json(tmp_path / "two" / "a.json", TOWN)
     put(tmp_path / "two" / "b.txt", "A text.")
     assert [document.title for document in read_all(tmp_path / "one")] == ["Town"]
-    with pytest.warns(Remark, match=r"files that end in \.json are not read as text"):
+    with pytest.warns(Remark, match=r"1 file of other formats left out, since there are texts: 1 \.json\."):
         assert [document.text for document in read_all(tmp_path / "two")] == ["A text."]
 
 

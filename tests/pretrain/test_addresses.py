@@ -156,3 +156,18 @@ def test_a_build_counts_the_hosts_of_what_it_keeps_and_drops_blocked_pages(
     assert report.counts.dropped == {"url: blocked": 1}
     assert "2; documents of the most frequent: a.org 2, b.org 1" in report.table()
     assert json.loads(Path("corpus/corpus.json").read_text())["report"]["hosts"] == {"a.org": 2, "b.org": 1}
+
+
+def test_a_list_that_no_address_is_compared_with_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    train_wordpiece(["the boat is slow"], vocab_size=60, lowercase=True, folder=Path("tokenizer"))
+    Path("in.jsonl").write_text('{"text": "The boat is slow.", "link": "https://bad.com"}\n')
+    blocked = [Url(block=["bad.com"])]
+    for name, told in (("url", True), ("link", False)):
+        read = ReadOptions(fields=Fields(url=name))
+        config = CorpusConfig(["in.jsonl"], Path("tokenizer"), "en", [], held_out=0, clean=blocked, read=read)
+        if told:
+            assert "no document has an address, by which the filter url drops" in build_corpus(config, name).table()
+        else:
+            with pytest.raises(UserError, match=r"no document of the input is kept \(1 url: blocked\)"):
+                build_corpus(config, name)

@@ -44,6 +44,17 @@ PROSE = (
 CHINESE = (
     "这条河流过老城，水流缓慢而宽阔，住在河边的人们都有自己的小船。冬天冰层很厚，可以在上面行走。\n孩子们在船中间玩耍。"
 )
+THAI = "\n".join(
+    [
+        "แม่น้ำไหลผ่านเมืองเก่าอย่างช้าๆ และกว้างมาก ผู้คนที่อาศัยอยู่ริมฝั่งมีเรือเป็นของตัวเอง",
+        "ในฤดูหนาวน้ำแข็งหนาพอที่จะเดินได้ เด็กๆ เล่นกันอยู่ระหว่างเรือที่ทาสีฟ้า",
+        "ไม่มีใครรู้ว่ามีเรือกี่ลำ แต่ทุกคนรู้จักชื่อของเรือแต่ละลำเป็นอย่างดี",
+    ]
+)
+HINDI = "नदी पुराने शहर से होकर धीरे बहती है। किनारे के लोगों के पास नावें हैं।\nक्या सर्दियों में बर्फ जमती है? बच्चे वहाँ खेलते हैं।"
+ARABIC = (
+    "النهر الذي يمر عبر المدينة القديمة بطيء وواسع.\nهل يملك الناس على ضفتيه قوارب كثيرة؟\nلا أحد يعرف عددها تماما."
+)
 WORDS = [f"{start}{end}" for start in ("ba", "ke", "mu", "so", "ri", "tal") for end in ("n", "rd", "lim", "ve", "sto")]
 
 
@@ -122,11 +133,18 @@ def test_a_filter_drops_what_breaks_its_rules(kind: str, keys: dict[str, Any], t
 
 
 @pytest.mark.parametrize("kind", ["language", "gopher_quality", "gopher_repetition", "c4", "fineweb", "unicode"])
-@pytest.mark.parametrize("text", [PROSE, CHINESE])
+@pytest.mark.parametrize("text", [PROSE, CHINESE, THAI])
 def test_good_text_is_kept_as_it_is(kind: str, text: str) -> None:
-    keys: dict[str, Any] = {"language": {"keep": ["en", "zh"]}, "c4": {"min_sentences": 3}}.get(kind, {})
+    keys: dict[str, Any] = {"language": {"keep": ["en", "zh", "th"]}, "c4": {"min_sentences": 3}}.get(kind, {})
     good = document(text, title="The river")
     assert filter_of(kind, **keys)(good) is good
+
+
+@pytest.mark.parametrize("kind", ["c4", "fineweb"])
+@pytest.mark.parametrize("text", [HINDI, ARABIC])
+def test_sentences_may_end_in_the_marks_of_other_scripts(kind: str, text: str) -> None:
+    keys = {"min_sentences": 3} if kind == "c4" else {}
+    assert filter_of(kind, **keys)(good := document(text)) is good
 
 
 @pytest.mark.parametrize(
@@ -287,6 +305,8 @@ def test_sources_are_mixed_by_weight_and_temperature(built, temperature: float, 
         ({"kind": "repeated_passages", "words": 1}, "words: expected at least 2"),
         ({"kind": "decontamination", "files": []}, "expected at least one file"),
         ({"kind": "perplexity", "reference": []}, "expected at least one file"),
+        ({"kind": "language", "keep": ["deu"]}, "no language that is recognized. Codes have two letters, such as de"),
+        ({"kind": "perplexity", "reference": ["a"], "drop": 1}, "drop: 1 is all of the documents"),
         ({"kind": "mix", "weights": {"*": 0}}, "weights above 0"),
     ],
 )
@@ -452,6 +472,25 @@ class Watched(Filter):
         if "bad" in document.text:
             return Rejected("bad", "it is bad")
         return document._replace(text=document.text.replace("odd ", "")) if "odd " in document.text else document
+
+
+@dataclass(frozen=True)
+class Failing(Filter):
+    """Has a mistake."""
+
+    def apply(self, document: RawDocument) -> RawDocument | Rejected:
+        return Rejected(document.text[1000], "")
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_filter_that_fails_names_the_document_and_its_own_line(
+    processes: int, small_tokenizer: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "The boat is slow."}\n')
+    config = CorpusConfig([str(tmp_path / "in.jsonl")], small_tokenizer, "en", [], clean=[Failing()])
+    message = r"in\.jsonl:1: the filter Failing fails: IndexError: .* \(.*test_cleaning\.py:\d+\)"
+    with pytest.raises(UserError, match=message):
+        build_corpus(config, tmp_path / "corpus", processes=processes)
 
 
 def test_in_a_build_a_filter_before_a_comparison_sees_a_document_again_only_if_it_changed_or_dropped_it(

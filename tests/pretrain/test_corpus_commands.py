@@ -62,6 +62,15 @@ class TestDataBuild:
         assert data_build("--input", "in.txt", "--tokenizer", "tok", "--overwrite") == 0
         assert Corpus.open("corpus").fingerprint == there.fingerprint
 
+    @pytest.mark.parametrize("scheme", ["file", "local"])
+    def test_an_address_of_this_machine_is_a_folder_of_it(self, folder, scheme):
+        words = ["data", "build", "--input", f"file://{folder}/in.txt", "--tokenizer", "tok", "--processes", "0"]
+        there = folder / "with space"
+        assert main([*words, "--output", f"{scheme}://{folder}/with%20space"]) == 0
+        assert len(Corpus.open(there).train) > 50
+        assert main([*words, "--output", f"{scheme}://{folder}/with%20space"]) == 2
+        assert main([*words, "--output", f"{scheme}://{folder}/with%20space", "--overwrite"]) == 0
+
     def test_the_report_goes_to_standard_output_only(self, folder, capsys):
         capsys.readouterr()
         assert data_build("--input", "in.txt", "--tokenizer", "tok") == 0

@@ -16,7 +16,7 @@ from ernie.text.train import train_sentencepiece, train_wordpiece
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.look.runs import sentences
-from pretrain.corpus.look.shown import bracketed
+from pretrain.corpus.look.shown import bracketed, tables
 from pretrain.corpus.look.statistics import Lengths, statistics
 
 ENGLISH = "Anna Weber plays chess. It isn't a long game; \"we're done\", she said. The end."
@@ -167,6 +167,32 @@ def test_the_page_needs_nothing_else_and_runs_no_script_of_a_text(folder: Path, 
     assert not re.search(r"<(script|link)|(src|href)=\"(?!data:)", page)
     assert '<span class="e">anna</span>' in page and '<span class="e p">weber</span>' in page
     assert "15 documents" in page and "prefers-color-scheme: dark" in page and "Documents by sources" in page
+
+
+def test_a_page_has_every_table_that_a_terminal_shows(
+    folder: Path, tokenizers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = [{"text": f"Page {i} is short.", "url": f"https://{'www.' * (i % 2)}a{i // 20}.org/{i}"} for i in range(40)]
+    pages += [{"text": "Page 1 is short."}, {"text": "x"}, {"text": CHINESE}]
+    Path("p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pages))
+    corpus = built(tokenizers / "wordpiece", input=["p.jsonl"], language="auto", min_tokens=3)
+    titles = list(tables(statistics(corpus, 12)))
+    assert len(titles) == 5
+    terminal = show(capsys, "c", "--count", "0")
+    assert main(["data", "show", "c", "--count", "0", "--html", "c.html"]) == 0
+    page = Path("c.html").read_text(encoding="utf-8")
+    for title in titles:
+        assert title in terminal
+        assert title[0].upper() + title[1:] in page
+    assert "a0.org" in page and "a1.org" in page and "www." not in page
+
+
+def test_nothing_of_a_sample_is_held_out_and_asking_for_it_is_refused(
+    folder: Path, tokenizers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("r.yaml").write_text(f"input: [b.txt]\ntokenizer: {tokenizers / 'wordpiece'}\n")
+    message = "--split: of a recipe's sample nothing is held out; build the corpus to see what is"
+    assert message in show(capsys, "r.yaml", "--split", "held_out", status=2)
 
 
 def test_a_recipe_is_tried_on_a_sample_without_being_built(

@@ -16,6 +16,10 @@ from ernie.errors import UserError, nearest
 from ernie.registry import Registry
 
 MAX_EXAMPLES = 3  # of each filter
+# Marks that end a sentence: of Latin, Cyrillic and Greek texts, with quotation marks; of Chinese and Japanese; and of
+# Hindi and its neighbors, Arabic, Urdu, Burmese, Ethiopic, Armenian and Khmer.
+OTHER_ENDS = ("\u0964", "\u0965", "\u061f", "\u06d4", "\u104b", "\u1362", "\u1367", "\u0589", "\u17d4")
+ENDS = (".", "!", "?", '"', "\u201d", "\u3002", "\uff01", "\uff1f", "\u300d", "\u300f", *OTHER_ENDS)
 _SHOWN = 60  # characters of a text in an example
 
 

@@ -9,9 +9,9 @@ from ernie.config import check_least
 from ernie.data.raw import RawDocument
 from ernie.text.scripts import words_in
 from ernie.text.sentences import detect_language, split_sentences
-from pretrain.corpus.clean.base import Filter, Rejected, filters, with_lines
+from pretrain.corpus.clean.base import ENDS, OTHER_ENDS, Filter, Rejected, filters, with_lines
+from pretrain.corpus.language import is_thai
 
-_ENDS = (".", "!", "?", '"', "\u201d", "\u3002", "\uff01", "\uff1f", "\u300d", "\u300f")
 _ELLIPSES = ("...", "\u2026")
 _BOILERPLATE = re.compile(
     r"javascript|terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies", re.IGNORECASE
@@ -28,8 +28,9 @@ class C4(Filter):
     A line stays if it ends in a full stop, exclamation mark, question mark or quotation mark, and has at least
     `min_words` words.  Lines on JavaScript, cookies or terms of use are taken out, and marks of footnotes and `[edit]`
     from the others.  Marked headings stay.  A page is dropped if it has fewer than `min_sentences` sentences then,
-    filler text (lorem ipsum), or a brace, which stands for code.  Marks of Chinese sentences count as well.  C4's list
-    of offensive words is left out.
+    filler text (lorem ipsum), or a brace, which stands for code.  Marks of Chinese sentences and of some other scripts
+    count as well.  Thai has none, nor spaces between words, so that neither are asked for there.  C4's list of
+    offensive words is left out.
     """
 
     repairs = True
@@ -45,19 +46,22 @@ class C4(Filter):
             return Rejected("code", "a brace, as in code")
         if "lorem ipsum" in document.text.lower():
             return Rejected("filler text", "lorem ipsum")
-        lines = document.text.split("\n")
-        kept = [line if i in document.headings else self._kept(line) for i, line in enumerate(lines)]
+        lines, thai = document.text.split("\n"), is_thai(document.text)
+        kept = [line if i in document.headings else self._kept(line, thai) for i, line in enumerate(lines)]
+        if thai:
+            return with_lines(document, kept)
         language = detect_language(document.text)
         prose = [line for i, line in enumerate(kept) if line is not None and i not in document.headings]
-        sentences = sum(len(split_sentences(line, language)) for line in prose)
+        sentences = sum(max(len(split_sentences(line, language)), sum(map(line.count, OTHER_ENDS))) for line in prose)
         if sentences < self.min_sentences:
             return Rejected("too few sentences", f"{sentences} sentences in {len(prose)} of {len(lines)} lines")
         return with_lines(document, kept)
 
-    def _kept(self, line: str) -> str | None:
+    def _kept(self, line: str, thai: bool) -> str | None:
         """Return the line without marks of notes, or None if it is taken out."""
         line = _NOTES.sub("", line) if "[" in line else line
         bare = line.rstrip()
-        if not bare.endswith(_ENDS) or bare.endswith(_ELLIPSES) or _BOILERPLATE.search(line):
+        if not (thai or bare.endswith(ENDS)) or bare.endswith(_ELLIPSES) or _BOILERPLATE.search(line):
             return None
-        return line if sum(_WORD.search(word) is not None for word in words_in(line)) >= self.min_words else None
+        words = sum(_WORD.search(word) is not None for word in words_in(line))
+        return line if thai or words >= self.min_words else None

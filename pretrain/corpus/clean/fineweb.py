@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from ernie.config import check_least
 from ernie.data.raw import RawDocument
-from pretrain.corpus.clean.base import Filter, Rejected, check_shares, filters
+from pretrain.corpus.clean.base import ENDS, Filter, Rejected, check_shares, filters
 from pretrain.corpus.clean.gopher import repeated_lines
+from pretrain.corpus.language import is_thai
 
-_ENDS = (".", "!", "?", '"', "'", "\u2026", "\u201d", "\u2019", "\u3002", "\uff01", "\uff1f", "\u300d", "\u300f")
+_ENDS = (*ENDS, "'", "\u2026", "\u2019")
 
 
 @filters.register("fineweb")
@@ -19,7 +20,8 @@ class FineWeb(Filter):
 
     `min_punctuated` is the share of lines that end in a mark of a sentence: documents at or below it are dropped.
     Those at or above the other two are dropped as well.  `max_repeated` is the share of characters in lines that repeat
-    an earlier one, `max_short` that of lines with fewer than `short` characters.  Blank lines do not count.
+    an earlier one, `max_short` that of lines with fewer than `short` characters.  Blank lines do not count.  In Thai,
+    which has no such marks, none are asked for.
     """
 
     min_punctuated: float = 0.12
@@ -37,7 +39,7 @@ class FineWeb(Filter):
         if not lines:
             return document  # which the builder drops as empty
         punctuated = sum(line.endswith(_ENDS) for line in lines)
-        if punctuated <= self.min_punctuated * len(lines):
+        if punctuated <= self.min_punctuated * len(lines) and not is_thai(document.text):
             return Rejected("lines without punctuation", f"{punctuated:,} of {len(lines):,} lines end in a mark")
         characters = repeated_lines(document.text)[1]
         if characters >= self.max_repeated * len(document.text):

@@ -15,8 +15,8 @@ import numpy as np
 from ernie.config import check_least
 from ernie.data.raw import RawDocument
 from ernie.errors import UserError
-from ernie.text.sentences import detect_language
 from pretrain.corpus.clean.base import Filter, Rejected, check_shares, filters
+from pretrain.corpus.language import has_spaces
 
 _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 _BULLET = re.compile(r"\s*[-*\u2022\u2023\u25aa\u25cf\u25e6\u00b7]")
@@ -33,7 +33,7 @@ class GopherQuality(Filter):
     average.  `max_symbols` is the ratio of number signs, or of ellipses, to words.  `max_bullets` and `max_ellipses`
     are shares of the lines: those that begin with a bullet, those that end in an ellipsis.  `min_alphabetic` is the
     share of words with a letter.  At least `min_stop_words` of the `stop_words` occur: for text in another language
-    than English, give its own.  Documents in Chinese, which has no spaces, are kept.
+    than English, give its own.  Documents in Chinese, Japanese and Thai, which have no spaces, are kept.
     """
 
     min_words: int = 50
@@ -56,7 +56,7 @@ class GopherQuality(Filter):
 
     def apply(self, document: RawDocument) -> RawDocument | Rejected:
         """Return the document, or the first rule that it breaks."""
-        if detect_language(document.text) == "zh":
+        if not has_spaces(document.text):
             return document
         return next(self._broken(document.text), document)
 
@@ -96,7 +96,7 @@ class GopherRepetition(Filter):
     `max_lines` is the share of lines that repeat an earlier one, `max_line_characters` that of the characters in them.
     `max_top` are shares of the characters in the most frequent n-gram of 2, 3 and 4 words.  `max_repeated` are shares
     of the characters in n-grams of 5 to 10 words that repeat an earlier one.  The thresholds are those of table A1.
-    A line is a paragraph here.  In Chinese, which has no spaces, only lines are looked at.
+    A line is a paragraph here.  In Chinese, Japanese and Thai, which have no spaces, only lines are looked at.
     """
 
     max_lines: float = 0.30
@@ -121,7 +121,7 @@ class GopherRepetition(Filter):
             yield Rejected("repeated lines", f"{repeated:,} of {lines:,} lines repeat an earlier one")
         if characters > self.max_line_characters * len(text):
             yield Rejected("repeated lines", f"{characters / len(text):.0%} of the characters are in repeated lines")
-        if detect_language(text) == "zh":
+        if not has_spaces(text):
             return
         words = text.split()
         limits = [*self.max_top, *self.max_repeated]

@@ -29,7 +29,8 @@ class Language(Filter):
             raise UserError("keep: expected at least one language, such as en")
         known = identifiable()
         if unknown := [name for name in self.keep if name not in known]:
-            raise UserError(f"keep: '{unknown[0]}' is no language that is recognized.{nearest(unknown[0], known)}")
+            hint = " Codes have two letters, such as de." if len(unknown[0]) != 2 else nearest(unknown[0], known)
+            raise UserError(f"keep: '{unknown[0]}' is no language that is recognized.{hint}")
 
     def apply(self, document: RawDocument) -> RawDocument | Rejected:
         """Return the document, or the language that it seems to be in."""

@@ -37,6 +37,8 @@ class Perplexity(Comparison):
 
     def __post_init__(self) -> None:
         check_shares(self, "drop")
+        if self.drop == 1:
+            raise UserError("drop: 1 is all of the documents; give the share to drop, such as 0.1")
         check_least(self, order=1)
         if not self.reference:
             raise UserError("reference: expected at least one file of good text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ernie.data.raw import Dropped, RawDocument
+from ernie.errors import UserError
 from pretrain.corpus.clean.base import Comparison, Filter, Rejected, Tally
 
 MOST_UNCHANGED = 255
@@ -134,4 +136,15 @@ class Pipeline:
         each = self.filters[number]
         if isinstance(each, Comparison) and number in verdict.found:
             return each.follow(document, verdict.found[number])
-        return document if is_given and number < verdict.unchanged else each(document)
+        if is_given and number < verdict.unchanged:
+            return document
+        try:
+            return each(document)
+        except (UserError, OSError, MemoryError):
+            raise
+        except Exception as error:  # of a filter of one's own
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise UserError(
+                f"{document.place}: the filter {each.name} fails: {type(error).__name__}: {error} "
+                f"({last.filename}:{last.lineno})"
+            ) from error

@@ -140,6 +140,7 @@ def _tables(found: Statistics) -> Iterator[str]:
         "documents by language": "As the build took each document, which decides how its sentences are split.",
         "documents by sources": "The files that the documents were read from.",
         "documents by hosts and folders": "Where the files lie that the documents were read from.",
+        "documents by hosts of pages": "Where the pages come from that have an address.",
         "documents with the text of an earlier one": "Kept ones are learned more often than others.",
         "documents dropped": "What was read and is not in the corpus, by reason.",
     }
