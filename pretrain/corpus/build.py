@@ -43,6 +43,7 @@ from pretrain.corpus.reading import Done, Made, Make, readings
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
 from pretrain.corpus.signature import signature_of
+from pretrain.corpus.texts import TextsConfig
 
 _HASHES = "hashes"  # the file of the texts' hashes
 _AT_ONCE = 1 << 24  # hashes in memory at a time
@@ -68,6 +69,7 @@ def build_corpus(
     started = time.perf_counter()
     destination = corpus_destination(output, overwrite)
     destination.check()
+    config.texts.check(destination.place, overwrite)
     place = destination.place.absolute()  # beside which is what is needed meanwhile
     tokenizer = load_tokenizer(config.tokenizer)
     with (
@@ -89,7 +91,7 @@ def build_corpus(
                     progress(made.part.end, size, None)
 
         def write(findings: Findings, hold_out_below: int) -> CorpusReport:
-            encode = partial(_encode, encoder, hold_out_below)
+            encode = partial(_encode, encoder, hold_out_below, config.texts)
             with CorpusWriter(
                 output,
                 tokenizer,
@@ -107,6 +109,9 @@ def build_corpus(
                 counts.repeated = len(hashes) - _distinct(hashes)
                 report = CorpusReport(counts, language, time.perf_counter() - started)
                 writer.work.remove(_HASHES)
+                for name in config.texts.files:
+                    writer.work.file(name)  # also where nothing is in it
+                config.texts.export(writer.work)
                 writer.finish(names, language=language, report=report.to_dict(), recipe=config.settings())
             return report
 
@@ -138,6 +143,8 @@ def _fill(
             writer.write("held_out", chunk.held_out)
             counts.add(chunk.counts)
             writer.work.file(_HASHES).write(chunk.hashes.tobytes())
+            for name, rows in chunk.texts.items():
+                writer.work.file(name).write(rows)
         writer.save({"counts": counts.state(), "done": vars(made.done)})
         if progress is not None:
             progress(made.part.end, size, counts)
@@ -199,8 +206,10 @@ def _names(language: str, detect: bool, identify: bool) -> list[str]:
     return [*LANGUAGES, *([OTHER] if identify else [])] if detect else [language]
 
 
-def _encode(encoder: Encoder, hold_out_below: int, items: Sequence[Item], verdicts: Verdicts) -> Chunk:
-    return encoder(items, hold_out_below, verdicts)
+def _encode(
+    encoder: Encoder, hold_out_below: int, texts: TextsConfig, items: Sequence[Item], verdicts: Verdicts
+) -> Chunk:
+    return encoder(items, hold_out_below, verdicts, texts)
 
 
 class _NoneHeldOut(Exception):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,9 +32,11 @@ from pretrain.corpus.language import (
     split_as,
 )
 from pretrain.corpus.report import Counts
+from pretrain.corpus.texts import TextsConfig, dropped_row, kept_row
 from pretrain.corpus.units import Tokenized, UnitTable
 
 HASHES = 2**64
+NO_TEXTS = TextsConfig()
 _NOT_BODY = int(Mark.TITLE | Mark.HEADING)
 _TITLE, _HEADING, _FIRST = (int(Mark.BEGINS_PARAGRAPH | mark) for mark in (Mark.TITLE, Mark.HEADING, 0))
 _FLAGS = {  # the flags of a span's first token and of its others
@@ -65,12 +67,16 @@ class Rules:
 
 
 class Chunk(NamedTuple):
-    """An encoded chunk: the documents of each split, the text hash of each (d,), and the counts for the report."""
+    """An encoded chunk: the documents of each split, the text hash of each (d,), and the counts for the report.
+
+    `texts` are parts of the files of kept and dropped texts, by their names.
+    """
 
     train: Documents
     held_out: Documents
     hashes: np.ndarray
     counts: Counts
+    texts: Mapping[str, bytes]
 
 
 class Encoder:
@@ -93,11 +99,13 @@ class Encoder:
         chunk: Sequence[Item],
         hold_out_below: int,
         verdicts: Verdicts = NO_VERDICTS,
+        texts: TextsConfig = NO_TEXTS,
     ) -> Chunk:
         """Encode documents, each given with the number of the input it comes from.
 
         Documents whose text has a hash below `hold_out_below` are held out: equal texts fall into the same split.
-        `verdicts` has what earlier readings found of the documents of the chunk.
+        `verdicts` has what earlier readings found of the documents of the chunk.  `texts` says which texts are wanted
+        beside the arrays.
         """
         counts = Counts(clean=self._pipeline.tallies())
         items = [
@@ -115,10 +123,15 @@ class Encoder:
         sources = [(source, document.place.line) for source, document, _ in readable]
         arrays = self._encode(documents, languages, sources, counts)
         reasons = self._filter(documents, arrays, counts)
-        remaining = iter(reasons)
-        for item in items:  # in input order, so that the examples do not depend on where chunks end
+        remaining, rows = iter(reasons), {name: list[dict[str, Any]]() for name in texts.files}
+        # In input order, so that the examples do not depend on where chunks end.
+        for (_, given), item, language in zip(chunk, items, spoken, strict=True):
             if dropped := item if isinstance(item, Dropped) else next(remaining):
                 counts.drop(dropped)
+                if texts.dropped:
+                    rows["dropped"].append(dropped_row(given, dropped))
+            elif texts.kept and isinstance(item, RawDocument):
+                rows["kept"].append(kept_row(item, language))
         keep = np.array([reason is None for reason in reasons], bool)
         hashes = np.array([text_hash(document) for document in documents], np.uint64)
         held_out = hashes < hold_out_below
@@ -132,7 +145,8 @@ class Encoder:
         text = "".join(document.text for document, kept in zip(documents, keep.tolist(), strict=True) if kept)
         counts.characters, counts.stripped = len(text), count_stripped(self._tokenizer, text)
         counts.bytes += sum(len(item.text.encode()) for _, item in chunk if not isinstance(item, Dropped))
-        return Chunk(train, kept_out, hashes[keep], counts)
+        packed = {name: texts.packed(name, own) for name, own in rows.items()}
+        return Chunk(train, kept_out, hashes[keep], counts, packed)
 
     def _encode(
         self,

@@ -15,6 +15,7 @@ from ernie.errors import UserError
 from ernie.text.segment.base import Segmenter
 from ernie.text.sentences import lacking
 from pretrain.corpus.clean.base import Filter
+from pretrain.corpus.texts import TextsConfig
 
 MOST_MB = 100_000_000  # of text to fit segmenters or a tokenizer on: more than any real input has
 
@@ -31,7 +32,7 @@ class CorpusConfig:
     `held_out` is the fraction of documents kept for evaluation, chosen by the hash of their text: at least one
     document, unless it is 0 or all texts are equal.  Documents with less than `min_sentences` or `min_tokens` are
     dropped, with `drop_repeated` also those with the text of an earlier one.  `clean` lists filters that drop or repair
-    documents, in this order.
+    documents, in this order.  `texts` names files for the texts that are kept and dropped.
     """
 
     input: list[str]
@@ -46,6 +47,7 @@ class CorpusConfig:
     shard_tokens: int = DEFAULT_SHARD_TOKENS
     read: ReadOptions = field(default_factory=ReadOptions)
     clean: list[Filter] = field(default_factory=list)
+    texts: TextsConfig = field(default_factory=TextsConfig)
     plugins: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -62,8 +64,8 @@ class CorpusConfig:
             raise UserError(f"shard_tokens and sample_mb: expected numbers above 0, of MB at most {MOST_MB:,}")
 
     def settings(self) -> dict[str, Any]:
-        """Return what corpus.json says of the recipe: all but where the input and the tokenizer are."""
-        kept = {key: value for key, value in to_dict(self).items() if key not in ("input", "tokenizer")}
+        """Return what corpus.json says of the recipe: all but where input and tokenizer are, and texts are written."""
+        kept = {key: value for key, value in to_dict(self).items() if key not in ("input", "tokenizer", "texts")}
         return _without_secrets(kept)
 
 

@@ -23,7 +23,7 @@ def signature_of(config: CorpusConfig, inputs: Sequence[Input], tokenizer: Token
     recipe = config.settings()
     named = [(path, path.stat().st_size, path.stat().st_mtime_ns) for path in _files(recipe)]
     digest = hashlib.sha256()
-    for what in (__version__, parts.PART, recipe, named, tokenizer.fingerprint, *inputs):
+    for what in (__version__, parts.PART, recipe, config.texts, named, tokenizer.fingerprint, *inputs):
         digest.update(repr(what).encode(errors="replace"))
     return digest.hexdigest()
 
