@@ -185,7 +185,10 @@ def records_of(arguments: argparse.Namespace) -> Path:
 
 def built_corpus(texts: list[Path], output: Path) -> Path:
     """The corpus of all texts, with a tokenizer trained on them; made unless they are there."""
-    tokenizer, corpus = output / "tokenizer", output / "corpus"
+    tokenizer, corpus, names = output / "tokenizer", output / "corpus", [str(text.resolve()) for text in texts]
+    before = cached_record(output / "texts.json", lambda: {"texts": names})["texts"]
+    if before != names:
+        raise SystemExit(f"{output}: is of other texts, {', '.join(before)}; give another --output (make: OUTPUT=)")
     words = [str(text) for text in texts]
     if not tokenizer.is_dir():
         ernie("tokenizer", "train", "--input", *words, "--vocab-size", str(VOCABULARY), "--output", str(tokenizer))

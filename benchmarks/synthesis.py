@@ -251,16 +251,28 @@ def pitch(sound: np.ndarray) -> np.ndarray:
         others = np.lib.stride_tricks.sliding_window_view(part, width)[lags]
         likeness = others @ own / np.sqrt((own @ own) * (others**2).sum(1) + 1e-9)
         best = likeness.max()
-        # The shortest period that is nearly as likely as the best one: twice a period repeats as well.
         voiced = best >= VOICED and np.sqrt((own**2).mean()) >= AUDIBLE
-        found.append(RATE / lags[np.argmax(likeness >= 0.95 * best)] if voiced else 0.0)
+        found.append(RATE / (lags[0] + peak(likeness)) if voiced else 0.0)
     return np.array(found)
+
+
+def peak(likeness: np.ndarray) -> float:
+    """The place of the first maximum that is nearly as high as the highest: twice a period repeats as well."""
+    at = int(np.argmax(likeness >= 0.95 * likeness.max()))
+    while at + 1 < len(likeness) and likeness[at + 1] > likeness[at]:
+        at += 1
+    if not 0 < at < len(likeness) - 1:
+        return at
+    before, here, after = likeness[at - 1 : at + 2]
+    return at + 0.5 * (before - after) / (before - 2 * here + after)  # the vertex of a parabola
 
 
 def pitch_errors(pitches: np.ndarray) -> dict[str, float]:
     """How far F0 (2, frames) of a voice and of recordings are apart, where both are voiced, and where only one is."""
     voiced = pitches > 0
     made, recorded = pitches[:, voiced.all(0)]
+    if not len(made):
+        return {}
     cents = 1200 * np.abs(np.log2(made / recorded))
     either = voiced.any(0)
     return {

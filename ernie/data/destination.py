@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
 
 from ernie.atomic import check_free, put
 from ernie.data import remote
@@ -53,8 +52,8 @@ class Destination(Protocol):
 def destination_of(output: str | Path, own: Iterable[str], overwrite: bool) -> Destination:
     """Return the destination that an `output` names; `own` are the files and folders of a corpus."""
     address = address_of(output)
-    if address is not None and urlsplit(address.url).scheme.lower() in ("file", "local"):
-        output, address = Path(unquote(urlsplit(address.url).path)), None  # a folder, which can be replaced at once
+    if address is not None and (folder := remote.local_path(address)) is not None:
+        output, address = folder, None  # which can be replaced at once
     return _Folder(Path(output), set(own), overwrite) if address is None else _Store(address, set(own), overwrite)
 
 

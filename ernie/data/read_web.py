@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
 from functools import partial
 from importlib import import_module
@@ -120,41 +121,103 @@ def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dr
         return _unparsed(content, place, options, url)
     try:
         return laid_out(RawDocument(place, _decoded(content, header), url=url), False, options)
-    except UnicodeDecodeError as error:
-        return Dropped(place, NOT_UTF8, f"byte {error.start + 1} of {where:.200} is not {error.encoding} text")
+    except UnicodeError:
+        named = header.partition("charset=")[2]
+        what = (
+            f"in the character set of its header, {named:.40}," if named else "in UTF-8, and its header names no other"
+        )
+        return Dropped(place, NOT_UTF8, f"{where:.200} is not {what}")
 
 
 class _UnknownEncoding(Exception):
-    """The content of a record is encoded in a way that nothing here reads."""
+    """The content of a record is packed in a way that nothing here reads."""
 
 
 def _content(record: Any, name: str) -> bytes:
     """Return what a record holds, unpacked, at most a byte more than a page may have."""
     headers = record.http_headers
     encoding = (headers.get_header("Content-Encoding") or "" if headers is not None else "").strip().lower()
-    if encoding in ("", "identity", "gzip", "x-gzip", "deflate"):
-        return bytes(record.content_stream().read(MAX_LINE + 1))
-    if encoding not in ("br", "zstd"):
+    if encoding in _UNKNOWN:
         raise _UnknownEncoding(encoding)
-    headers.remove_header("Content-Encoding")  # warcio would unpack the first in a way that newer packages do not have
-    packed = record.content_stream().read(MAX_LINE + 1)
-    if encoding == "br":
-        return bytes(needed("brotli", name).Decompressor().process(packed))[: MAX_LINE + 1]
-    return bytes(needed("zstandard", name).ZstdDecompressor().stream_reader(packed).read(MAX_LINE + 1))
+    if encoding == "x-gzip":
+        headers.replace_header("Content-Encoding", "gzip")
+    if encoding not in _UNPACKED:
+        return bytes(record.content_stream().read(MAX_LINE + 1))
+    module, unpack = _UNPACKED[encoding]
+    library = needed(module, name)
+    headers.remove_header("Content-Encoding")  # warcio would unpack Brotli in a way that newer packages do not have
+    packed = bytes(record.content_stream().read(MAX_LINE + 1))
+    try:
+        return unpack(library, packed)
+    except Exception:
+        if _is_text(packed):  # some crawlers unpack a page and keep its header
+            return packed
+        raise
+
+
+def _unpack_brotli(library: Any, packed: bytes) -> bytes:
+    unpacker = library.Decompressor()
+    found = bytes(unpacker.process(packed, output_buffer_limit=MAX_LINE + 1))
+    while len(found) <= MAX_LINE and not unpacker.is_finished():
+        if not (more := bytes(unpacker.process(b"", output_buffer_limit=MAX_LINE + 1 - len(found)))):
+            raise ValueError("the packed content breaks off")
+        found += more
+    return found
+
+
+def _unpack_zstandard(library: Any, packed: bytes) -> bytes:
+    reader = library.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+    return bytes(reader.read(MAX_LINE + 1))
+
+
+_UNPACKED: dict[str, tuple[str, Callable[[Any, bytes], bytes]]] = {
+    "br": ("brotli", _unpack_brotli),
+    "zstd": ("zstandard", _unpack_zstandard),
+}
+_UNKNOWN = ("compress", "x-compress", "dcb", "dcz", "exi", "pack200-gzip", "aes128gcm")
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        return bool(content) and "\0" not in content.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def _decoded(content: bytes, header: str) -> str:
-    """Return the text of a content in the character set that its header names, by default UTF-8."""
+    """Return the text of a content: in UTF-8, or in the character set that its header names.
+
+    Names stand for what browsers take them for (WHATWG, "Encoding").  Raises UnicodeDecodeError if neither fits.
+    """
     found = re.search(r"charset=[\"']?([\w.:-]+)", header, re.IGNORECASE)
+    codec = _codec(found[1]) if found else None
+    if codec and codec.startswith(("utf-16", "utf-32", "iso2022", "hz")):  # whose bytes may look like UTF-8
+        return content.decode(codec)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        if found is None:
+        if codec is None:
             raise
+    return content.decode(codec)
+
+
+def _codec(name: str) -> str | None:
+    """Return Python's name of a character set, None for what is none."""
+    name = name.lower().removeprefix("x-")
     try:
-        return content.decode(found[1])
-    except LookupError:  # there is no such set
-        return content.decode("utf-8")
+        codec = codecs.lookup(_LABELS.get(name, name)).name
+    except LookupError:
+        return None
+    return None if codec in _NO_SETS else _LABELS.get(codec, codec)
+
+
+_LABELS = {
+    **{"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"},
+    **{"euc_kr": "cp949", "sjis": "cp932", "iso8859-9": "cp1254", "big5": "big5hkscs"},
+}
+_NO_SETS = frozenset(  # codecs of Python that are no character sets of pages
+    "undefined unicode-escape raw-unicode-escape idna punycode utf-7 mbcs oem rot13 base64 bz2 hex quopri uu zlib".split()
+)
 
 
 def _unparsed(page: bytes, place: Place, options: ReadOptions, url: str = "") -> Unparsed:

@@ -100,6 +100,11 @@ def address_of(path: str | Path) -> Address | None:
     return Address(url) if is_address(url) else None
 
 
+def local_path(address: Address) -> Path | None:
+    """Return the path that an address of this machine stands for, such as file:///tmp/a; None for any other."""
+    return Path(_system(address.url)[1]) if _protocol(address.url) in ("file", "local") else None
+
+
 def without_secrets(url: str) -> str:
     """Return an address as it may be shown and written down: without passwords, signatures, keys and tokens."""
     return _SECRET.sub(r"\1...", _PASSWORD.sub(r"\1:...@", url))

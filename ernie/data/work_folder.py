@@ -81,11 +81,6 @@ class WorkFolder:
         self._open.pop(name).close()
         (self.path / name).unlink()
 
-    def release(self, name: str) -> Path:
-        """Close a file that is no part of what is made, and return its path, for whoever moves it elsewhere."""
-        self._open.pop(name).close()
-        return self.path / name
-
     def save(self, state: Mapping[str, Any]) -> None:
         """Keep what is in the files, and a state as plain data, unless that was done some seconds ago."""
         if not self._signature or time.monotonic() - self._last < SAVED_EVERY:

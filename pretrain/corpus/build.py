@@ -69,7 +69,6 @@ def build_corpus(
     started = time.perf_counter()
     destination = corpus_destination(output, overwrite)
     destination.check()
-    config.texts.check(destination.place, overwrite)
     place = destination.place.absolute()  # beside which is what is needed meanwhile
     tokenizer = load_tokenizer(config.tokenizer)
     with (
@@ -77,6 +76,7 @@ def build_corpus(
         open_engine(engine, processes, place) as workers,
     ):
         names, size = [without_secrets(source.name) for source in inputs], _size(inputs)
+        config.texts.check(output, config.input, [source.name for source in inputs], overwrite)
         signature = signature_of(config, inputs, tokenizer)
         repeated = [ExactDuplicates(fold=False)] if config.drop_repeated else []
         pipeline = Pipeline([*repeated, *config.clean])
@@ -108,10 +108,11 @@ def build_corpus(
                     raise
                 counts.repeated = len(hashes) - _distinct(hashes)
                 report = CorpusReport(counts, language, time.perf_counter() - started)
-                writer.work.remove(_HASHES)
                 for name in config.texts.files:
                     writer.work.file(name)  # also where nothing is in it
                 config.texts.export(writer.work)
+                for name in (_HASHES, *config.texts.files):
+                    writer.work.remove(name)
                 writer.finish(names, language=language, report=report.to_dict(), recipe=config.settings())
             return report
 

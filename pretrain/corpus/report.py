@@ -195,8 +195,8 @@ class CorpusReport:
         for tally in counts.clean:
             if tally.kind == "url" and tally.read and not counts.hosts and not tally.dropped:
                 lines.append(
-                    "no document has an address, by which the filter url drops pages: web archives have them, and "
-                    "read.fields.url names the field of rows"
+                    "no document that is kept has an address, by which the filter url drops pages: web archives have "
+                    "them, and read.fields.url names the field of rows"
                 )
         for tally in counts.clean:
             if tally.examples:

@@ -6,20 +6,23 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
-from ernie.atomic import make_folder, replacing
+from ernie.atomic import disk_guard, make_folder, replacing
 from ernie.data import remote
 from ernie.data.compressed import COMPRESSIONS, compression
 from ernie.data.raw import SPAN_KINDS, Dropped, RawDocument
+from ernie.data.remote import Address
 from ernie.data.work_folder import WorkFolder
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 
 # Compressed content may follow compressed content in all of these.
 _PACKED: dict[str, Callable[[bytes], bytes]] = {
@@ -43,10 +46,10 @@ class TextsConfig:
 
     def __post_init__(self) -> None:
         for name, file in self.files.items():
-            if not file.removesuffix(compression(file)).endswith(".jsonl"):
+            if not file.lower().removesuffix(compression(file)).endswith(".jsonl"):
                 ends = ", ".join(f".jsonl{suffix}" for suffix in COMPRESSIONS)
                 raise UserError(f"{name}: expected a name that ends in .jsonl, or {ends}; found '{file}'")
-        if self.kept is not None and self.kept == self.dropped:
+        if len(self.files) == 2 and _place(self.files["kept"]) == _place(self.files["dropped"]):
             raise UserError(f"dropped: {self.kept} is the file of the kept texts; give another one")
 
     @property
@@ -54,18 +57,19 @@ class TextsConfig:
         """The files that are wanted, by what they hold."""
         return {name: file for name, file in (("kept", self.kept), ("dropped", self.dropped)) if file is not None}
 
-    def check(self, output: Path, overwrite: bool) -> None:
-        """Raise UserError for a file that exists, unless it may be overwritten, or lies in the corpus."""
+    def check(self, output: str | Path, given: Sequence[str], inputs: Sequence[str], overwrite: bool) -> None:
+        """Raise UserError for a file that cannot be written, or would be lost or read as text.
+
+        `given` are the files, folders and patterns of the recipe, `inputs` the names of what is read.
+        """
         for name, file in self.files.items():
-            if (address := remote.address_of(file)) is not None:
-                if not overwrite and remote.sizes_below(address):
-                    raise UserError(f"texts.{name}: {address} exists. Give --overwrite to replace it, or another name")
-                continue
-            path = Path(file)
-            if output.resolve() in path.resolve().parents:
-                raise UserError(f"texts.{name}: {file} lies in the corpus, which is replaced; give a place beside it")
-            if path.exists() and (not overwrite or not path.is_file()):
-                raise UserError(f"texts.{name}: {file} exists. Give --overwrite to replace it, or another name")
+            with about(f"texts.{name}: {file}"):
+                place = _place(file)
+                if _is_in(place, _place(str(output))):
+                    raise UserError("lies in the corpus, which is replaced; give a place beside it")
+                if place in map(_place, inputs) or any(_may_be_read(place, each) for each in given):
+                    raise UserError("is read as text, or would be by the next build; give another place")
+                _check_writable(place, overwrite)
 
     def packed(self, name: str, rows: Sequence[dict[str, Any]]) -> bytes:
         """Return rows as they are in a file."""
@@ -73,16 +77,70 @@ class TextsConfig:
         return _PACKED[compression(self.files[name])](lines.encode("utf-8", "replace")) if rows else b""
 
     def export(self, work: WorkFolder) -> None:
-        """Move the complete files to their places."""
-        for name, file in self.files.items():
-            made = work.release(name)
-            if (address := remote.address_of(file)) is not None:
-                remote.write(made, address)
-                made.unlink()
-                continue
-            make_folder(Path(file).parent)
-            with replacing(Path(file)) as partial:
-                shutil.move(made, partial)
+        """Copy the complete files to their places; after an error none is there that was not before."""
+        done: list[Path | Address] = []
+        try:
+            for name, file in self.files.items():
+                with about(f"texts.{name}: {file}"):
+                    place, made = _place(file), work.path / name
+                    if not made.stat().st_size:
+                        work.file(name).write(_PACKED[compression(file)](b""))
+                    _copy(made, place)
+                    done.append(place)
+        except BaseException:
+            for place in done:
+                remote.delete(place) if isinstance(place, Address) else place.unlink(missing_ok=True)
+            raise
+
+
+def _place(file: str) -> Path | Address:
+    """Return where a file is: an address, or an absolute path."""
+    address = remote.address_of(file)
+    if address is None:
+        return Path(file).resolve()
+    local = remote.local_path(address)
+    return address if local is None else local.resolve()
+
+
+def _is_in(place: Path | Address, folder: Path | Address) -> bool:
+    if isinstance(place, Address) and isinstance(folder, Address):
+        return f"{place.url}/".startswith(f"{folder.url.rstrip('/')}/")
+    return isinstance(place, Path) and isinstance(folder, Path) and folder in place.parents
+
+
+def _may_be_read(place: Path | Address, given: str) -> bool:
+    """Whether a file lies in a folder that is read, or is meant by a pattern."""
+    folder = _place(given)
+    if isinstance(place, Path) and isinstance(folder, Path):
+        return (folder.is_dir() and folder in place.parents) or fnmatch(str(place), str(folder))
+    return _is_in(place, folder)
+
+
+def _check_writable(place: Path | Address, overwrite: bool) -> None:
+    if isinstance(place, Address):
+        if remote.sizes_below(place):
+            if not overwrite:
+                raise UserError("exists. Give --overwrite to replace it, or another name")
+            return
+        remote.write_text("", place)
+        remote.delete(place)
+        return
+    if place.exists() and (not overwrite or not place.is_file()):
+        raise UserError("exists. Give --overwrite to replace it, or another name")
+    folder = make_folder(place.parent)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError("may not be written: permission denied")
+
+
+def _copy(made: Path, place: Path | Address) -> None:
+    if isinstance(place, Address):
+        remote.write(made, place)
+        return
+    try:
+        with disk_guard(place, "the texts were not written"), replacing(place) as partial:
+            shutil.copyfile(made, partial)
+    except PermissionError as error:
+        raise UserError(f"may not be written: {error.strerror}") from None
 
 
 def kept_row(document: RawDocument, language: str) -> dict[str, Any]:

@@ -116,13 +116,23 @@ class TestWebArchives:
             answer(text, f"{plain}; charset=iso-8859-1"),  # a wrong header
             answer(text.encode("latin-1"), plain),
             answer(text.encode("latin-1"), f"{plain}; charset=unheard-of"),
+            answer(text.encode("latin-1"), f"{plain}; charset=undefined"),
             answer(b"?", plain, more="Content-Encoding: dcb\r\n"),
-            answer(b"no brotli at all", plain, more="Content-Encoding: br\r\n"),
+            answer(brotli.compress(text.encode())[:-3], plain, more="Content-Encoding: br\r\n"),
+            answer(brotli.compress(bytes(50_000_000)), plain, more="Content-Encoding: br\r\n"),
+            answer(text, plain, more="Content-Encoding: br\r\n"),  # unpacked by the crawler
+            answer(gzip.compress(text.encode()), plain, more="Content-Encoding: x-gzip\r\n"),
+            answer(text, plain, more="Content-Encoding: utf-8\r\n"),
+            answer("日本".encode("iso-2022-jp"), f"{plain}; charset=ISO-2022-JP"),
+            answer("“quoted”".encode("cp1252"), f"{plain}; charset=iso-8859-1"),
+            answer("河流镕".encode("gb18030"), f"{plain}; charset=gb2312"),
         ]
         found = list(read_documents([put(tmp_path / "a.warc", b"".join(pages))]))
         assert [each.text for each in found[:5]] == [text] * 5
-        reasons = [each.reason for each in found[5:] if isinstance(each, Dropped)]
-        assert reasons == ["invalid UTF-8", "invalid UTF-8", "unknown encoding", "damaged record"]
+        reasons = [each.reason for each in found[5:11] if isinstance(each, Dropped)]
+        wrong = "invalid UTF-8"
+        assert reasons == [wrong, wrong, wrong, "unknown encoding", "damaged record", "page too long"]
+        assert [each.text for each in found[11:]] == [text] * 3 + ["日本", "“quoted”", "河流镕"]
 
     def test_the_text_of_wet_files_is_read_as_it_is(self, tmp_path: Path) -> None:
         content = (

@@ -167,7 +167,10 @@ def test_a_list_that_no_address_is_compared_with_is_told(tmp_path: Path, monkeyp
         read = ReadOptions(fields=Fields(url=name))
         config = CorpusConfig(["in.jsonl"], Path("tokenizer"), "en", [], held_out=0, clean=blocked, read=read)
         if told:
-            assert "no document has an address, by which the filter url drops" in build_corpus(config, name).table()
+            assert (
+                "no document that is kept has an address, by which the filter url drops"
+                in build_corpus(config, name).table()
+            )
         else:
             with pytest.raises(UserError, match=r"no document of the input is kept \(1 url: blocked\)"):
                 build_corpus(config, name)

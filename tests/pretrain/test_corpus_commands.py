@@ -65,7 +65,7 @@ class TestDataBuild:
     @pytest.mark.parametrize("scheme", ["file", "local"])
     def test_an_address_of_this_machine_is_a_folder_of_it(self, folder, scheme):
         words = ["data", "build", "--input", f"file://{folder}/in.txt", "--tokenizer", "tok", "--processes", "0"]
-        there = folder / "with space"
+        there = folder / "with%20space"
         assert main([*words, "--output", f"{scheme}://{folder}/with%20space"]) == 0
         assert len(Corpus.open(there).train) > 50
         assert main([*words, "--output", f"{scheme}://{folder}/with%20space"]) == 2

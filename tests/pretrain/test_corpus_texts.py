@@ -14,6 +14,7 @@ from ernie.data.read import read_documents
 from ernie.data.shards import Corpus
 from ernie.errors import Remark, UserError
 from ernie.text.train import train_wordpiece
+from pretrain.corpus import texts as texts_module
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.clean.address import Url
 from pretrain.corpus.clean.base import Filter
@@ -139,9 +140,9 @@ def test_files_may_be_at_an_address_and_are_replaced_only_if_asked_for() -> None
     texts = TextsConfig("memory://texts/kept.jsonl", "dropped.jsonl")
     built("corpus", texts=texts)
     assert len(list(read_documents(["memory://texts/kept.jsonl"]))) == 4
-    with pytest.raises(UserError, match=r"texts\.kept: memory://texts/kept\.jsonl exists\. Give --overwrite"):
+    with pytest.raises(UserError, match=r"texts\.kept: memory://texts/kept\.jsonl: exists\. Give --overwrite"):
         built("other", texts=texts)
-    with pytest.raises(UserError, match=r"texts\.dropped: dropped\.jsonl exists\. Give --overwrite to replace it"):
+    with pytest.raises(UserError, match=r"texts\.dropped: dropped\.jsonl: exists\. Give --overwrite to replace it"):
         built("other", texts=TextsConfig(dropped="dropped.jsonl"))
 
 
@@ -150,10 +151,60 @@ def test_files_may_be_at_an_address_and_are_replaced_only_if_asked_for() -> None
     [
         ({"kept": "kept.txt"}, r"kept: expected a name that ends in \.jsonl, or \.jsonl\.gz, .*; found 'kept\.txt'"),
         ({"kept": "a.jsonl", "dropped": "a.jsonl"}, r"dropped: a\.jsonl is the file of the kept texts"),
-        ({"dropped": "corpus/dropped.jsonl"}, r"texts\.dropped: corpus/dropped\.jsonl lies in the corpus"),
+        ({"kept": "a.jsonl", "dropped": "./a.jsonl"}, r"dropped: a\.jsonl is the file of the kept texts"),
+        ({"dropped": "corpus/dropped.jsonl"}, r"texts\.dropped: corpus/dropped\.jsonl: lies in the corpus"),
+        ({"dropped": "in.jsonl"}, r"texts\.dropped: in\.jsonl: is read as text, or would be by the next build"),
+        ({"dropped": "in.jsonl/d.jsonl"}, r"texts\.dropped: in\.jsonl/d\.jsonl: "),
     ],
 )
 def test_files_that_cannot_be_are_refused_at_once(keys: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         built("corpus", texts=TextsConfig(**keys))
     assert not Path("corpus").exists()
+
+
+def test_a_file_in_a_folder_that_is_read_or_in_a_corpus_at_an_address_is_refused() -> None:
+    Path("books").mkdir()
+    Path("in.jsonl").rename("books/in.jsonl")
+    for given in ("books", "books/*.jsonl"):
+        with pytest.raises(UserError, match=r"texts\.kept: books/kept\.jsonl: is read as text, or would be"):
+            built("corpus", input=[given], texts=TextsConfig(kept="books/kept.jsonl"))
+    with pytest.raises(UserError, match=r"texts\.kept: memory://c/d/kept\.jsonl: lies in the corpus"):
+        built("memory://c/d", input=["books"], texts=TextsConfig(kept="memory://c/d/kept.jsonl"))
+    Path("books/in.jsonl").rename("in.jsonl")
+
+
+def test_where_nothing_is_dropped_the_file_is_there_and_can_be_unpacked() -> None:
+    import gzip
+
+    built("corpus", clean=[], min_sentences=0, input=["in.jsonl"], texts=TextsConfig(dropped="d.jsonl.gz"))
+    Path("good.jsonl").write_text('{"text": "The boat is slow. It is blue."}\n')
+    built("other", input=["good.jsonl"], texts=TextsConfig(dropped="none.jsonl.gz"))
+    assert gzip.decompress(Path("none.jsonl.gz").read_bytes()) == b""
+    assert len(gzip.decompress(Path("d.jsonl.gz").read_bytes()).splitlines()) == 2
+
+
+def test_after_a_file_that_cannot_be_written_the_build_goes_on_with_nothing_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ernie.data.work_folder.SAVED_EVERY", 0.0)
+    copy = texts_module.shutil.copyfile
+
+    def failing(made: Path, to: Path) -> None:
+        if made.name == "dropped":
+            raise PermissionError(13, "Permission denied")
+        copy(made, to)
+
+    texts = TextsConfig("kept.jsonl", "dropped.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(texts_module.shutil, "copyfile", failing)
+        with (
+            pytest.raises(UserError, match=r"texts\.dropped: dropped\.jsonl: may not be written: Permission denied"),
+            pytest.warns(Remark, match="the same command goes on from there"),
+        ):
+            built("corpus", texts=texts)
+    assert not Path("kept.jsonl").exists()
+    with pytest.warns(Remark, match="goes on after 4 documents"):
+        built("corpus", texts=texts)
+    assert len(rows_of("kept.jsonl")) == 4
+    assert len(rows_of("dropped.jsonl")) == 5

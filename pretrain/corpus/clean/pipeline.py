@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ernie.atomic import no_room
 from ernie.data.raw import Dropped, RawDocument
 from ernie.errors import UserError
 from pretrain.corpus.clean.base import Comparison, Filter, Rejected, Tally
@@ -140,11 +141,13 @@ class Pipeline:
             return document
         try:
             return each(document)
-        except (UserError, OSError, MemoryError):
+        except (UserError, MemoryError):
             raise
         except Exception as error:  # of a filter of one's own
+            if no_room(error):
+                raise
             last = traceback.extract_tb(error.__traceback__)[-1]
             raise UserError(
-                f"{document.place}: the filter {each.name} fails: {type(error).__name__}: {error} "
+                f"{document.place}: the filter {each.name} fails: {type(error).__name__}: {error!s:.200} "
                 f"({last.filename}:{last.lineno})"
             ) from error
