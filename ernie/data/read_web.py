@@ -215,8 +215,9 @@ _LABELS = {
     **{"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"},
     **{"euc_kr": "cp949", "sjis": "cp932", "iso8859-9": "cp1254", "big5": "big5hkscs"},
 }
-_NO_SETS = frozenset(  # codecs of Python that are no character sets of pages
-    "undefined unicode-escape raw-unicode-escape idna punycode utf-7 mbcs oem rot13 base64 bz2 hex quopri uu zlib".split()
+# Codecs of Python that are no character sets of pages.
+_NO_SETS = frozenset(
+    "undefined unicode-escape raw-unicode-escape idna punycode utf-7 mbcs oem rot13 base64 hex".split()
 )
 
 
