@@ -101,16 +101,7 @@ ARMS = {
 
 def main() -> None:
     """Run what is missing, print the tables and draw the figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--records", type=Path, metavar="DIR")
-    arguments = parser.parse_args()
-    name = f"epochs-{arguments.epochs}"
-    records = (arguments.records or arguments.output / "records") / name
+    arguments, name, records = parsed(__doc__, list(ARMS))
 
     def record(label: str, seed: int) -> dict[str, Any]:
         arm = ARMS[label]
@@ -144,6 +135,20 @@ def main() -> None:
     for of_arm in by_arm.values():
         print("".join(f"{line}\n" for result in of_arm for line in result.get("anticipation", ())), end="")
     draw(points, records / "latency.png")
+
+
+def parsed(description: str | None, arms: list[str]) -> tuple[argparse.Namespace, str, Path]:
+    """The arguments of a command with these arms, the name of its schedule, and the folder of its records."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--arms", nargs="+", choices=arms, default=arms)
+    parser.add_argument("--records", type=Path, metavar="DIR")
+    arguments = parser.parse_args()
+    name = f"epochs-{arguments.epochs}"
+    return arguments, name, (arguments.records or arguments.output / "records") / name
 
 
 def split_files(data: Path, output: Path, pair: str) -> dict[str, str]:

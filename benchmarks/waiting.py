@@ -20,7 +20,6 @@ policy is at most 1 BLEU below `whole` on whole sentences, on test2016, and lags
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,12 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-from evidence import SEEDS
 from fine_tuned import fine_tuned
 from outcomes import report
 from page_tables import LEARNERS, POLICIES, policy_name, waiting_less
 from record_files import Records, cached_record, slug
-from translation import BEAM, DROPOUT, MOST_TOKENS, initial_encoder, rows_of, split_files
+from translation import BEAM, DROPOUT, MOST_TOKENS, initial_encoder, parsed, rows_of, split_files
 
 from ernie.decode.latency import Latency
 from ernie.text.load import load_tokenizer
@@ -66,17 +64,8 @@ ARMS = {
 
 def main() -> None:
     """Run what is missing, print the table and draw the figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--records", type=Path, metavar="DIR")
-    arguments = parser.parse_args()
-    name = f"epochs-{arguments.epochs}"
+    arguments, name, records = parsed(__doc__, list(ARMS))
     folder = arguments.output / name
-    records = (arguments.records or arguments.output / "records") / name
     files = split_files(arguments.data, arguments.output, PAIR)
     model = initial_encoder(files["train"], arguments.output / PAIR, PAIR)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ernie.audio.convert import resample
-from ernie.audio.recordings import check_response, drawn_part, drawn_response, recordings, seconds_of
+from ernie.audio.recordings import drawn_part, drawn_response, recordings, response_of, seconds_of
 from ernie.config import check_least
 from ernie.errors import UserError, about
 from ernie.renames import formerly
@@ -78,7 +78,7 @@ class AugmentConfig:
         """Raise UserError if recordings are missing or cannot be read."""
         with about("augment.room_files"):
             for file in recordings(self.room_files):
-                check_response(file, rate)
+                response_of(file, rate)
         with about("augment.noise_files"):
             for file in recordings(self.noise_files):
                 seconds_of(file)

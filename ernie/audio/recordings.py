@@ -75,18 +75,14 @@ def drawn_part(files: tuple[Path, ...], count: int, rate: int, rng: np.random.Ge
     return np.resize(found, count)
 
 
-def check_response(file: Path, rate: int) -> None:
-    """Raise UserError for a file that holds no response of a room."""
-    _response(file, rate)
-
-
 def drawn_response(files: tuple[Path, ...], rate: int, rng: np.random.Generator) -> np.ndarray:
     """Return the response (S,) of a random file, a recording of an impulse in a room, from its peak on."""
-    return _response(files[rng.integers(len(files))], rate)
+    return response_of(files[rng.integers(len(files))], rate)
 
 
 @lru_cache(maxsize=_ROOMS)
-def _response(file: Path, rate: int) -> np.ndarray:
+def response_of(file: Path, rate: int) -> np.ndarray:
+    """Return the response (S,) that a file holds, from its peak on.  Raises UserError if it is silent."""
     samples = read_wave(file, rate).samples
     peak = int(np.abs(samples).argmax())
     if not samples[peak]:

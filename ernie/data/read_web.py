@@ -123,9 +123,7 @@ def _record(record: Any, place: Place, options: ReadOptions) -> RawDocument | Dr
         return laid_out(RawDocument(place, _decoded(content, header), url=url), False, options)
     except UnicodeError:
         named = header.partition("charset=")[2]
-        what = (
-            f"in the character set of its header, {named:.40}," if named else "in UTF-8, and its header names no other"
-        )
+        what = f"in UTF-8, nor in the set of its header, {named:.40}" if named else "in UTF-8, and names no other set"
         return Dropped(place, NOT_UTF8, f"{where:.200} is not {what}")
 
 
