@@ -5,6 +5,7 @@ Both ask for what is there, or, with the argument `waiting`, the second waits fo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -24,19 +25,24 @@ if __name__ == "__main__":
     from ernie.parallel import store  # after the fork, which Paddle would not survive
 
     store.disable_libuv_store()
-    opened = store.global_store(PATIENCE)
+    opened = None
+    while opened is None:
+        with contextlib.suppress(store.Unreached):  # the first process may start later than the second
+            opened = store.global_store(PATIENCE)
     opened.set(f"first {first}", b"value")
-    opened.get(f"first {not first}")  # both are here
+    opened.get(f"first {not first}")
+    opened.set(f"answered {first}", b"value")
+    opened.get(f"answered {not first}")  # both have heard from each other, and the first one knows
     waiting = sys.argv[1:] == ["waiting"]
     if first:
-        time.sleep(WAITED if waiting else 0)  # until the other's question has been acknowledged
+        time.sleep(WAITED)  # until the other has its last answer, and its question has been acknowledged
         subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
     began = time.monotonic()
     while True:
         try:
             opened.get("never" if waiting and not first else "first True")
         except Exception as error:
-            print(f"{type(error).__name__} after {time.monotonic() - began:.1f} s", flush=True)
+            print(f"{type(error).__name__} after {time.monotonic() - began:.1f} s\n", end="", flush=True)
             break
     if first:
         os.wait()
