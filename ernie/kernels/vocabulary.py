@@ -12,6 +12,7 @@ from ernie.kernels import cpu, gpu
 from ernie.kernels.argument_checks import row_indices, sizes
 from ernie.kernels.choose import choose
 from ernie.kernels.precision import in_float32, is_low
+from ernie.kernels.samples import Samples
 from ernie.kernels.upload import on_device
 
 
@@ -32,16 +33,39 @@ def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, lab
 
     Raises UserError if the shapes do not fit or a label is out of range: none is ignored.
     """
+    return _summed(x_PD, table_VD, bias_V, labels_P, None)
+
+
+def vocabulary_cross_entropy_and_samples(
+    x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray, draws_P: np.ndarray
+) -> tuple[Tensor, np.ndarray]:
+    """Return the loss of `vocabulary_cross_entropy`, and a class (P,) drawn from the softmax of each position.
+
+    Numbers `draws` from 0 to less than 1 decide: the class drawn is the first whose probability, added to those of the
+    classes before it, exceeds the number.  Raises UserError as `vocabulary_cross_entropy`, or if a position has none.
+    """
+    if draws_P.shape != labels_P.shape:
+        raise UserError(f"draws of the shape {draws_P.shape}: expected {len(labels_P)}, one for each label")
+    samples = Samples(np.ascontiguousarray(draws_P, np.float64), np.empty(len(draws_P), np.int64))
+    return _summed(x_PD, table_VD, bias_V, labels_P, samples), samples.classes_P
+
+
+def _summed(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray, samples: Samples | None) -> Tensor:
     size = sizes(x_PD=x_PD, table_VD=table_VD, bias_V=bias_V)
     if labels_P.shape != (size["P"],):
         raise UserError(f"labels of the shape {labels_P.shape}: expected {size['P']}, one for each position")
     labels_P = row_indices(labels_P, size["V"], "label")
     on_cpu, on_gpu = cpu.vocabulary.vocabulary_cross_entropy, gpu.vocabulary.vocabulary_cross_entropy
     impl = choose((x_PD, table_VD, bias_V), reference, on_cpu, on_gpu, is_low)
-    return impl(x_PD, table_VD, bias_V, labels_P)
+    return impl(x_PD, table_VD, bias_V, labels_P, samples)
 
 
-def reference(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
-    """Reference implementation of `vocabulary_cross_entropy` in plain Paddle."""
+def reference(
+    x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray, samples: Samples | None = None
+) -> Tensor:
+    """Reference implementation of the cross entropy and the samples in plain Paddle; it fills in `samples`."""
     logits_PV = reference_logits(x_PD, table_VD, bias_V)
+    if samples is not None:
+        with paddle.no_grad():
+            samples.draw(in_float32(F.softmax)(logits_PV))
     return in_float32(F.cross_entropy)(logits_PV, on_device(labels_P), reduction="sum")

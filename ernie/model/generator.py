@@ -12,14 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 import paddle
-import paddle.nn.functional as F
 from paddle import Tensor, nn
 
 from ernie.data import seeded_rng
 from ernie.data.batch import Labels, Layout, Packed
 from ernie.errors import UserError
 from ernie.kernels.linear import linear
-from ernie.kernels.precision import in_float32
 from ernie.kernels.upload import on_device
 from ernie.model.base_encoder import BaseEncoder
 from ernie.model.config import EncoderConfig
@@ -53,9 +51,7 @@ class Generator(nn.Layer):
         x_TG = linear(embedded_TD, self.project.weight, self.project.bias)
         for number, layer in enumerate(self.layers, 1):
             x_TG = layer(x_TG, layout, chosen if number == len(self.layers) else None)
-        total = self.words.loss(x_TG, chosen, originals).total
-        with paddle.no_grad():
-            return total, _sampled(self.words(x_TG, chosen), draws)
+        return self.words.loss_and_samples(x_TG, chosen, originals, draws)
 
 
 class WholeLayer(EncoderLayer):
@@ -114,15 +110,6 @@ def narrowed(config: EncoderConfig, fraction: float) -> EncoderConfig:
         hidden_size=heads * config.hidden_size // config.heads,
         intermediate_size=max(1, heads * config.intermediate_size // config.heads),
     )
-
-
-@in_float32
-def _sampled(logits_MV: Tensor, draws_M: np.ndarray) -> np.ndarray:
-    """Draw a class from the softmax of each row, given a number from 0 to 1 for each: the inverse of its sums."""
-    sums_MV = paddle.cumsum(F.softmax(logits_MV, axis=-1), axis=-1)
-    thresholds_M1 = paddle.to_tensor(draws_M.astype(np.float32)).unsqueeze(-1) * sums_MV[:, -1:]
-    drawn = paddle.searchsorted(sums_MV, thresholds_M1, right=True).squeeze(-1)
-    return np.minimum(drawn.numpy(), logits_MV.shape[1] - 1)
 
 
 def _with(ids: np.ndarray, at: np.ndarray, values: np.ndarray | int) -> np.ndarray:

@@ -19,7 +19,11 @@ from ernie.kernels.layer_norm import layer_norm
 from ernie.kernels.linear import linear
 from ernie.kernels.precision import is_batch_invariant, precision
 from ernie.kernels.upload import on_device
-from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
+from ernie.kernels.vocabulary import (
+    vocabulary_cross_entropy,
+    vocabulary_cross_entropy_and_samples,
+    vocabulary_logits,
+)
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.losses import Loss, cross_entropy
@@ -132,6 +136,13 @@ class MaskedTokenHead(nn.Layer):
         x_PD = self._transformed(hidden_TD, positions)
         total = vocabulary_cross_entropy(x_PD, self.embedding_matrix, self.bias, labels)
         return Loss(total, len(labels), None, labels)
+
+    def loss_and_samples(
+        self, hidden_TD: Tensor, positions: np.ndarray, labels: np.ndarray, draws: np.ndarray
+    ) -> tuple[Tensor, np.ndarray]:
+        """Return the sum of `loss`, and a token (P,) drawn for each position; numbers `draws` from 0 to 1 decide."""
+        x_PD = self._transformed(hidden_TD, positions)
+        return vocabulary_cross_entropy_and_samples(x_PD, self.embedding_matrix, self.bias, labels, draws)
 
     def _transformed(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
         x_PD = paddle.gather(hidden_TD, on_device(positions))

@@ -26,7 +26,7 @@ from ernie.kernels.norm import reference as norm_reference
 from ernie.kernels.precision import Precision, cast, precision
 from ernie.kernels.types import AdamStep, LayerSettings, LayerWeights
 from ernie.kernels.vocabulary import reference as vocabulary_reference
-from ernie.kernels.vocabulary import vocabulary_cross_entropy
+from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_cross_entropy_and_samples
 
 pytestmark = pytest.mark.usefixtures("gpu_device")
 LAYOUT = Layout.of_lengths([1, 17, 130, 5, 64])
@@ -176,6 +176,21 @@ def test_the_loss_of_a_vocabulary_in_half_precision_is_near_the_reference(
         found = results(lambda *x: vocabulary_cross_entropy(*x, labels), values, frozen)
     wanted = results(lambda *x: vocabulary_reference(*x, labels), values)
     assert_near(found, wanted, TOLERANCE[kind], frozen)
+
+
+@low
+@pytest.mark.parametrize("rows", [300, 64], ids=["whole", "parts"])
+@pytest.mark.parametrize("learns", [True, False])
+def test_classes_are_drawn_part_by_part(
+    kind: Precision, learns: bool, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu.vocabulary, "_ROWS", rows)
+    tensors = [paddle.to_tensor(value, stop_gradient=not learns) for value in normal((300, 32), (90, 32), (90,))]
+    tensors[2] = paddle.where(paddle.arange(90) % 30 == 7, 300.0, 0.0)  # three classes have nearly all of the share
+    draws = (np.arange(300) % 3 + 0.5) / 3
+    with precision(kind):
+        _, found = vocabulary_cross_entropy_and_samples(tensors[0] / 100, *tensors[1:], np.arange(300) % 90, draws)
+    assert np.array_equal(found, np.tile([7, 37, 67], 100))
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])

@@ -22,7 +22,11 @@ from support.kernels.judging import (
 
 from ernie.errors import UserError
 from ernie.kernels.precision import precision
-from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
+from ernie.kernels.vocabulary import (
+    vocabulary_cross_entropy,
+    vocabulary_cross_entropy_and_samples,
+    vocabulary_logits,
+)
 
 positions = st.integers(1, 80)
 vocabularies = st.one_of(st.integers(1, 40), st.integers(1, 400).map(lambda half: 2 * half + 1))
@@ -80,6 +84,42 @@ def test_the_loss_in_bfloat16_is_near_its_definition(P: int, D: int, V: int) -> 
     with precision("bf16"):
         found = loss(*inputs)
     assert_near(found, defined(*inputs))
+
+
+def assert_drawn(found: np.ndarray, values: list[np.ndarray], draws: np.ndarray, tolerance: float = 1e-5) -> None:
+    """Each number lies within the share of the class that it drew, as float64 computes the shares."""
+    x, table, bias = (value.astype(np.float64) for value in values)
+    logits_PV = x @ table.T + bias
+    shares_PV = np.exp(logits_PV - logits_PV.max(1, keepdims=True))
+    ends_PV = np.cumsum(shares_PV / shares_PV.sum(1, keepdims=True), 1)
+    after = np.take_along_axis(ends_PV, found[:, None], 1)[:, 0]
+    before = np.where(found > 0, np.take_along_axis(ends_PV, np.maximum(found - 1, 0)[:, None], 1)[:, 0], 0.0)
+    assert (before - tolerance <= draws).all()
+    assert (draws <= after + tolerance).all()
+
+
+@quick
+@given(st.one_of(positions, st.just(1100)), st.integers(1, 70), vocabularies, st.sampled_from([0.3, 1.0]))
+def test_classes_are_drawn_from_the_softmax_and_the_loss_keeps_its_bits(P: int, D: int, V: int, scale: float) -> None:
+    values, labels = random_inputs(P, D, V, scale)
+    draws = np.random.default_rng(P + V).random(P)
+    draws[:2] = [0.0, 1 - 2**-53][:P]  # the least and the largest
+    drawn: list[np.ndarray] = []
+
+    def sampled(*given: Tensor) -> Tensor:
+        total, classes = vocabulary_cross_entropy_and_samples(*given, labels, draws)
+        drawn.append(classes)
+        return total
+
+    found = run(sampled, values, 1 / P, "float32")
+    assert all(np.array_equal(a, b) for a, b in zip(found, loss(values, labels), strict=True))  # type: ignore[arg-type]
+    assert_drawn(drawn[0], values, draws)
+
+
+def test_draws_have_to_be_as_many_as_labels() -> None:
+    values, labels = random_inputs(6, 5, 13)
+    with pytest.raises(UserError, match=r"draws of the shape \(5,\): expected 6, one for each label"):
+        vocabulary_cross_entropy_and_samples(*map(paddle.to_tensor, values), labels, np.zeros(5))
 
 
 @needs_kernels  # Paddle's own limits the loss of a position to 64

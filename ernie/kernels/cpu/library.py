@@ -184,7 +184,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "copy_runs": (c_long, *(_PTR,) * 3),
     "gather_sum": (c_int, _PTR, _PTR, c_long, c_long, _PTR),
     "scatter_add": (c_int, _PTR, _PTR, c_long, c_long, _PTR),
-    "cross_entropy": (c_int, _PTR, _PTR, c_long, c_long, _PTR, _PTR),
+    "cross_entropy": (c_int, *(_PTR,) * 3, c_long, c_long, *(_PTR,) * 3),
     "scale": (c_int, _PTR, c_long, c_float),
     "convert": (_PTR, _PTR, c_long, c_long),
     "adamw": (POINTER(AdamW), *(_PTR,) * 6, c_long),

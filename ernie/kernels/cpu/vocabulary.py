@@ -11,6 +11,7 @@ from ernie.kernels.cpu.call import column_sum, count, loaded, product, to_bf16
 from ernie.kernels.cpu.copies import bf16_copy, invalidate
 from ernie.kernels.cpu.pool import empty
 from ernie.kernels.precision import is_low
+from ernie.kernels.samples import Samples
 
 _ROWS = 1024  # positions whose float32 logits are in memory at a time
 
@@ -40,14 +41,16 @@ class _Logits(PyLayer):
         )
 
 
-def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
+def vocabulary_cross_entropy(
+    x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray, samples: Samples | None = None
+) -> Tensor:
     """As ernie.kernels.vocabulary.reference; of the logits, only the gradient is kept."""
-    return _CrossEntropy.apply(x_PD, table_VD, bias_V, labels_P)
+    return _CrossEntropy.apply(x_PD, table_VD, bias_V, labels_P, samples)
 
 
 class _CrossEntropy(PyLayer):
     @staticmethod
-    def forward(ctx, x, table, bias, labels):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, table, bias, labels, samples):  # type: ignore[no-untyped-def]
         use_bf16 = is_low()
         inputs, weights = (to_bf16(x), bf16_copy(table)) if use_bf16 else (x, table)
         P, V = x.shape[0], table.shape[0]
@@ -56,10 +59,10 @@ class _CrossEntropy(PyLayer):
         for first in range(0, P, _ROWS):
             rows = min(_ROWS, P - first)
             logits = product(inputs[first : first + rows] if P > _ROWS else inputs, weights, bias, transpose_right=True)
-            labels_address = labels.ctypes.data + 8 * first
-            grad_address = logit_grad_PV.data_ptr() + logit_grad_PV.element_size() * first * V
-            outputs = (loss_P.data_ptr() + 4 * first, grad_address)
-            loaded().call("cross_entropy", int(use_bf16), logits.data_ptr(), labels_address, rows, V, *outputs)
+            given, chance, drawn = (array and array + 8 * first for array in (labels.ctypes.data, *_addresses(samples)))
+            grad = logit_grad_PV.data_ptr() + logit_grad_PV.element_size() * first * V
+            outputs = (loss_P.data_ptr() + 4 * first, grad, drawn)
+            loaded().call("cross_entropy", int(use_bf16), logits.data_ptr(), given, chance, rows, V, *outputs)
         ctx.save_for_backward(inputs, weights, logit_grad_PV)
         ctx.table, ctx.frozen = table, [tensor.stop_gradient for tensor in (x, table, bias)]
         return loss_P.sum()
@@ -75,6 +78,11 @@ class _CrossEntropy(PyLayer):
             None if frozen_table else product(logit_grad_PV, _scaled(inputs.clone(), factor), transpose_left=True),
             None if frozen_bias else _scaled(column_sum(logit_grad_PV), factor),
         )
+
+
+def _addresses(samples: Samples | None) -> tuple[int | None, int | None]:
+    """Where the numbers are that decide what is drawn, and where what is drawn goes; None without samples."""
+    return (None, None) if samples is None else (samples.draws_P.ctypes.data, samples.classes_P.ctypes.data)
 
 
 def _scaled(x: Tensor, factor: float) -> Tensor:

@@ -10,24 +10,27 @@ from paddle.autograd import PyLayer
 
 from ernie.kernels.gpu.linear import in_precision
 from ernie.kernels.precision import as_given
+from ernie.kernels.samples import Samples
 from ernie.kernels.upload import on_device
 
 _ROWS = 1024  # positions whose float32 logits are in memory at a time, at most
 
 
-def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
+def vocabulary_cross_entropy(
+    x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray, samples: Samples | None = None
+) -> Tensor:
     """As ernie.kernels.vocabulary.reference, in half precision with sums in float32; no logits are kept.
 
     Gradients are computed with the loss, for a part of the positions at a time, as long as their logits are there.
     """
     learns = [paddle.is_grad_enabled() and not tensor.stop_gradient for tensor in (x_PD, table_VD, bias_V)]
     with as_given():
-        return _CrossEntropy.apply(x_PD, table_VD, bias_V, labels_P, learns)
+        return _CrossEntropy.apply(x_PD, table_VD, bias_V, labels_P, samples, learns)
 
 
 class _CrossEntropy(PyLayer):
     @staticmethod
-    def forward(ctx, x, table, bias, labels, learns):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, table, bias, labels, samples, learns):  # type: ignore[no-untyped-def]
         low_PD, low_VD, bias_V = in_precision([x]), in_precision([table]), bias.astype("float32")
         label_P1 = on_device(labels).unsqueeze(-1)
         P, losses, x_grads = len(labels), [], []
@@ -37,10 +40,15 @@ class _CrossEntropy(PyLayer):
             x_part, labels_part = (each if parts == 1 else each[first:last] for each in (low_PD, label_P1))
             logits = paddle.matmul(x_part, low_VD, transpose_y=True).astype("float32") + bias_V
             losses.append(F.cross_entropy(logits, labels_part, reduction="sum"))
+            if not any(learns) and samples is None:
+                continue
+            shares = F.softmax(logits)
+            if samples is not None:
+                samples.draw(shares, first)
             if not any(learns):
                 continue
             # The gradient of the logits: their softmax, less 1 at the label.
-            logit_grad = F.softmax(logits).put_along_axis_(labels_part, paddle.full(labels_part.shape, -1.0), 1, "add")
+            logit_grad = shares.put_along_axis_(labels_part, paddle.full(labels_part.shape, -1.0), 1, "add")
             if learns[2]:
                 summed = logit_grad.sum(0)
                 bias_grad = summed if bias_grad is None else bias_grad + summed

@@ -205,8 +205,9 @@ EXPORT const char* ernie_scatter_add(int tables, float* const* table, const int6
     return guarded([&] { scatter_add(tables, table, ids, T, D, grad); });
 }
 
-EXPORT const char* ernie_cross_entropy(int low, const float* logits, const int64_t* labels, long P, long V, float* loss, void* grad) {
-    return guarded([&] { IN_TYPE(low, softmax_cross_entropy<E>(logits, labels, P, V, loss, (E*)grad)) });
+EXPORT const char* ernie_cross_entropy(int low, const float* logits, const int64_t* labels, const double* draws, long P,
+                                       long V, float* loss, void* grad, int64_t* drawn) {
+    return guarded([&] { IN_TYPE(low, softmax_cross_entropy<E>(logits, labels, draws, P, V, loss, (E*)grad, drawn)) });
 }
 EXPORT const char* ernie_scale(int low, void* x, long count, float factor) {
     return guarded([&] { IN_TYPE(low, scale<E>((E*)x, count, factor)) });

@@ -1,12 +1,32 @@
-// Softmax and cross entropy of a row of logits: maximum, sum, gradient, in three passes over a row that stays in the cache.
+// Softmax and cross entropy of a row of logits: maximum, sum, gradient, in three passes over a row that stays in the cache;
+// in a fourth, until it is found, a class that is drawn.
 #include "vocabulary.h"
 
 #include "threads.h"
 
 namespace ernie {
 
+// The first class whose exponential, added to those before it, exceeds `threshold`, a part of their sum.
+static int64_t first_above(double threshold, const float* x, float top, long V) {
+    double before = 0;
+    for (long j = 0; j < V; j += LANES) {
+        Mask m = first(V - j);
+        float each[LANES];
+        const Vec part = keep(m, exp(load(x + j, m) - all(top)));
+        const double after = before + sum(part);
+        if (after > threshold) {
+            store(each, part);
+            for (long lane = 0; lane < std::min<long>(LANES, V - j); lane++)
+                if ((before += each[lane]) > threshold) return j + lane;
+        }
+        before = after;
+    }
+    return V - 1;  // rounding
+}
+
 template <class E>
-void softmax_cross_entropy(const float* logits, const int64_t* labels, long P, long V, float* loss, E* grad) {
+void softmax_cross_entropy(const float* logits, const int64_t* labels, const double* draws, long P, long V, float* loss,
+                           E* grad, int64_t* drawn) {
 #pragma omp parallel for schedule(static)
     for (long p = 0; p < P; p++) {
         const float* x = logits + p * V;
@@ -23,6 +43,7 @@ void softmax_cross_entropy(const float* logits, const int64_t* labels, long P, l
         }
         const float divisor = sum(total);
         loss[p] = top + std::log(divisor) - x[labels[p]];
+        if (draws) drawn[p] = first_above(draws[p] * divisor, x, top, V);
         if (!grad) continue;
         E* g = grad + p * V;
         for (long j = 0; j < V; j += LANES) {
@@ -50,10 +71,11 @@ void scale(E* x, long count, float factor) {
         }
 }
 
-template void softmax_cross_entropy<float>(const float*, const int64_t*, long, long, float*, float*);
+template void softmax_cross_entropy<float>(const float*, const int64_t*, const double*, long, long, float*, float*,
+                                           int64_t*);
 template void scale<float>(float*, long, float);
 #ifdef __AVX512BF16__
-template void softmax_cross_entropy<bf16>(const float*, const int64_t*, long, long, float*, bf16*);
+template void softmax_cross_entropy<bf16>(const float*, const int64_t*, const double*, long, long, float*, bf16*, int64_t*);
 template void scale<bf16>(bf16*, long, float);
 #endif
 
