@@ -12,7 +12,8 @@ scores at the best point of the grid beside the published ones of BERT's miniatu
 with few rows, at one point, over the seeds given.
 
 Before training, the seconds of a step are measured; only this needs the machine for itself.  They say how many steps an
-arm has in its time, and are kept beside the run, so that a command that was interrupted resumes with as many steps.
+arm has in its time, and are kept, so that a command that was interrupted resumes with as many steps.  The trials of all
+arms alternate.
 Training may then share the machine with other work, at low priority and over days.  Saving and measuring held-out text
 are not counted.  Finished work is kept; results are small files under `--records` (by default in OUTPUT).
 
@@ -50,7 +51,8 @@ from pretrain.config import load
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / "configs" / "pretrain"
 VOCABULARY = 16000
-TIMED, WARM = 60, 20  # steps of each stage in the trial, and how many of them are not timed
+TIMED, WARM = 30, 10  # steps of each stage in a trial, and how many of them are not timed
+TRIALS = 3  # of each arm, in turn: other programs slow a machine down for minutes
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,14 @@ REPLACED = ("replaced", "longer_replaced")
 class Arm:
     """Changes of a night's configuration: of `fields` of both entries in `tasks`, and others.
 
-    With `detects` the entries are of replaced-token detection in place of knowledge masking.
+    With `detects` the entries are of replaced-token detection in place of knowledge masking. `as_fast_as` names the arm
+    whose steps take as long.
     """
 
     fields: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     detects: bool = False
+    as_fast_as: str | None = None
 
     @property
     def stages(self) -> tuple[str, str]:
@@ -107,18 +111,18 @@ ARMS = {
     "plain": Arm(),
     "rate of 0.15": Arm(("initial_mask_rate=0.15",)),
     "rate of 0.3": Arm(("initial_mask_rate=0.3", "mask_rate=0.3")),
-    "rare words": Arm(("rarity=0.25",)),
-    "single tokens": Arm(("units=[token]",)),
+    "rare words": Arm(("rarity=0.25",), as_fast_as="plain"),
+    "single tokens": Arm(("units=[token]",), as_fast_as="plain"),
     "replaced": Arm(detects=True),
     "replaced, falling": Arm(("initial_mask_rate=0.3", "mask_rate=0.15"), detects=True),
     "long throughout": Arm(changes=("tasks.knowledge_masking.max_len=128",)),
     "averages": Arm(changes=("train.ema=0.999",)),
-    "linear cool-down": Arm(changes=("train.lr.decay=wsd",)),
-    "linear decay": Arm(changes=("train.lr.decay=linear",)),
-    "higher rate": Arm(changes=("train.lr.peak=2e-3",)),
-    "lower rate": Arm(changes=("train.lr.peak=5e-4",)),
+    "linear cool-down": Arm(changes=("train.lr.decay=wsd",), as_fast_as="plain"),
+    "linear decay": Arm(changes=("train.lr.decay=linear",), as_fast_as="plain"),
+    "higher rate": Arm(changes=("train.lr.peak=2e-3",), as_fast_as="plain"),
+    "lower rate": Arm(changes=("train.lr.peak=5e-4",), as_fast_as="plain"),
     "small batches": Arm(changes=("data.micro_batch_tokens=2048",)),
-    "beta2 0.98": Arm(changes=("train.adam.beta2=0.98",)),
+    "beta2 0.98": Arm(changes=("train.adam.beta2=0.98",), as_fast_as="plain"),
 }
 
 
@@ -149,16 +153,16 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
     """Pretrain and fine-tune one size, and print its scores."""
     size, hours = arguments.size, arguments.hours or NIGHTS[arguments.size].hours
     folder = arguments.output / f"{size}-{hours:g}-hours"
-    model = pretrained(size, 3600 * hours, ARMS["plain"], corpus, folder)
+    [pace] = paces(size, ["plain"], corpus, folder / "timed")
+    model = pretrained(size, 3600 * hours, pace, ARMS["plain"], corpus, folder)
     if arguments.data is None:
         print(f"{model}: the encoder, with its card README.md and its report report.html")
         return
     changes = [f"grid={json.dumps(GRID)}", "train.dropout=0.1"]
     scores = {task: fine_tuned(arguments, model, task, folder / task, changes) for task in MEASURES}
     records = records_of(arguments)
-    pace = json.loads((folder / "pace.json").read_text(encoding="utf-8"))
     record = cached_record(
-        records / f"{folder.name}.json", lambda: {"size": size, "hours": hours, **pace, "dev": scores}
+        records / f"{folder.name}.json", lambda: {"size": size, "hours": hours, "seconds": pace, "dev": scores}
     )
     print(markdown(table(size, record["dev"])))
     draw(records, records / "curve.png")
@@ -167,14 +171,15 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
 def ablation(arguments: argparse.Namespace, corpus: Path) -> None:
     """Pretrain and fine-tune each arm, and print the table of all arms that have a record."""
     name = f"night-{arguments.size}-{arguments.minutes:g}-minutes"
-    for arm in arguments.arms or ARMS:
+    arms = list(arguments.arms or ARMS)
+    for arm, pace in zip(arms, paces(arguments.size, arms, corpus, arguments.output / name / "timed"), strict=True):
         folder = arguments.output / name / slug(arm)
-        model = pretrained(arguments.size, 60 * arguments.minutes, ARMS[arm], corpus, folder)
+        model = pretrained(arguments.size, 60 * arguments.minutes, pace, ARMS[arm], corpus, folder)
         scores = {
             task: fine_tuned(arguments, model, task, folder / task, [*QUICK_TUNING, *changes])
             for task, changes in QUICK.items()
         }
-        cached_record(records_of(arguments) / name / f"{slug(arm)}-0.json", partial(dict, dev=scores))
+        cached_record(records_of(arguments) / name / f"{slug(arm)}-0.json", partial(dict, seconds=pace, dev=scores))
     print(markdown(compared(Records(records_of(arguments) / name))))
 
 
@@ -197,29 +202,44 @@ def built_corpus(texts: list[Path], output: Path) -> Path:
     return corpus
 
 
-def pretrained(size: str, seconds: float, arm: Arm, corpus: Path, folder: Path) -> Path:
-    """The folder of a run of as many steps as the seconds allow, made or resumed unless it is finished."""
+def pretrained(size: str, seconds: float, pace: Sequence[float], arm: Arm, corpus: Path, folder: Path) -> Path:
+    """The folder of a run of as many steps as the seconds allow at this pace, made or resumed unless it is finished."""
     run, config = folder / "encoder", CONFIGS / f"night-{size}.yaml"
-    changes = [*arm.overrides, f"corpus={corpus}"]
     if not (run / "model").is_dir():
-        pace = cached_record(folder / "pace.json", partial(timed, config, arm, changes, folder / "timed"))
         written = [sum(stage.values()) for stage in load(config).schedule.table]
-        planned = dict(zip(arm.stages, planned_steps(seconds, pace["seconds"], written), strict=True))
+        planned = dict(zip(arm.stages, planned_steps(seconds, pace, written), strict=True))
         stages = f"schedule.stages={json.dumps([{name: steps} for name, steps in planned.items()])}"
-        ernie("pretrain", str(config), "--output", str(run), *set_options([*changes, stages]))
+        ernie("pretrain", str(config), "--output", str(run), *set_options([*arm.overrides, f"corpus={corpus}", stages]))
     return run
 
 
-def timed(config: Path, arm: Arm, changes: list[str], run: Path) -> dict[str, Any]:
+def paces(size: str, arms: Sequence[str], corpus: Path, folder: Path) -> list[list[float]]:
+    """The seconds of a step of each stage, for each arm: medians of trials, which are kept in the folder.
+
+    The trials of different arms alternate.
+    """
+    timed_arms = dict.fromkeys(ARMS[arm].as_fast_as or arm for arm in arms)
+    trials: dict[str, list[list[float]]] = {arm: [] for arm in timed_arms}
+    for number in range(TRIALS):
+        for arm in timed_arms:
+            run = folder / f"{slug(arm)}-{number}"
+            made = cached_record(run.with_suffix(".json"), partial(timed, size, ARMS[arm], corpus, run))
+            trials[arm].append(made["seconds"])
+    medians = {arm: [statistics.median(stage) for stage in zip(*made, strict=True)] for arm, made in trials.items()}
+    return [medians[ARMS[arm].as_fast_as or arm] for arm in arms]
+
+
+def timed(size: str, arm: Arm, corpus: Path, run: Path) -> dict[str, Any]:
     """The median seconds of a step of each stage, in a short run of all of them."""
     stages = f"schedule.stages={json.dumps([{name: TIMED} for name in arm.stages])}"
-    trial = [stages, "train.lr.warmup=0", "save.every=1000000", "probe={every: 0, batches: 1}"]
-    ernie("pretrain", str(config), "--output", str(run), *set_options([*changes, *trial]))
+    trial = [stages, "train.lr.warmup=0", "save.every=1000000", "probe={every: 0, batches: 1}", f"corpus={corpus}"]
+    config = str(CONFIGS / f"night-{size}.yaml")
+    ernie("pretrain", config, "--output", str(run), *set_options([*arm.overrides, *trial]))
     steps = [record for record in read_records(run, "step") if record["step"] % TIMED >= WARM]
     return {"seconds": [statistics.median(r["seconds"] for r in steps if name in r["loss"]) for name in arm.stages]}
 
 
-def planned_steps(seconds: float, paces: list[float], written: list[int]) -> list[int]:
+def planned_steps(seconds: float, paces: Sequence[float], written: list[int]) -> list[int]:
     """The steps of each stage, in the proportion of those written, that together take the seconds at these paces."""
     unit = seconds / sum(pace * steps for pace, steps in zip(paces, written, strict=True))
     return [max(1, int(unit * steps)) for steps in written]

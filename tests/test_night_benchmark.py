@@ -95,3 +95,12 @@ def test_without_data_a_night_ends_with_an_encoder_and_goes_on_where_it_was_stop
     before = (made / "README.md").stat().st_mtime_ns
     night.main()
     assert (made / "README.md").stat().st_mtime_ns == before
+
+
+def test_arms_that_are_not_timed_themselves_have_the_samples_and_the_losses_of_one_that_is() -> None:
+    for arm in night.ARMS.values():
+        if arm.as_fast_as is not None:
+            other = night.ARMS[arm.as_fast_as]
+            assert other.as_fast_as is None
+            assert arm.detects == other.detects
+            assert not any(change.startswith(("data.", "model.", "tasks.")) for change in arm.changes)
