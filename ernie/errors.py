@@ -46,6 +46,10 @@ class PortTaken(UserError):
     status: ClassVar[int] = 98  # EADDRINUSE on Linux; other than the statuses of a command
 
 
+class DamagedFile(UserError):
+    """A file that breaks off or is damaged; what is before that may have been read."""
+
+
 class NotFinite(UserError):
     """A model's outputs are NaN or infinite."""
 

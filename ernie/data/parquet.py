@@ -9,7 +9,7 @@ from typing import Any
 
 from ernie.data import compressed
 from ernie.data.remote import Address, size_of
-from ernie.errors import UserError
+from ernie.errors import DamagedFile, UserError
 from ernie.json_file import check_not_lfs_pointer
 
 _ROWS = 64  # decoded at a time
@@ -45,7 +45,7 @@ def parquet_rows(
                 progress(read / file.metadata.num_rows)
                 yield from _decode_batch(batch)
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
+        raise DamagedFile(f"{path}: cannot be read as a Parquet file: {error}") from None
 
 
 def arrow_rows(
@@ -84,7 +84,7 @@ def arrow_rows(
                 if is_file:
                     progress(number / reader.num_record_batches)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as an Arrow file after row {read:,}: {error}") from None
+        raise DamagedFile(f"{path}: cannot be read as an Arrow file after row {read:,}: {error}") from None
 
 
 def _check_layout(batch: Any) -> None:

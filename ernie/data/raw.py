@@ -122,13 +122,15 @@ class ReadOptions:
     full stop as the title of a plain text document, and the title of a web page.  `wrapped`: join lines that were
     wrapped at a width into paragraphs, where a document looks wrapped ("auto"), always, or never.  `delimiter`: the
     character between the values of .csv and .tsv files, such as ";"; by default a comma and a tab.  `strict`: stop at
-    the first document that cannot be read instead of dropping it.
+    the first document that cannot be read instead of dropping it.  `damaged`: "stop" at a file that breaks off or is
+    damaged, or "drop" the rest of it.
     """
 
     format: FormatName = "auto"
     titles: bool = True
     wrapped: Literal["auto", True, False] = "auto"
     strict: bool = False
+    damaged: Literal["stop", "drop"] = "stop"
     delimiter: str = ""
     fields: Fields = field(default_factory=Fields)
 

@@ -15,11 +15,11 @@ from typing import TypeVar
 from ernie.data import compressed, remote
 from ernie.data.find import LEFT_BY_PROGRAMS, Finder, identity, is_folder, unreachable
 from ernie.data.formats import FORMATS, SUFFIXES, Format, format_of_content, format_of_name, lowest_ranked
-from ernie.data.raw import Dropped, RawDocument, ReadOptions, Unparsed
+from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions, Unparsed
 from ernie.data.read_lines import LineFile
 from ernie.data.read_rows import read_hub_dataset, read_saved_dataset
 from ernie.data.remote import Address, Found, is_address
-from ernie.errors import Remark, UserError
+from ernie.errors import DamagedFile, Remark, UserError
 from ernie.formatting import plural
 
 _DATASET_FILES = ("dataset_dict.json", "dataset_info.json")
@@ -76,7 +76,8 @@ def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
 def read_documents(paths: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[RawDocument | Dropped]:
     """Yield all documents of `paths`, with a Dropped in place of each that could not be read.
 
-    Raises UserError for a file that cannot be read at all, and with `options.strict` also for a single document.
+    Raises UserError for a file that cannot be read at all, and with `options.strict` also for a single document;
+    DamagedFile for one that breaks off or is damaged, unless `options.damaged` is "drop".
     """
     for source in find_inputs(paths):
         yield from read_input(source, options)
@@ -108,12 +109,20 @@ def read_unparsed(
 ) -> Iterator[RawDocument | Dropped | Unparsed]:
     """As `read_input`, but what takes long to parse is left to `parsed`."""
     most = None if source.size is None else compressed.limit(source.size)
-    total = 0
-    for document in _open(source, options, progress):
-        total += document.size
-        if most is not None and total > most:
-            raise compressed.too_large(source.name, source.size or 0)
-        yield document
+    total, line = 0, 1
+    try:
+        for document in _open(source, options, progress):
+            total, line = total + document.size, document.place.line
+            if most is not None and total > most:
+                raise compressed.too_large(source.name, source.size or 0)
+            yield document
+    except DamagedFile as error:
+        check_unchanged(source)  # or somebody is writing it
+        if options.damaged == "stop":
+            or_else = "To go on without the rest of such files: --set read.damaged=drop"
+            raise DamagedFile(f"{str(error).rstrip('.')}. {or_else}") from None
+        yield Dropped(Place(remote.without_secrets(source.name), line), "rest of a damaged file", str(error))
+        return
     check_unchanged(source)
 
 

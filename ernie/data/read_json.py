@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
 from ernie.data.read_lines import MAX_LINE, LineFile
 from ernie.data.read_rows import document_of
-from ernie.errors import UserError
+from ernie.errors import DamagedFile, UserError
 
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")  # what may stand between two rows of a list
 _LOOKS_LIKE_JSON = re.compile(r"(?:\[\s*)?\{\s*(?:\"(?:[^\"\\]|\\.)*\"|'[^']*')\s*:")  # or as Python writes objects
@@ -103,7 +103,9 @@ class _Values:
         while self._skip() == len(self._text):
             if not self._read():
                 if self._open > 0:
-                    raise UserError(f"{self._path}: breaks off: the list of JSON objects does not end. Fetch it again")
+                    raise DamagedFile(
+                        f"{self._path}: breaks off: the list of JSON objects does not end. Fetch it again"
+                    )
                 return None
         self.line = self._line
         while True:
@@ -113,7 +115,7 @@ class _Values:
                 if len(self._text) - self._at < MAX_LINE and self._read():
                     continue
                 what = getattr(error, "msg", str(error))
-                raise UserError(
+                raise DamagedFile(
                     f"{self._path}:{self.line}: here begins no JSON object of at most {MAX_LINE >> 20} MB ({what})"
                 ) from None
             self.is_line = "\n" not in self._text[self._at : end] and bool(_ENDS_LINE.match(self._text, end))

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from ernie.data.compressed import Damaged, remedy_for, unpacked
 from ernie.data.raw import Dropped, Place
 from ernie.data.remote import Address, size_of
-from ernie.errors import UserError
+from ernie.errors import DamagedFile, UserError
 
 NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
 _PIECE = 1 << 20  # bytes
@@ -89,14 +89,14 @@ class LineFile:
         with self._opened() as file:
             content = file.read(min(_FIRST_PIECE, _PIECE))
             if _is_utf16(content):
-                raise UserError(f"{self.path}:1: {_not_utf8(content.index(0) + 1, content)}")
+                raise DamagedFile(f"{self.path}:1: {_not_utf8(content.index(0) + 1, content)}")
             while content:
                 try:
                     piece = decoder.decode(content)
                 except UnicodeDecodeError as error:
                     before = error.object[: error.start]
                     line, at = lines + before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
-                    raise UserError(f"{self.path}:{line}: {_not_utf8(at, content)}") from None
+                    raise DamagedFile(f"{self.path}:{line}: {_not_utf8(at, content)}") from None
                 self._lines_read = lines = lines + piece.count("\n")
                 yield piece
                 content = file.read(_PIECE)
@@ -116,7 +116,7 @@ class LineFile:
         except Damaged as error:
             what, command = error.args
             after = "" if self._lines_read is None else f" after line {self._lines_read:,}"
-            raise UserError(
+            raise DamagedFile(
                 f"{self.path}: {what}{after}. Fetch it again, or unpack what is there "
                 f"with '{command} {self.path}' and give the unpacked file."
             ) from None

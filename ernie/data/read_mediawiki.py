@@ -12,7 +12,7 @@ from ernie.data.compressed import Damaged
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions, Unparsed
 from ernie.data.read_lines import LineFile
 from ernie.data.read_web import needed
-from ernie.errors import UserError
+from ernie.errors import DamagedFile, UserError
 
 _FILE, _CATEGORY = 6, 14  # the numbers of these namespaces, in every wiki
 _NO_TEXT = frozenset("ref references table gallery math chem timeline score syntaxhighlight source pre style".split())
@@ -44,7 +44,7 @@ def read_mediawiki(name: str, file: LineFile, options: ReadOptions) -> Iterator[
             raise
         except Exception as error:  # of XML, mwxml's own, and those of its code on elements that nothing checks
             what = " ".join(str(error).split())
-            raise UserError(f"{name}: breaks off or is damaged, in or after page {number:,}: {what:.200}") from None
+            raise DamagedFile(f"{name}: breaks off or is damaged, in or after page {number:,}: {what:.200}") from None
 
 
 def _left_out(site: Any) -> tuple[str, ...]:

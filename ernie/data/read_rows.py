@@ -17,7 +17,7 @@ from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import MAX_LINE, NOT_UTF8, Line, LineFile
 from ernie.data.text_layout import broken_into_lines, is_wiki_name, unescaped
 from ernie.data.wrapped import unwrapped
-from ernie.errors import UserError, nearest
+from ernie.errors import DamagedFile, UserError, nearest
 from ernie.formatting import plural
 from ernie.text.segment.base import Kind
 from ernie.text.surrogates import LONE_SURROGATE, is_encodable, printable
@@ -88,7 +88,7 @@ def _read_separated(
             cells = next(reader, None)
         except csv.Error as error:
             problem = f"the row that begins here cannot be read ({error}): a quote does not close, or stands too early"
-            raise UserError(f"{place}: {problem}. Mend it, or write the rows as JSON lines") from None
+            raise DamagedFile(f"{place}: {problem}. Mend it, or write the rows as JSON lines") from None
         if unreadable:
             yield unreadable[0].dropped(name)
             unreadable.clear()

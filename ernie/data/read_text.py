@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, dropwhile, pairwise
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ernie.data.read_json import json_form, read_json_document, read_json_lines
 from ernie.data.read_lines import Line, LineFile
 from ernie.data.text_layout import broken_into_lines, has_other_breaks, unescaped
 from ernie.data.wrapped import unwrapped, wrap_width
-from ernie.errors import Remark, UserError
+from ernie.errors import DamagedFile, Remark, UserError
 from ernie.text.scripts import NO_SPACES
 from ernie.text.segment.base import Kind
 from ernie.text.sentences import detect_language
@@ -49,9 +50,7 @@ def read_text(file: str, lines: LineFile, options: ReadOptions) -> Iterator[RawD
 
 
 def _read_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    remaining = iter(lines)
-    first = list(islice((line for line in remaining if line.text is None or line.text.strip()), 1))
-    first += islice(remaining, _PROBE_LINES - 1)
+    first, remaining = _taken(dropwhile(_is_blank, lines), number=_PROBE_LINES)
     read = _read_plain
     if options.format == "tagged" or (options.format == "auto" and _are_tagged(first)):
         read = _read_tagged
@@ -81,6 +80,34 @@ def _read_plain_then_wiki(file: str, lines: Iterable[Line], options: ReadOptions
     yield from _read_plain(file, before(), options)
     if tags:
         yield from _read_wiki(file, chain(tags, remaining), options)
+
+
+def _taken(
+    lines: Iterator[Line], number: float = math.inf, size: float = math.inf
+) -> tuple[list[Line], Iterator[Line]]:
+    """Return the first `number` lines, or as many as have `size` characters, and those that remain.
+
+    An error among the first lines is raised by those that remain: what is before it is read.
+    """
+    first: list[Line] = []
+    try:
+        for line in lines:
+            first.append(line)
+            size -= len(line.text or "") + 1
+            if len(first) >= number or size <= 0:
+                break
+    except DamagedFile as error:
+        return first, _raising(error)
+    return first, lines
+
+
+def _raising(error: Exception) -> Iterator[Line]:
+    raise error
+    yield
+
+
+def _is_blank(line: Line) -> bool:
+    return line.text is not None and not line.text.strip()
 
 
 def _text_lines(file: str, lines: Iterable[Line]) -> Iterator[Line]:
@@ -156,29 +183,18 @@ class _Gathered:
 
 
 def _read_plain(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    remaining = iter(lines)
-    probed = _probe(remaining)
+    probed, remaining = _taken(iter(lines), size=_PROBE_SIZE)
     width = wrap_width([line.text or "" for line in probed]) if options.wrapped == "auto" else 0
     gathered = _Gathered(file)
     continued = False  # the rest of a document that was cut has no title
     for line in chain(probed, remaining, [_BLANK]):
-        blank = line.text is not None and not line.text.strip()
+        blank = _is_blank(line)
         if not blank:
             gathered.add(line)
         full = gathered.size > MAX_DOCUMENT
         if (blank or full) and (taken := gathered.take()):
             yield taken if isinstance(taken, Dropped) else _plain(*taken[:2], continued, options, width)
         continued = full or (continued and not blank)
-
-
-def _probe(lines: Iterator[Line]) -> list[Line]:
-    """Return the first lines, from which the width of a file is taken."""
-    probed: list[Line] = []
-    size = 0
-    while size < _PROBE_SIZE and (line := next(lines, None)) is not None:
-        probed.append(line)
-        size += len(line.text or "") + 1
-    return probed
 
 
 def _plain(place: Place, texts: list[str], continued: bool, options: ReadOptions, width: int) -> RawDocument:

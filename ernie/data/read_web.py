@@ -16,7 +16,7 @@ from ernie.data.compressed import Damaged
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions, Unparsed
 from ernie.data.read_lines import MAX_LINE, NOT_UTF8, LineFile
 from ernie.data.read_rows import laid_out
-from ernie.errors import UserError
+from ernie.errors import DamagedFile, UserError
 
 _HTML = ("text/html", "application/xhtml+xml")
 _FAULT = "damaged record"
@@ -52,14 +52,14 @@ def read_warc(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDo
                     yield Dropped(place, _FAULT, "the record before was longer than its Content-Length says")
                 document = _record(record, place, options)
                 if record.raw_stream.read(1) == b"" and getattr(record.raw_stream, "limit", 0) > 0:
-                    raise UserError(f"{name}: breaks off in record {number:,}. Fetch it again")
+                    raise DamagedFile(f"{name}: breaks off in record {number:,}. Fetch it again")
                 if document is not None:
                     yield document
         except (UserError, Damaged, OSError):
             raise
         except Exception as error:  # warcio's own, and those of its code on headers that nothing checks
             what = f"after record {number:,}" if number else "and is no web archive"
-            raise UserError(f"{name}: cannot be read {what}: {' '.join(str(error).split())}") from None
+            raise DamagedFile(f"{name}: cannot be read {what}: {' '.join(str(error).split())}") from None
 
 
 def _quietly(records: Iterator[Any]) -> Iterator[Any]:

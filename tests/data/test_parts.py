@@ -8,8 +8,10 @@ import io
 import json
 import pickle
 import random
+import re
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from ernie.data.parts import Part, PartReader, parts
 from ernie.data.raw import Dropped, ReadOptions
 from ernie.data.read import Input, find_inputs, read_documents
 from ernie.data.workers import Workers
-from ernie.errors import UserError
+from ernie.errors import DamagedFile, UserError
 
 RNG = random.Random(0)
 TEXTS = [f"Line {i}.\n" + f"The {RNG.getrandbits(200 * (1 + i % 40)):x} is slow.\n" for i in range(2000)]
@@ -138,6 +140,33 @@ def test_a_file_that_breaks_off_is_an_error_in_its_last_piece(tmp_path: Path, mo
     with pytest.raises(UserError, match=r"a\.txt\.gz: the gzip file breaks off"):
         list(reader(pieces[-1])[1])
     assert len(list(reader(pieces[0])[1])) > 3
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.csv", "a.parquet", "a.xml.bz2", "a.wet", "a.json"])
+def test_of_a_file_that_breaks_off_what_stands_before_is_kept_and_the_loss_is_counted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for suffix, package in ((".wet", "warcio"), (".xml.bz2", "mwxml")):
+        if name.endswith(suffix):
+            pytest.importorskip(package)
+    (tmp_path / "whole").mkdir()
+    whole = FILES.get(name) or json.dumps([{"text": text} for text in TEXTS]).encode()
+    before = seen(read_documents([put(tmp_path / "whole" / name, whole)]))
+    path = put(tmp_path / name, whole[: len(whole) * 2 // 3])
+    with pytest.raises(DamagedFile, match=rf"{re.escape(name)}\b.*\. To go on .*: --set read\.damaged=drop$"):
+        list(read_documents([path]))
+    options = ReadOptions(damaged="drop")
+    *kept, lost = list(read_documents([path], options))
+    assert isinstance(lost, Dropped)
+    assert (lost.reason, lost.by_kind, lost.place.file) == ("rest of a damaged file", False, str(path))
+    assert name in lost.detail
+    assert [text for _, text, *_ in seen(kept)] == [text for _, text, *_ in before][: len(kept)]
+    assert name == "a.parquet" or len(kept) > len(before) // 3
+    reader = PartReader(options)
+    pieces = [list(reader(piece)[1]) for piece in cut([path], monkeypatch, 300_000)]
+    assert [item for piece in pieces for _, item in piece] == [*kept, lost]
+    with pytest.raises(UserError, match=r"Without read\.strict the document would be dropped"):
+        list(read_documents([path], replace(options, strict=True)))
 
 
 def test_a_file_that_changes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -481,6 +481,21 @@ class TestErrors:
             corpus_from(whole[:-200], "in.txt.gz")
         assert [path.name for path in tmp_path.iterdir()] == ["in.txt.gz"]
 
+    def test_the_rest_of_a_truncated_gzip_can_be_left_out_and_is_counted(self, tokenizer, tmp_path):
+        text = "\n\n".join(story(seed) for seed in range(200))
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text.encode())[:-200])
+        (tmp_path / "b.txt").write_text("The river runs.")
+        recipe = CorpusConfig(
+            [str(tmp_path / "a.txt.gz"), str(tmp_path / "b.txt")], tokenizer, read=ReadOptions(damaged="drop")
+        )
+        report = build_corpus(recipe, tmp_path / "corpus", processes=0)
+        assert report.counts.dropped == {"rest of a damaged file": 1}
+        assert "the gzip file breaks off after line" in report.counts.examples[0]
+        assert 150 < report.counts.total("documents") < 201
+        build_corpus(recipe, tmp_path / "two", processes=2)
+        for file in (tmp_path / "corpus").rglob("*.npy"):
+            assert file.read_bytes() == (tmp_path / "two" / file.relative_to(tmp_path / "corpus")).read_bytes()
+
     @pytest.mark.parametrize(
         ("key", "value", "message"),
         [("held_out", 1.5, "held_out"), ("shard_tokens", 0, "shard_tokens"), ("input", [], "input")],
