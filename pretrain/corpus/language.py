@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from ernie.errors import UserError, nearest
 from ernie.text.scripts import NO_SPACES
 from ernie.text.sentences import LANGUAGES, detect_language, detect_script
 
@@ -42,6 +44,7 @@ def paragraph_language(paragraph: str, document: str) -> str:
     return document if _SPACELESS.search(paragraph) else detect_script(paragraph)
 
 
+@lru_cache(maxsize=4)  # several filters ask for the language of the same text
 def identified_language(text: str, otherwise: str) -> str:
     """Return the language of a document as `document_language` does, but tell those apart that share a script.
 
@@ -73,6 +76,14 @@ def identify(text: str) -> tuple[str, float]:
 def identifiable() -> list[str]:
     """Return the codes of the languages that `identify` knows."""
     return sorted(map(str, _identifier().nb_classes))
+
+
+def check_identifiable(key: str, languages: Sequence[str]) -> None:
+    """Raise UserError with the key for the first code that `identify` does not know."""
+    known = identifiable()
+    if unknown := [name for name in languages if name not in known]:
+        hint = " Codes have two letters, such as de." if len(unknown[0]) != 2 else nearest(unknown[0], known)
+        raise UserError(f"{key}: '{unknown[0]}' is no language that is recognized.{hint}")
 
 
 @lru_cache(maxsize=1)

@@ -308,11 +308,47 @@ def test_sources_are_mixed_by_weight_and_temperature(built, temperature: float, 
         ({"kind": "language", "keep": ["deu"]}, "no language that is recognized. Codes have two letters, such as de"),
         ({"kind": "perplexity", "reference": ["a"], "drop": 1}, "drop: 1 is all of the documents"),
         ({"kind": "mix", "weights": {"*": 0}}, "weights above 0"),
+        ({"kind": "c4", "languages": ["deu"]}, r"c4 \(deu\): languages: 'deu' is no language that is recognized"),
     ],
 )
 def test_wrong_settings_are_told(entry: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_tree(CorpusConfig, from_dict({"input": ["in"], "tokenizer": "t", "clean": [entry]}))
+
+
+GERMAN = "Der Fluss ist langsam und breit, und die Leute haben Boote. Im Winter liegt dort Eis, auf dem niemand geht."
+SPANISH = "El río es lento y ancho, y la gente tiene barcas. En invierno hay hielo, y nadie camina sobre él."
+
+
+def test_a_filter_with_languages_looks_at_documents_in_these_only(built) -> None:
+    common = {"kind": "gopher_quality", "min_words": 1}
+    clean = [
+        {**common, "languages": ["en"]},
+        {**common, "languages": ["de"], "stop_words": ["der", "und", "im"]},
+        {**common, "languages": ["es"], "stop_words": ["mañana", "ayer"]},
+    ]
+    report, corpus = built([PROSE, GERMAN, SPANISH, "Buy cheap shoes online today, this is the best shop."], clean)
+    assert [corpus.train.source(i).rpartition(":")[2] for i in range(len(corpus.train))] == ["1", "2"]
+    counts = [(each.kind, each.read, dict(each.dropped)) for each in report.counts.clean]
+    assert counts == [
+        ("gopher_quality (en)", 2, {"too few stop words": 1}),
+        ("gopher_quality (de)", 1, {}),
+        ("gopher_quality (es)", 1, {"too few stop words": 1}),
+    ]
+    assert report.counts.dropped["gopher_quality (es): too few stop words"] == 1
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_comparisons_with_languages_compare_documents_in_these_only(built, processes: int) -> None:
+    Path("gut.txt").write_text(GERMAN)
+    texts = [PROSE, GERMAN, PROSE, GERMAN, SPANISH, f"Boote Boote Eis Winter, {GERMAN[::-1][:40]}. {GERMAN[:30]}"]
+    clean = [
+        {"kind": "exact_duplicates", "languages": ["en"]},
+        {"kind": "perplexity", "reference": ["gut.txt"], "drop": 0.4, "languages": ["de"]},
+    ]
+    report, corpus = built(texts, clean, processes)
+    assert [corpus.train.source(i).rpartition(":")[2] for i in range(len(corpus.train))] == ["1", "2", "4", "5"]
+    assert [each.read for each in report.counts.clean] == [2, 3]
 
 
 def test_of_a_source_that_is_one_long_document_the_document_is_kept(built) -> None:
@@ -335,6 +371,7 @@ def test_sources_that_no_weight_names_are_told(built) -> None:
         ("ftfy", {"kind": "unicode"}),
         ("py3langid", {"kind": "language", "keep": ["en"]}),
         ("rensa", {"kind": "near_duplicates"}),
+        ("py3langid", {"kind": "c4", "languages": ["de"]}),
     ],
 )
 def test_a_filter_without_its_package_names_the_command(

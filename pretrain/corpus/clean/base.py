@@ -14,6 +14,7 @@ import numpy as np
 from ernie.data.raw import RawDocument
 from ernie.errors import UserError, nearest
 from ernie.registry import Registry
+from pretrain.corpus.language import check_identifiable, identified_language
 
 MAX_EXAMPLES = 3  # of each filter
 # Marks that end a sentence: of Latin, Cyrillic and Greek texts, with quotation marks; of Chinese and Japanese; and of
@@ -30,13 +31,17 @@ class Rejected(NamedTuple):
     detail: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class Filter:
     """Drops documents or repairs their text; the base of frozen dataclasses whose fields are their YAML keys.
 
     Filters are pickled and sent to worker processes.  What a filter does to a document depends on nothing else.  One
     that `repairs` may return another text, and is not applied to annotated documents, whose spans count characters.
-    Any other returns the document itself.  With `hides`, no report shows what was there before.
+    Any other returns the document itself.  With `hides`, no report shows what was there before.  One with
+    `languages` looks at documents in these only, and passes the others.
     """
+
+    languages: list[str] = field(default_factory=list)
 
     repairs: ClassVar[bool] = False
     hides: ClassVar[bool] = False
@@ -57,10 +62,21 @@ class Filter:
     @property
     def name(self) -> str:
         """The name in reports."""
-        return self.variant_name or type(self).__name__
+        of = f" ({', '.join(self.languages)})" if self.languages else ""
+        return f"{self.variant_name or type(self).__name__}{of}"
 
     def prepare(self) -> None:
         """Read what the filter needs, once before a corpus is built; what it keeps goes to the workers with it."""
+
+    def check_languages(self) -> None:
+        """Raise UserError if languages cannot be told, or one of `languages` is none that can."""
+        if self.languages:
+            require("py3langid", self.name)
+            check_identifiable(f"{self.name}: languages", self.languages)
+
+    def concerns(self, document: RawDocument) -> bool:
+        """Whether the filter is for the language of a document, which is told as `language: identify` does."""
+        return not self.languages or identified_language(document.text, "en") in self.languages
 
     def __call__(self, document: RawDocument) -> RawDocument | Rejected:
         """As `apply`, but for annotated documents, which are not repaired."""

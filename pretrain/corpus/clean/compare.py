@@ -146,6 +146,8 @@ def take_notes(pipeline: Pipeline, wanted: Mapping[int, int], items: Sequence[It
         for number, document in reached.items():
             comparison = _comparison(pipeline, number)
             if not wanted[number]:
+                if not comparison.concerns(document):
+                    continue
                 taken[number].append((at, np.atleast_2d(comparison.note(document))))
             elif number in known.found:
                 taken[number].append((at, comparison.note_again(document, known.found[number])))

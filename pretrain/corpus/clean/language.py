@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ernie.data.raw import RawDocument
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError
 from pretrain.corpus.clean.base import Filter, Rejected, check_shares, filters, require
-from pretrain.corpus.language import identifiable, identify
+from pretrain.corpus.language import check_identifiable, identify
 
 
 @filters.register("language")
@@ -27,10 +27,7 @@ class Language(Filter):
         check_shares(self, "min_probability")
         if not self.keep:
             raise UserError("keep: expected at least one language, such as en")
-        known = identifiable()
-        if unknown := [name for name in self.keep if name not in known]:
-            hint = " Codes have two letters, such as de." if len(unknown[0]) != 2 else nearest(unknown[0], known)
-            raise UserError(f"keep: '{unknown[0]}' is no language that is recognized.{hint}")
+        check_identifiable("keep", self.keep)
 
     def apply(self, document: RawDocument) -> RawDocument | Rejected:
         """Return the document, or the language that it seems to be in."""

@@ -96,7 +96,7 @@ class Pipeline:
         """Return the document as the filters leave it, or why it is dropped; count both."""
         given = document
         for number, (each, tally) in enumerate(zip(self.filters, tallies, strict=True)):
-            tally.read += 1
+            tally.read += each.concerns(document)
             found = self._left(number, document, verdict, document is given)
             if isinstance(found, Rejected):
                 tally.reject(document, found)
@@ -140,7 +140,7 @@ class Pipeline:
         if is_given and number < verdict.unchanged:
             return document
         try:
-            return each(document)
+            return each(document) if each.concerns(document) else document
         except (UserError, MemoryError):
             raise
         except Exception as error:  # of a filter of one's own
