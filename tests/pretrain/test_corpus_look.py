@@ -14,6 +14,8 @@ from ernie.data.document import Mark
 from ernie.data.shards import Corpus
 from ernie.text.train import train_sentencepiece, train_wordpiece
 from pretrain.corpus.build import build_corpus
+from pretrain.corpus.clean.fineweb import FineWeb
+from pretrain.corpus.clean.gopher import GopherRepetition
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.look.runs import sentences
 from pretrain.corpus.look.shown import bracketed, tables
@@ -235,6 +237,19 @@ def test_settings_that_change_no_document_are_the_only_difference(
         "settings: min_tokens is 1 in A and 2 in B",
         "documents: the same in both, byte for byte",
     ]
+
+
+def test_filters_are_compared_kind_by_kind(folder: Path, tokenizers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lax = {"min_punctuated": 0.0, "max_short": 1.0}
+    built(tokenizers / "wordpiece", clean=[FineWeb(**lax), GopherRepetition(), FineWeb(**lax)])
+    built(tokenizers / "wordpiece", "d", clean=[FineWeb(**lax), FineWeb(min_punctuated=0.0, max_short=0.99)])
+    said = [line for line in diff(capsys, "c", "d", 1) if line.startswith("settings")]
+    assert said[0] == (
+        "settings: clean.order is 'fineweb, gopher_repetition, fineweb (2)' in A and 'fineweb, fineweb (2)' in B"
+    )
+    assert said[1].startswith("settings: clean.gopher_repetition is {")
+    assert said[1].endswith(" in A and not given in B")
+    assert said[2:] == ["settings: clean.fineweb (2).max_short is 1.0 in A and 0.99 in B"]
 
 
 def test_documents_that_changed_came_and_went_are_told_apart(

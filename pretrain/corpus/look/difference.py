@@ -81,8 +81,17 @@ def _settings(one: Corpus, other: Corpus) -> Iterator[str]:
         if not corpus.recipe:
             warnings.warn(f"{corpus.folder}: has no recipe, so settings are not compared", Remark, stacklevel=2)
             return
-    for key, (before, after) in differences(one.recipe, other.recipe).items():
+    for key, (before, after) in differences(_by_kind(one.recipe), _by_kind(other.recipe)).items():
         yield f"settings: {key} is {_value(before)} in A and {_value(after)} in B"
+
+
+def _by_kind(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Return a recipe in which the filters are under their kinds, with numbers if there are several of a kind."""
+    filters: dict[str, Any] = {}
+    for each in recipe.get("clean", []):
+        again = sum(other["kind"] == each["kind"] for other in filters.values()) + 1
+        filters[f"{each['kind']} ({again})" if again > 1 else each["kind"]] = each
+    return {**recipe, "clean": {"order": ", ".join(filters) or None, **filters}}
 
 
 def _tokenizers(one: Corpus, other: Corpus) -> Iterator[str]:
