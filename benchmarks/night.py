@@ -11,9 +11,9 @@ scores at the best point of the grid beside the published ones of BERT's miniatu
 `make night TEXT=DIR` is `run mini`. `ablate` gives each arm of ARMS the same minutes, and fine-tunes it on three tasks
 with few rows, at one point, over the seeds given.
 
-Before training, the seconds of a step are measured; only this needs the machine for itself.  They say how many steps an
-arm has in its time, and are kept, so that a command that was interrupted resumes with as many steps.  The trials of all
-arms alternate.
+Before training, the seconds of a step are measured, by trials of all arms in turn; only this needs the machine for
+itself.  They say how many steps an arm has in its time, and are kept, so that a command that was interrupted resumes
+with as many steps.
 Training may then share the machine with other work, at low priority and over days.  Saving and measuring held-out text
 are not counted.  Finished work is kept; results are small files under `--records` (by default in OUTPUT).
 
@@ -81,8 +81,8 @@ REPLACED = ("replaced", "longer_replaced")
 class Arm:
     """Changes of a night's configuration: of `fields` of both entries in `tasks`, and others.
 
-    With `detects` the entries are of replaced-token detection in place of knowledge masking. `as_fast_as` names the arm
-    whose steps take as long.
+    With `detects` the entries are of replaced-token detection in place of knowledge masking.  The steps take as long as
+    those of the arm `as_fast_as`.
     """
 
     fields: tuple[str, ...] = ()
@@ -222,8 +222,8 @@ def paces(size: str, arms: Sequence[str], corpus: Path, folder: Path) -> list[li
     trials: dict[str, list[list[float]]] = {arm: [] for arm in timed_arms}
     for number in range(TRIALS):
         for arm in timed_arms:
-            run = folder / f"{slug(arm)}-{number}"
-            made = cached_record(run.with_suffix(".json"), partial(timed, size, ARMS[arm], corpus, run))
+            name = f"{slug(arm)}-{number}"
+            made = cached_record(folder / f"{name}.json", partial(timed, size, ARMS[arm], corpus, folder / name))
             trials[arm].append(made["seconds"])
     medians = {arm: [statistics.median(stage) for stage in zip(*made, strict=True)] for arm, made in trials.items()}
     return [medians[ARMS[arm].as_fast_as or arm] for arm in arms]

@@ -103,4 +103,23 @@ def test_arms_that_are_not_timed_themselves_have_the_samples_and_the_losses_of_o
             other = night.ARMS[arm.as_fast_as]
             assert other.as_fast_as is None
             assert arm.detects == other.detects
+            assert not any(field.startswith(("max_len", "mask_rate", "initial_mask_rate")) for field in arm.fields)
             assert not any(change.startswith(("data.", "model.", "tasks.")) for change in arm.changes)
+
+
+def test_the_pace_of_an_arm_is_the_median_of_its_own_trials_which_alternate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+
+    def timed(size: str, arm: night.Arm, corpus: Path, run: Path) -> dict[str, list[float]]:
+        taken.append(run.name)
+        return {"seconds": [len(taken), 10.0 * len(taken)]}
+
+    monkeypatch.setattr(night, "timed", timed)
+    arms = ["rate of 0.15", "plain", "higher rate", "rate of 0.3"]
+    found = night.paces("mini", arms, tmp_path, tmp_path / "timed")
+    assert [name.rpartition("-")[0] for name in taken] == ["rate-of-0.15", "plain", "rate-of-0.3"] * 3
+    assert found == [[4, 40.0], [5, 50.0], [5, 50.0], [6, 60.0]]
+    assert night.paces("mini", arms, tmp_path, tmp_path / "timed") == found
+    assert len(taken) == 9

@@ -15,6 +15,7 @@ from ernie.json_file import check_not_lfs_pointer
 _ROWS = 64  # decoded at a time
 _MEMORY = 1 << 28  # bytes of these rows
 _ARROW = b"ARROW1"  # how a file begins that is no stream
+_PARQUET = b"PAR1"
 _SUSPECT, _DENSE = 1 << 24, 50  # bytes, and how many times less of them were written
 
 
@@ -45,7 +46,9 @@ def parquet_rows(
                 progress(read / file.metadata.num_rows)
                 yield from _decode_batch(batch)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DamagedFile(f"{path}: cannot be read as a Parquet file: {error}") from None
+        raise _unreadable(path, error, is_one=_begins(path, _PARQUET))(
+            f"{path}: cannot be read as a Parquet file: {error}"
+        ) from None
 
 
 def arrow_rows(
@@ -84,7 +87,21 @@ def arrow_rows(
                 if is_file:
                     progress(number / reader.num_record_batches)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DamagedFile(f"{path}: cannot be read as an Arrow file after row {read:,}: {error}") from None
+        if isinstance(error, MemoryError):
+            raise
+        raise _unreadable(path, error, is_one=read > 0 or _begins(path, _ARROW))(
+            f"{path}: cannot be read as an Arrow file after row {read:,}: {error}"
+        ) from None
+
+
+def _unreadable(path: Path | Address, error: Exception, is_one: bool) -> type[UserError]:
+    """Return the kind of an error: damage of what `is_one`, or something else, as of the disk."""
+    return DamagedFile if is_one and getattr(error, "errno", None) is None else UserError
+
+
+def _begins(path: Path | Address, magic: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
 
 
 def _check_layout(batch: Any) -> None:

@@ -29,6 +29,9 @@ STANDARD_INPUT = "standard input"  # the name of this input
 _SHOWN = 5  # names that a note lists
 
 
+_DEFAULTS = ReadOptions()  # where there is no key to set others
+
+
 File = TypeVar("File", Path, Address)
 
 
@@ -91,7 +94,7 @@ def read_input(
     Raises UserError also for a file that was changed since it was found, or holds more text than a file of its size may
     (see ernie.data.compressed).
     """
-    options = options or ReadOptions()
+    options = options or _DEFAULTS
     for item in read_unparsed(source, options, progress):
         yield parsed(item, options)
 
@@ -118,10 +121,15 @@ def read_unparsed(
             yield document
     except DamagedFile as error:
         check_unchanged(source)  # or somebody is writing it
+        what = str(error).rstrip(".")
         if options.damaged == "stop":
-            or_else = "To go on without the rest of such files: --set read.damaged=drop"
-            raise DamagedFile(f"{str(error).rstrip('.')}. {or_else}") from None
-        yield Dropped(Place(remote.without_secrets(source.name), line), "rest of a damaged file", str(error))
+            or_else = (
+                "" if options is _DEFAULTS else ". To go on without the rest of such files: --set read.damaged=drop"
+            )
+            raise DamagedFile(f"{what}{or_else}") from None
+        warnings.warn(f"{what}. The rest of it is left out", Remark, stacklevel=2)
+        name = remote.without_secrets(source.name)
+        yield Dropped(Place(name, line), "rest of a damaged file", what.removeprefix(f"{name}: "))
         return
     check_unchanged(source)
 

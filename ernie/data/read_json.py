@@ -42,6 +42,8 @@ def json_form(lines: LineFile) -> Form:
         values = _Values(lines, chain([first], pieces))
         try:
             values.next()
+        except DamagedFile:
+            raise
         except UserError:
             return "broken"
     return "lines" if first.startswith("{") and values.is_line else "document"
@@ -96,7 +98,7 @@ class _Values:
         self._at = 0
         self._line = self.line = 1
         self._open = 0  # lists that are not closed yet
-        self.is_line = False
+        self.is_line = self._has_read = False
 
     def next(self) -> Any:
         """Return the next object, or None at the end.  Raises UserError for what is not JSON, or breaks off."""
@@ -115,11 +117,12 @@ class _Values:
                 if len(self._text) - self._at < MAX_LINE and self._read():
                     continue
                 what = getattr(error, "msg", str(error))
-                raise DamagedFile(
+                raise (DamagedFile if self._has_read else UserError)(
                     f"{self._path}:{self.line}: here begins no JSON object of at most {MAX_LINE >> 20} MB ({what})"
                 ) from None
             self.is_line = "\n" not in self._text[self._at : end] and bool(_ENDS_LINE.match(self._text, end))
             self._advance(end)
+            self._has_read = True
             return {} if value is None else value
 
     def _skip(self) -> int:

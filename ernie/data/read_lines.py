@@ -87,9 +87,9 @@ class LineFile:
         self._lines_read = lines = 0
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
         with self._opened() as file:
-            content = file.read(min(_FIRST_PIECE, _PIECE))
+            content = read_some(file, min(_FIRST_PIECE, _PIECE))
             if _is_utf16(content):
-                raise DamagedFile(f"{self.path}:1: {_not_utf8(content.index(0) + 1, content)}")
+                raise UserError(f"{self.path}:1: {_not_utf8(content.index(0) + 1, content)}")
             while content:
                 try:
                     piece = decoder.decode(content)
@@ -99,7 +99,7 @@ class LineFile:
                     raise DamagedFile(f"{self.path}:{line}: {_not_utf8(at, content)}") from None
                 self._lines_read = lines = lines + piece.count("\n")
                 yield piece
-                content = file.read(_PIECE)
+                content = read_some(file, _PIECE)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
@@ -124,6 +124,11 @@ class LineFile:
             raise UserError(f"{self.path}: cannot be read: {error.strerror or error}") from None
 
 
+def read_some(file: BinaryIO, size: int) -> bytes:
+    """Return at most `size` bytes, or what there is of them before an error; none only at the end."""
+    return cast(bytes, getattr(file, "read1", file.read)(size))
+
+
 def _in_utf8(file: BinaryIO) -> BinaryIO:
     """Return a file, which is recoded if it begins with a mark of UTF-16 or UTF-32."""
     begins = cast(io.BufferedReader, file).peek(4)
@@ -143,7 +148,7 @@ class _Recoded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._content and (piece := self._file.read(len(buffer))):
+        while not self._content and (piece := read_some(self._file, len(buffer))):
             self._content = self._recode(piece)
         self._content = self._content or self._recode(b"", final=True)
         size = min(len(buffer), len(self._content))

@@ -11,7 +11,7 @@ from typing import Any
 from ernie.data.compressed import Damaged
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions, Unparsed
 from ernie.data.read_lines import LineFile
-from ernie.data.read_web import needed
+from ernie.data.read_web import Sequential, needed
 from ernie.errors import DamagedFile, UserError
 
 _FILE, _CATEGORY = 6, 14  # the numbers of these namespaces, in every wiki
@@ -32,7 +32,7 @@ def read_mediawiki(name: str, file: LineFile, options: ReadOptions) -> Iterator[
     number = 0
     with file.binary() as content:
         try:
-            root = elements.from_file(content)
+            root = elements.from_file(Sequential(content))
             if root.tag != "mediawiki":
                 raise UserError(f"{name}: is no dump of MediaWiki: the XML begins with <{root.tag}>")
             dump = mwxml.Dump.from_element(root)
@@ -40,11 +40,12 @@ def read_mediawiki(name: str, file: LineFile, options: ReadOptions) -> Iterator[
             for number, page in enumerate(dump.pages, 1):
                 yield _article(page, Place(name, number), left_out)
                 root.element.clear()  # what was read stays in memory otherwise
-        except (UserError, Damaged, OSError):
+        except (UserError, Damaged, OSError, MemoryError):
             raise
         except Exception as error:  # of XML, mwxml's own, and those of its code on elements that nothing checks
             what = " ".join(str(error).split())
-            raise DamagedFile(f"{name}: breaks off or is damaged, in or after page {number:,}: {what:.200}") from None
+            kind = DamagedFile if number else UserError
+            raise kind(f"{name}: breaks off or is damaged, in or after page {number:,}: {what:.200}") from None
 
 
 def _left_out(site: Any) -> tuple[str, ...]:

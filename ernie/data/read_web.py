@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from ernie.data.compressed import Damaged
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions, Unparsed
-from ernie.data.read_lines import MAX_LINE, NOT_UTF8, LineFile
+from ernie.data.read_lines import MAX_LINE, NOT_UTF8, LineFile, read_some
 from ernie.data.read_rows import laid_out
 from ernie.errors import DamagedFile, UserError
 
@@ -44,7 +44,7 @@ def read_warc(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDo
     number = faults = 0
     with file.binary() as content:
         try:
-            records = iterator(_Sequential(content))
+            records = iterator(Sequential(content))
             for number, record in enumerate(_quietly(records), 1):
                 place = Place(name, number)
                 if records.err_count > faults:
@@ -55,11 +55,12 @@ def read_warc(name: str, file: LineFile, options: ReadOptions) -> Iterator[RawDo
                     raise DamagedFile(f"{name}: breaks off in record {number:,}. Fetch it again")
                 if document is not None:
                     yield document
-        except (UserError, Damaged, OSError):
+        except (UserError, Damaged, OSError, MemoryError):
             raise
         except Exception as error:  # warcio's own, and those of its code on headers that nothing checks
             what = f"after record {number:,}" if number else "and is no web archive"
-            raise DamagedFile(f"{name}: cannot be read {what}: {' '.join(str(error).split())}") from None
+            kind = DamagedFile if number else UserError
+            raise kind(f"{name}: cannot be read {what}: {' '.join(str(error).split())}") from None
 
 
 def _quietly(records: Iterator[Any]) -> Iterator[Any]:
@@ -72,15 +73,29 @@ def _quietly(records: Iterator[Any]) -> Iterator[Any]:
         yield record
 
 
-class _Sequential:
+class Sequential:
     """A file that is only read, which warcio does not take for one that it has to unpack."""
 
     def __init__(self, file: BinaryIO):
         self._file = file
         self._at = 0
+        self._error: Damaged | None = None
 
     def read(self, size: int) -> bytes:
-        content = self._file.read(size)
+        """Return as many bytes, fewer only at the end or before an error, which the next call raises."""
+        pieces: list[bytes] = []
+        while size > 0 and self._error is None:
+            try:
+                pieces.append(read_some(self._file, size))
+            except Damaged as error:
+                self._error = error
+            else:
+                if not pieces[-1]:
+                    break
+                size -= len(pieces[-1])
+        content = b"".join(pieces)
+        if self._error is not None and not content:
+            raise self._error
         self._at += len(content)
         return content
 

@@ -8,6 +8,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ernie.errors import UserError
 from ernie.kernels.upload import on_device
 
 
@@ -18,10 +19,18 @@ class Samples:
     draws_P: np.ndarray
     classes_P: np.ndarray
 
+    @classmethod
+    def of(cls, draws_P: np.ndarray) -> Samples:
+        """Return samples that are yet to be drawn.  Raises UserError for a number out of range."""
+        if not ((draws_P >= 0) & (draws_P < 1)).all():
+            raise UserError("draws: expected numbers from 0 to less than 1")
+        return cls(np.ascontiguousarray(draws_P, np.float64), np.empty(len(draws_P), np.int64))
+
     def draw(self, probabilities_PV: Tensor, first: int = 0) -> None:
         """Fill in the classes of as many positions as there are probabilities, from the `first` on."""
         part = slice(first, first + probabilities_PV.shape[0])
         sums_PV = paddle.cumsum(probabilities_PV, axis=-1)
-        thresholds_P1 = on_device(self.draws_P[part].astype(np.float32)).unsqueeze(-1) * sums_PV[:, -1:]
-        drawn = paddle.searchsorted(sums_PV, thresholds_P1, right=True).squeeze(-1)
-        self.classes_P[part] = np.minimum(drawn.numpy(), probabilities_PV.shape[1] - 1)
+        draws_P = on_device(self.draws_P[part]).astype(sums_PV.dtype)
+        below = 1 - paddle.finfo(sums_PV.dtype).eps  # a draw near 1 may round to it
+        thresholds_P1 = draws_P.clip(max=below).unsqueeze(-1) * sums_PV[:, -1:]
+        self.classes_P[part] = paddle.searchsorted(sums_PV, thresholds_P1, right=True).squeeze(-1).numpy()

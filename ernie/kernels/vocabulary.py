@@ -42,12 +42,25 @@ def vocabulary_cross_entropy_and_samples(
     """Return the loss of `vocabulary_cross_entropy`, and a class (P,) drawn from the softmax of each position.
 
     Numbers `draws` from 0 to less than 1 decide: the class drawn is the first whose probability, added to those of the
-    classes before it, exceeds the number.  Raises UserError as `vocabulary_cross_entropy`, or if a position has none.
+    classes before it, exceeds the number.  Raises UserError as `vocabulary_cross_entropy`, or for other draws.
     """
     if draws_P.shape != labels_P.shape:
         raise UserError(f"draws of the shape {draws_P.shape}: expected {len(labels_P)}, one for each label")
-    samples = Samples(np.ascontiguousarray(draws_P, np.float64), np.empty(len(draws_P), np.int64))
+    samples = Samples.of(draws_P)
     return _summed(x_PD, table_VD, bias_V, labels_P, samples), samples.classes_P
+
+
+def sampled_classes(logits_PV: Tensor, draws_P: np.ndarray) -> np.ndarray:
+    """Return a class (P,) drawn from the softmax of each position, as `vocabulary_cross_entropy_and_samples` does."""
+    samples = Samples.of(draws_P)
+    with paddle.no_grad():
+        choose((logits_PV,), reference_sample, cpu.vocabulary.sample)(logits_PV, samples)
+    return samples.classes_P
+
+
+def reference_sample(logits_PV: Tensor, samples: Samples) -> None:
+    """Reference implementation of `sampled_classes` in plain Paddle; it fills in `samples`."""
+    samples.draw(in_float32(F.softmax)(logits_PV))
 
 
 def _summed(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray, samples: Samples | None) -> Tensor:
@@ -67,5 +80,5 @@ def reference(
     logits_PV = reference_logits(x_PD, table_VD, bias_V)
     if samples is not None:
         with paddle.no_grad():
-            samples.draw(in_float32(F.softmax)(logits_PV))
+            reference_sample(logits_PV, samples)
     return in_float32(F.cross_entropy)(logits_PV, on_device(labels_P), reduction="sum")

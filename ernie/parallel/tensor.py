@@ -45,7 +45,7 @@ from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.upload import on_device
-from ernie.kernels.vocabulary import vocabulary_logits
+from ernie.kernels.vocabulary import sampled_classes, vocabulary_logits
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.heads import MaskedTokenHead
@@ -265,6 +265,15 @@ class SplitMaskedHead(nn.Layer):
         """As MaskedTokenHead's."""
         loss_P1 = self._cross_entropy(self._logits(hidden_TD, positions), on_device(labels).unsqueeze(-1))
         return Loss(loss_P1.sum(), len(labels), None, labels)
+
+    def loss_and_samples(
+        self, hidden_TD: Tensor, positions: np.ndarray, labels: np.ndarray, draws: np.ndarray
+    ) -> tuple[Tensor, np.ndarray]:
+        """As MaskedTokenHead's."""
+        logits = self._logits(hidden_TD, positions)
+        with paddle.no_grad():
+            drawn = sampled_classes(mp_ops._c_concat(logits, group=self._group), draws)
+        return self._cross_entropy(logits, on_device(labels).unsqueeze(-1)).sum(), drawn
 
     def _logits(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
         x_PD = paddle.gather(hidden_TD, on_device(positions))

@@ -91,7 +91,7 @@ class Counts:
         self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
         for name, sizes in other.splits.items():
             self.splits[name].update(sizes)
-        self.clean = self.clean or [Tally(tally.kind) for tally in other.clean]
+        self.clean = self.clean or [Tally(tally.kind, tally.languages) for tally in other.clean]
         for mine, others in zip(self.clean, other.clean, strict=True):
             mine.add(others)
 
@@ -141,7 +141,7 @@ class CorpusReport:
             *([("  kept with lines put together", f"{counts.unwrapped:,}")] if counts.unwrapped else []),
             ("  dropped", f"{dropped:,}"),
             *((f"    {reason}", f"{number:,}") for reason, number in sorted(counts.dropped.items())),
-            *((f"cleaning: {tally.kind}", tally.summary()) for tally in counts.clean),
+            *((f"cleaning: {tally.name}", tally.summary()) for tally in counts.clean),
             ("language", self.language),
             *((f"  documents in {name}", f"{number:,}") for name, number in self._languages),
             *([("hosts", self._hosts)] if counts.hosts else []),
@@ -200,7 +200,7 @@ class CorpusReport:
                 )
         for tally in counts.clean:
             if tally.examples:
-                lines += [f"cleaning: {tally.kind}, for instance:", *(f"  {example}" for example in tally.examples)]
+                lines += [f"cleaning: {tally.name}, for instance:", *(f"  {example}" for example in tally.examples)]
         if counts.examples:
             lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]
         return "\n".join(lines)

@@ -25,7 +25,7 @@ from ernie.data.parts import Part, PartReader, parts
 from ernie.data.raw import Dropped, ReadOptions
 from ernie.data.read import Input, find_inputs, read_documents
 from ernie.data.workers import Workers
-from ernie.errors import DamagedFile, UserError
+from ernie.errors import DamagedFile, Remark, UserError
 
 RNG = random.Random(0)
 TEXTS = [f"Line {i}.\n" + f"The {RNG.getrandbits(200 * (1 + i % 40)):x} is slow.\n" for i in range(2000)]
@@ -142,24 +142,33 @@ def test_a_file_that_breaks_off_is_an_error_in_its_last_piece(tmp_path: Path, mo
     assert len(list(reader(pieces[0])[1])) > 3
 
 
-@pytest.mark.parametrize("name", ["a.txt.gz", "a.csv", "a.parquet", "a.xml.bz2", "a.wet", "a.json"])
+@pytest.mark.parametrize(
+    "name", ["a.txt.gz", "a.csv", "a.parquet", "a.xml.bz2", "a.wet", "a.wet.gz", "a.json", "a.json.gz", "a.txt.bz2"]
+)
 def test_of_a_file_that_breaks_off_what_stands_before_is_kept_and_the_loss_is_counted(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for suffix, package in ((".wet", "warcio"), (".xml.bz2", "mwxml")):
-        if name.endswith(suffix):
+    for part, package in ((".wet", "warcio"), (".xml", "mwxml")):
+        if part in name:
             pytest.importorskip(package)
     (tmp_path / "whole").mkdir()
-    whole = FILES.get(name) or json.dumps([{"text": text} for text in TEXTS]).encode()
+    listed = json.dumps([{"text": text} for text in TEXTS]).encode()
+    whole = {
+        **FILES,
+        "a.json": listed,
+        "a.json.gz": gzip.compress(listed),
+        "a.wet.gz": gzip.compress(FILES["a.wet"]),
+        "a.txt.bz2": bz2.compress(listed),  # JSON under another name
+    }[name]
     before = seen(read_documents([put(tmp_path / "whole" / name, whole)]))
     path = put(tmp_path / name, whole[: len(whole) * 2 // 3])
     with pytest.raises(DamagedFile, match=rf"{re.escape(name)}\b.*\. To go on .*: --set read\.damaged=drop$"):
-        list(read_documents([path]))
+        list(read_documents([path], ReadOptions()))
     options = ReadOptions(damaged="drop")
-    *kept, lost = list(read_documents([path], options))
+    with pytest.warns(Remark, match=rf"{re.escape(name)}\b.*\. The rest of it is left out$"):
+        *kept, lost = list(read_documents([path], options))
     assert isinstance(lost, Dropped)
     assert (lost.reason, lost.by_kind, lost.place.file) == ("rest of a damaged file", False, str(path))
-    assert name in lost.detail
     assert [text for _, text, *_ in seen(kept)] == [text for _, text, *_ in before][: len(kept)]
     assert name == "a.parquet" or len(kept) > len(before) // 3
     reader = PartReader(options)
@@ -167,6 +176,30 @@ def test_of_a_file_that_breaks_off_what_stands_before_is_kept_and_the_loss_is_co
     assert [item for piece in pieces for _, item in piece] == [*kept, lost]
     with pytest.raises(UserError, match=r"Without read\.strict the document would be dropped"):
         list(read_documents([path], replace(options, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.parquet", b"<html></html>" * 50),
+        ("a.arrow", b"<html></html>" * 50),
+        ("a.json", b"<html></html>"),
+        ("a.json", '[{"text": "One."}]'.encode("utf-16-le")),
+        ("a.wet", b"<html></html>"),
+        ("a.xml", b"no XML"),
+        ("a.txt.gz", b"no gzip"),
+    ],
+)
+def test_what_is_nothing_of_its_kind_is_an_error_in_any_case(tmp_path: Path, name: str, content: bytes) -> None:
+    with pytest.raises(UserError, match=re.escape(name)) as raised:
+        list(read_documents([put(tmp_path / name, content)], ReadOptions(damaged="drop")))
+    assert not isinstance(raised.value, DamagedFile)
+
+
+def test_where_options_cannot_be_set_none_is_proposed(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt.gz", FILES["a.txt.gz"][:-20_000])
+    with pytest.raises(DamagedFile, match=r"and give the unpacked file$"):
+        list(read_documents([path]))
 
 
 def test_a_file_that_changes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from support.kernels.judging import (
 from ernie.errors import UserError
 from ernie.kernels.precision import precision
 from ernie.kernels.vocabulary import (
+    sampled_classes,
     vocabulary_cross_entropy,
     vocabulary_cross_entropy_and_samples,
     vocabulary_logits,
@@ -114,6 +115,33 @@ def test_classes_are_drawn_from_the_softmax_and_the_loss_keeps_its_bits(P: int, 
     found = run(sampled, values, 1 / P, "float32")
     assert all(np.array_equal(a, b) for a, b in zip(found, loss(values, labels), strict=True))  # type: ignore[arg-type]
     assert_drawn(drawn[0], values, draws)
+    assert_drawn(sampled_classes(vocabulary_logits(*map(paddle.to_tensor, values)), draws), values, draws)
+
+
+@needs_bf16
+@quick
+@given(st.one_of(st.integers(8, 80), st.just(1100)), st.integers(8, 70), st.integers(8, 400))
+def test_in_bfloat16_classes_are_drawn_from_about_the_softmax(P: int, D: int, V: int) -> None:
+    values, labels = random_inputs(P, D, V, 0.3)
+    draws = np.random.default_rng(P + V).random(P)
+    with precision("bf16"):
+        _, found = vocabulary_cross_entropy_and_samples(*map(paddle.to_tensor, values), labels, draws)
+    assert_drawn(found, values, draws, 0.02)
+
+
+def test_a_class_without_a_share_is_never_drawn() -> None:
+    values, labels = random_inputs(40, 5, 37)
+    values[2][[0, *range(20, 37)]] = -1e4
+    draws = np.tile([0.0, 1 - 2**-53], 20)
+    _, found = vocabulary_cross_entropy_and_samples(*map(paddle.to_tensor, values), labels, draws)
+    assert ((found >= 1) & (found < 20)).all()
+
+
+@pytest.mark.parametrize("draw", [-0.1, 1.0, np.nan])
+def test_draws_are_numbers_from_0_to_less_than_1(draw: float) -> None:
+    values, labels = random_inputs(6, 5, 13)
+    with pytest.raises(UserError, match="draws: expected numbers from 0 to less than 1"):
+        vocabulary_cross_entropy_and_samples(*map(paddle.to_tensor, values), labels, np.array([0.5] * 5 + [draw]))
 
 
 def test_draws_have_to_be_as_many_as_labels() -> None:

@@ -329,13 +329,36 @@ def test_a_filter_with_languages_looks_at_documents_in_these_only(built) -> None
     ]
     report, corpus = built([PROSE, GERMAN, SPANISH, "Buy cheap shoes online today, this is the best shop."], clean)
     assert [corpus.train.source(i).rpartition(":")[2] for i in range(len(corpus.train))] == ["1", "2"]
-    counts = [(each.kind, each.read, dict(each.dropped)) for each in report.counts.clean]
+    counts = [(each.name, each.read, dict(each.dropped)) for each in report.counts.clean]
     assert counts == [
         ("gopher_quality (en)", 2, {"too few stop words": 1}),
         ("gopher_quality (de)", 1, {}),
         ("gopher_quality (es)", 1, {"too few stop words": 1}),
     ]
     assert report.counts.dropped["gopher_quality (es): too few stop words"] == 1
+
+
+def test_repeated_passages_may_be_listed_for_each_language(built) -> None:
+    clean = [{"kind": "repeated_passages", "words": 8, "languages": [language]} for language in ("en", "de")]
+    one = [{"kind": "repeated_passages", "words": 8}]
+    texts = [PROSE, f"{PROSE} It is the first of many.", GERMAN, f"{GERMAN} Das ist neu hier.", story(3)]
+    of_each, corpus = built(texts, clean)
+    found = [corpus.train[i].ids.tolist() for i in range(len(corpus.train))]
+    together, corpus = built(texts, one)
+    assert found == [corpus.train[i].ids.tolist() for i in range(len(corpus.train))]
+    assert [each.changed for each in of_each.counts.clean] == [1, 1]
+    assert together.counts.clean[0].changed == 2
+
+
+def test_sources_in_other_languages_need_no_weight(built) -> None:
+    texts = {"wiki/a.jsonl": [PROSE, story(1)], "netz/a.jsonl": [GERMAN]}
+    report, _ = built(texts, [{"kind": "mix", "weights": {"in/wiki": 1}, "languages": ["en"]}])
+    assert report.counts.total("documents") == 3
+
+
+def test_pages_without_addresses_are_told_of_a_filter_for_one_language(built) -> None:
+    report, _ = built([GERMAN], [{"kind": "url", "words": ["casino"], "languages": ["de"]}])
+    assert "the filter url drops pages" in report.table()
 
 
 @pytest.mark.parametrize("processes", [0, 2])

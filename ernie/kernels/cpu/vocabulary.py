@@ -48,6 +48,14 @@ def vocabulary_cross_entropy(
     return _CrossEntropy.apply(x_PD, table_VD, bias_V, labels_P, samples)
 
 
+def sample(logits_PV: Tensor, samples: Samples) -> None:
+    """As ernie.kernels.vocabulary.reference_sample."""
+    logits_PV, (P, V) = logits_PV.contiguous(), logits_PV.shape
+    loss_P, labels_P = empty([P]), np.zeros(P, np.int64)
+    given, (chance, drawn) = (logits_PV.data_ptr(), labels_P.ctypes.data), _addresses(samples)
+    loaded().call("cross_entropy", 0, *given, chance, P, V, loss_P.data_ptr(), None, drawn)
+
+
 class _CrossEntropy(PyLayer):
     @staticmethod
     def forward(ctx, x, table, bias, labels, samples):  # type: ignore[no-untyped-def]

@@ -60,10 +60,14 @@ class Filter:
         return filters[str(given[cls.variant_key])], {cls.variant_key}
 
     @property
+    def kind(self) -> str:
+        """The name in YAML; that of the class for an unregistered filter."""
+        return self.variant_name or type(self).__name__
+
+    @property
     def name(self) -> str:
         """The name in reports."""
-        of = f" ({', '.join(self.languages)})" if self.languages else ""
-        return f"{self.variant_name or type(self).__name__}{of}"
+        return filter_name(self.kind, self.languages)
 
     def prepare(self) -> None:
         """Read what the filter needs, once before a corpus is built; what it keeps goes to the workers with it."""
@@ -172,11 +176,17 @@ class Tally:
     """
 
     kind: str
+    languages: Sequence[str] = ()
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     changed: int = 0
     characters: int = 0
     examples: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """That of the filter in reports."""
+        return filter_name(self.kind, self.languages)
 
     def reject(self, document: RawDocument, rejected: Rejected) -> None:
         """Count a document that is dropped."""
@@ -211,11 +221,16 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what corpus.json contains."""
-        return {**vars(self), "dropped": dict(sorted(self.dropped.items()))}
+        return {**vars(self), "languages": list(self.languages), "dropped": dict(sorted(self.dropped.items()))}
 
     def _show(self, example: str) -> None:
         if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(example)
+
+
+def filter_name(kind: str, languages: Sequence[str] = ()) -> str:
+    """Return the name in reports of a filter of a kind, and for some languages."""
+    return f"{kind} ({', '.join(languages)})" if languages else kind
 
 
 def with_lines(document: RawDocument, lines: Sequence[str | None]) -> RawDocument:

@@ -47,7 +47,8 @@ class Mix(Comparison):
         """Return the documents beyond the share of their group."""
         rows = taken.rows()
         documents = np.array(taken.notes["document"][rows])
-        groups = np.array([self._group(name) for name in taken.names], np.int64)[taken.places[documents, 0]]
+        sources, source_of = np.unique(taken.places[documents, 0], return_inverse=True)
+        groups = np.array([self._group(taken.names[source]) for source in sources.tolist()], np.int64)[source_of]
         hashes, sizes = taken.notes["values"][rows].T
         present = np.bincount(groups, sizes, len(self.weights))
         if missing := [name for name, size in zip(self.weights, present.tolist(), strict=True) if not size]:

@@ -193,8 +193,10 @@ def _whole_documents(documents: np.ndarray) -> Iterator[slice]:
 
 def _written(path: Path, rows: Iterator[np.ndarray], width: int) -> Decision:
     """Return rows of documents and findings, mapped into memory from a file."""
-    with path.open("wb") as file:
+    made = path.with_name(f"{path.name}.new")
+    with made.open("wb") as file:
         for some in rows:
             file.write(some.astype("<i8").tobytes())
+    made.replace(path)  # findings of another such filter may be mapped from the file of this name
     found = mapped(path, np.dtype(np.int64)).reshape(-1, width)
     return Decision(found[:, 0], found[:, 1:])

@@ -88,7 +88,7 @@ class Pipeline:
 
     def tallies(self) -> list[Tally]:
         """Return an empty tally for each filter."""
-        return [Tally(each.name) for each in self.filters]
+        return [Tally(each.kind, each.languages) for each in self.filters]
 
     def __call__(
         self, document: RawDocument, tallies: Sequence[Tally], verdict: Verdict = _NOTHING

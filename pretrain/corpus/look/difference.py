@@ -19,6 +19,7 @@ from ernie.data.document import Document
 from ernie.data.shards import SPLITS, Corpus
 from ernie.errors import Remark
 from ernie.formatting import percent, plural
+from pretrain.corpus.clean.base import filter_name
 
 _SHOWN = 5  # documents and tokens that a sentence names
 _PREVIEW = 80  # characters of a document
@@ -147,7 +148,8 @@ def _flat(corpus: Corpus) -> dict[str, str]:
         f"share of tokens '{name}'": percent(number / tokens) for name, number in report.get("tokens", {}).items()
     }
     for each in report.get("clean", []):
-        found[f"changed by the filter {each['kind']}"] = f"{each['changed']:,}"
+        name = filter_name(each["kind"], each.get("languages", ()))
+        found[f"changed by the filter {name}"] = f"{each['changed']:,}"
     return found
 
 

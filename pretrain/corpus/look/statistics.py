@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from ernie.data.shards import Corpus
+from pretrain.corpus.clean.base import filter_name
 from pretrain.corpus.hosts import OTHERS
 from pretrain.corpus.report import FRACTIONS
 
@@ -97,7 +98,11 @@ class Statistics:
     @property
     def dropped_examples(self) -> list[str]:
         """Examples of documents that were dropped or changed, each with its file and line."""
-        cleaned = [f"{each['kind']}: {text}" for each in self.report.get("clean", []) for text in each["examples"]]
+        cleaned = [
+            f"{filter_name(each['kind'], each.get('languages', ()))}: {text}"
+            for each in self.report.get("clean", [])
+            for text in each["examples"]
+        ]
         return [*self.report.get("examples", []), *cleaned]
 
     @property

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-PATIENCE, WAITED = 2.0, 0.5  # seconds
+PATIENCE, WAITED, TO_START = 2.0, 0.5, 60  # seconds
 
 if __name__ == "__main__":
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -25,10 +25,11 @@ if __name__ == "__main__":
     from ernie.parallel import store  # after the fork, which Paddle would not survive
 
     store.disable_libuv_store()
-    opened = None
-    while opened is None:
+    opened, most = None, time.monotonic() + TO_START
+    while opened is None and time.monotonic() < most:
         with contextlib.suppress(store.Unreached):  # the first process may start later than the second
             opened = store.global_store(PATIENCE)
+    assert opened is not None, "the first process does not start"
     opened.set(f"first {first}", b"value")
     opened.get(f"first {not first}")
     opened.set(f"answered {first}", b"value")

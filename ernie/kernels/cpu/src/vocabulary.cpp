@@ -6,6 +6,8 @@
 
 namespace ernie {
 
+constexpr float NO_SHARE = 1e-30f;  // of the highest exponential, which is 1: what `exp` gives for less is no zero
+
 // The first class whose exponential, added to those before it, exceeds `threshold`, a part of their sum.
 static int64_t first_above(double threshold, const float* x, float top, long V) {
     double before = 0;
@@ -16,12 +18,18 @@ static int64_t first_above(double threshold, const float* x, float top, long V) 
         const double after = before + sum(part);
         if (after > threshold) {
             store(each, part);
-            for (long lane = 0; lane < std::min<long>(LANES, V - j); lane++)
-                if ((before += each[lane]) > threshold) return j + lane;
+            long last = -1;
+            for (long lane = 0; lane < std::min<long>(LANES, V - j); lane++) {
+                if (!(each[lane] > NO_SHARE)) continue;
+                last = j + lane;
+                if ((before += each[lane]) > threshold) return last;
+            }
+            if (last >= 0) return last;  // the sum of the vector was rounded up
         }
         before = after;
     }
-    return V - 1;  // rounding
+    while (--V > 0 && !(std::exp(x[V] - top) > NO_SHARE)) {}  // the sum of all was rounded up
+    return V;
 }
 
 template <class E>
