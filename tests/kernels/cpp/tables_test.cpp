@@ -1,4 +1,5 @@
 // Embedding tables: embeddings, and the cross entropy over a vocabulary.
+#include <algorithm>
 #include <memory>
 
 #include "library.h"
@@ -42,7 +43,8 @@ template <class E>
 void test_cross_entropy(const Library& library, long P, long V, double scale) {
     begin("cross entropy, %ld x %ld, logits of %g", P, V, scale);
     Array<float> logits(P * V), loss(P);
-    Array<int64_t> labels(P);
+    Array<int64_t> labels(P), drawn(P);
+    Array<double> draws(P);
     Array<E> grad(P * V);
     const Doubles x = fill(logits, scale);
     Doubles w_loss(P), w_grad(P * V);
@@ -53,8 +55,22 @@ void test_cross_entropy(const Library& library, long P, long V, double scale) {
         for (long j = 0; j < V; j++) divisor += std::exp(x[p * V + j] - highest);
         w_loss[p] = highest + std::log(divisor) - x[p * V + labels[p]];
         for (long j = 0; j < V; j++) w_grad[p * V + j] = std::exp(x[p * V + j] - highest) / divisor - double(j == labels[p]);
+        draws[p] = p < 2 ? p * (1 - 0x1p-53) : between(0, 999) / 1000.0;
     }
-    succeeds(library.call("cross_entropy", low<E>, (const float*)logits, (const int64_t*)labels, P, V, loss.data(), (void*)grad.data()));
+    succeeds(library.call("cross_entropy", low<E>, (const float*)logits, (const int64_t*)labels, (const double*)nullptr, P, V,
+                          loss.data(), (void*)grad.data(), (int64_t*)nullptr));
+    expect("loss", loss.data(), w_loss, 1e-5);
+    expect("gradient", grad.data(), w_grad, low<E> ? 0.005 : 1e-5);
+    succeeds(library.call("cross_entropy", low<E>, (const float*)logits, (const int64_t*)labels, (const double*)draws, P, V,
+                          loss.data(), (void*)grad.data(), drawn.data()));
+    Array<float> outside(P);  // how far a number is from the share of the class that it draws
+    for (long p = 0; p < P; p++) {
+        double before = 0;
+        for (long j = 0; j < drawn[p]; j++) before += w_grad[p * V + j] + double(j == labels[p]);
+        const double share = w_grad[p * V + drawn[p]] + double(drawn[p] == labels[p]);
+        outside[p] = float(std::max({0.0, before - draws[p], draws[p] - before - share}));
+    }
+    expect("draws", outside.data(), Doubles(P), 1e-5);
     expect("loss", loss.data(), w_loss, 1e-5);
     expect("gradient", grad.data(), w_grad, low<E> ? 0.005 : 1e-5);
     for (double& value : w_grad) value *= 0.75;
