@@ -132,7 +132,11 @@ class _Limited(io.RawIOBase):
         except (EOFError, zlib.error, lzma.LZMAError, ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            what = "breaks off" if isinstance(error, EOFError) else f"is damaged ({error})"
+            what = (
+                "breaks off"
+                if isinstance(error, EOFError)
+                else f"is damaged ({error}), and what was read of it may be wrong"
+            )
             raise Damaged(f"the {self._kind.name} file {what}", self._kind.command) from None
         buffer[: len(content)] = content
         self._read += len(content)

@@ -55,6 +55,9 @@ class RawDocument(NamedTuple):
         return _OVERHEAD + len(self.text) + len(self.title)
 
 
+DAMAGED = "rest of a damaged file"  # the reason why such a rest is dropped
+
+
 class Dropped(NamedTuple):
     """A document that could not be read: `reason` is a short key for counting, `detail` a message for the user.
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from ernie.data import compressed, remote
 from ernie.data.find import LEFT_BY_PROGRAMS, Finder, identity, is_folder, unreachable
 from ernie.data.formats import FORMATS, SUFFIXES, Format, format_of_content, format_of_name, lowest_ranked
-from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions, Unparsed
+from ernie.data.raw import DAMAGED, Dropped, Place, RawDocument, ReadOptions, Unparsed
 from ernie.data.read_lines import LineFile
 from ernie.data.read_rows import read_hub_dataset, read_saved_dataset
 from ernie.data.remote import Address, Found, is_address
@@ -122,6 +122,8 @@ def read_unparsed(
     except DamagedFile as error:
         check_unchanged(source)  # or somebody is writing it
         what = str(error).rstrip(".")
+        if source.copy is not None:  # which goes when the build ends
+            what = what.partition(". Fetch it again")[0].replace(str(source.copy), source.name)
         if options.damaged == "stop":
             or_else = (
                 "" if options is _DEFAULTS else ". To go on without the rest of such files: --set read.damaged=drop"
@@ -129,7 +131,7 @@ def read_unparsed(
             raise DamagedFile(f"{what}{or_else}") from None
         warnings.warn(f"{what}. The rest of it is left out", Remark, stacklevel=2)
         name = remote.without_secrets(source.name)
-        yield Dropped(Place(name, line), "rest of a damaged file", what.removeprefix(f"{name}: "))
+        yield Dropped(Place(name, line), DAMAGED, what.removeprefix(f"{name}: "))
         return
     check_unchanged(source)
 

@@ -116,10 +116,9 @@ class LineFile:
         except Damaged as error:
             what, command = error.args
             after = "" if self._lines_read is None else f" after line {self._lines_read:,}"
-            raise DamagedFile(
-                f"{self.path}: {what}{after}. Fetch it again, or unpack what is there "
-                f"with '{command} {self.path}' and give the unpacked file."
-            ) from None
+            or_unpack = f", or unpack what is there with '{command} {self.path}' and give the unpacked file"
+            remedy = or_unpack if isinstance(self.path, Path) else ""
+            raise DamagedFile(f"{self.path}: {what}{after}. Fetch it again{remedy}") from None
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read: {error.strerror or error}") from None
 

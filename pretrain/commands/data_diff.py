@@ -11,7 +11,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ernie.data.shards import Corpus
 from pretrain.corpus.look.difference import differing
@@ -22,7 +21,7 @@ SUMMARY = "say how two corpora differ"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     for name in ("a", "b"):
-        parser.add_argument(name, type=Path, metavar=name.upper(), help="a corpus")
+        parser.add_argument(name, metavar=name.upper(), help="a corpus")
 
 
 def main(arguments: argparse.Namespace) -> int:

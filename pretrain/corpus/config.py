@@ -57,8 +57,6 @@ class CorpusConfig:
             raise UserError(f"language: {sentence}")
         if self.language == "identify" and find_spec("py3langid") is None:
             raise UserError("language: identify needs the package py3langid: pip install 'ernie-continual[clean]'")
-        for each in self.clean:
-            each.check_languages()
         check_least(self, min_sentences=0, min_tokens=0)
         if not 0 <= self.held_out < 1:
             raise UserError(f"held_out: expected a fraction of the documents from 0 to below 1, found {self.held_out}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _RETRIES = 5  # of a task whose worker or node is lost
+_TO_CONNECT = 10.0  # seconds
 _AHEAD = 2  # tasks that `map` has in flight for each core
 
 
@@ -40,6 +42,7 @@ class RayEngine:
         self._ray, self._processes = ray, processes
         self._is_own = not ray.is_initialized()
         if self._is_own:
+            _check_reached(os.environ.get("RAY_ADDRESS", ""))
             try:
                 ray.init(log_to_driver=False, logging_level="ERROR")
             except (ConnectionError, RuntimeError, ValueError) as error:
@@ -91,6 +94,20 @@ class RayEngine:
                 f"--engine ray: a part of the work was lost {_RETRIES + 1} times ({_line(error)}); the usual reason is "
                 "that memory ran out. Give the nodes more memory, or fewer cores"
             ) from None
+
+
+def _check_reached(address: str) -> None:
+    """Raise UserError if nobody listens at an address with a port: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _TO_CONNECT).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"--engine ray: there is no cluster at {address}, the address in RAY_ADDRESS ({error}). Start one there, "
+            "or unset it to use one of this machine"
+        ) from None
 
 
 class _Start(NamedTuple):

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ernie.data.document import Flag
-from ernie.data.raw import Dropped
+from ernie.data.raw import DAMAGED, Dropped
 from ernie.data.shard_writer import Documents
 from ernie.formatting import plural
 from ernie.text.coverage import MANY_STRIPPED
+from ernie.text.surrogates import printable
 from pretrain.corpus.clean.base import Tally
 from pretrain.corpus.hosts import OTHERS, add_hosts
 
@@ -38,13 +39,14 @@ class Counts:
     `longest` is the number of tokens of the longest document.  `repeated` counts documents with the text of an earlier
     one, and is set at the end.  `unwrapped` documents had lines that were put together, `languages` counts those of
     each language, `hosts` those of each host, and `marked` the spans that each dictionary has found.  The tokenizer
-    takes a mark off the `stripped` ones of the `characters`, see `ernie.text.coverage`.  `clean` has what each filter
-    did, with examples of its own.
+    takes a mark off the `stripped` ones of the `characters`, see `ernie.text.coverage`.  `damaged` says of which files
+    the rest is left out.  `clean` has what each filter did, with examples of its own.
     """
 
     bytes: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
     splits: dict[str, Counter[str]] = field(default_factory=lambda: {"train": Counter(), "held_out": Counter()})
     one_sentence: int = 0
     longest: int = 0
@@ -61,7 +63,9 @@ class Counts:
     def drop(self, item: Dropped) -> None:
         """Count a document that is not kept."""
         self.dropped[item.reason] += 1
-        if len(self.examples) < MAX_EXAMPLES and not item.by_kind:
+        if item.reason == DAMAGED:
+            self.damaged.append(f"{printable(item.place.file)}: {item.detail}")
+        elif len(self.examples) < MAX_EXAMPLES and not item.by_kind:
             self.examples.append(f"{item.place}: {item.reason}: {item.detail}")
 
     def keep(self, split: str, documents: Documents, unk_id: int) -> None:
@@ -89,6 +93,7 @@ class Counts:
         add_hosts(self.hosts, other.hosts)
         self.marked.update(other.marked)
         self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
+        self.damaged += other.damaged
         for name, sizes in other.splits.items():
             self.splits[name].update(sizes)
         self.clean = self.clean or [Tally(tally.kind, tally.languages) for tally in other.clean]
@@ -201,6 +206,11 @@ class CorpusReport:
         for tally in counts.clean:
             if tally.examples:
                 lines += [f"cleaning: {tally.name}, for instance:", *(f"  {example}" for example in tally.examples)]
+        if counts.damaged:
+            shown = [f"  {each}" for each in counts.damaged[:MAX_EXAMPLES]]
+            more = len(counts.damaged) - len(shown)
+            also = [f"  and {more:,} more, all of them in corpus.json under report.damaged"] if more else []
+            lines += ["damaged, and left out from there on:", *shown, *also]
         if counts.examples:
             lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]
         return "\n".join(lines)

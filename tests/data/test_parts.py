@@ -23,7 +23,7 @@ from support.documents import put
 
 from ernie.data.parts import Part, PartReader, parts
 from ernie.data.raw import Dropped, ReadOptions
-from ernie.data.read import Input, find_inputs, read_documents
+from ernie.data.read import Input, find_inputs, read_documents, read_input
 from ernie.data.workers import Workers
 from ernie.errors import DamagedFile, Remark, UserError
 
@@ -194,6 +194,15 @@ def test_what_is_nothing_of_its_kind_is_an_error_in_any_case(tmp_path: Path, nam
     with pytest.raises(UserError, match=re.escape(name)) as raised:
         list(read_documents([put(tmp_path / name, content)], ReadOptions(damaged="drop")))
     assert not isinstance(raised.value, DamagedFile)
+
+
+def test_a_stream_that_breaks_off_is_named_as_it_was_given(tmp_path: Path) -> None:
+    copy = put(tmp_path / "copy", FILES["a.txt.gz"][:-20_000])
+    stream = Input("standard input", is_stream=True, copy=copy)
+    with pytest.warns(Remark, match=r"^standard input: the gzip file breaks off after line [\d,]+\. The rest of it"):
+        *_, lost = read_input(stream, ReadOptions(damaged="drop"))
+    assert isinstance(lost, Dropped)
+    assert re.fullmatch(r"the gzip file breaks off after line [\d,]+", lost.detail)
 
 
 def test_where_options_cannot_be_set_none_is_proposed(tmp_path: Path) -> None:

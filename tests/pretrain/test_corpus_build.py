@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -490,7 +491,10 @@ class TestErrors:
         )
         report = build_corpus(recipe, tmp_path / "corpus", processes=0)
         assert report.counts.dropped == {"rest of a damaged file": 1}
-        assert "the gzip file breaks off after line" in report.counts.examples[0]
+        (said,) = report.counts.damaged
+        assert re.fullmatch(r".*a\.txt\.gz: the gzip file breaks off after line \d+\. Fetch it again, .*", said)
+        assert f"damaged, and left out from there on:\n  {said}" in report.table()
+        assert json.loads((tmp_path / "corpus" / "corpus.json").read_text())["report"]["damaged"] == [said]
         assert 150 < report.counts.total("documents") < 201
         build_corpus(recipe, tmp_path / "two", processes=2)
         for file in (tmp_path / "corpus").rglob("*.npy"):

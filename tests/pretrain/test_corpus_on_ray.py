@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -82,6 +83,16 @@ def ray_here() -> Iterator[Any]:
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         yield ray
         ray.shutdown()
+
+
+def test_an_address_without_a_cluster_is_told_at_once(config: CorpusConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(UserError, match=rf"there is no cluster at {address}, the address in RAY_ADDRESS \("):
+            build_corpus(config, "corpus", engine="ray")
 
 
 def test_ray_gives_the_bytes_of_one_process_and_an_error_names_the_file(config: CorpusConfig, ray_here: Any) -> None:

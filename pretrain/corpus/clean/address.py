@@ -51,6 +51,7 @@ class Url(Filter):
     words: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (self.block or self.files or self.words):
             raise UserError("block, files, words: expected at least one of them, or nothing would be dropped")
         for word in self.words:

@@ -72,11 +72,10 @@ class Filter:
     def prepare(self) -> None:
         """Read what the filter needs, once before a corpus is built; what it keeps goes to the workers with it."""
 
-    def check_languages(self) -> None:
-        """Raise UserError if languages cannot be told, or one of `languages` is none that can."""
+    def __post_init__(self) -> None:
         if self.languages:
             require("py3langid", self.name)
-            check_identifiable(f"{self.name}: languages", self.languages)
+            check_identifiable("languages", self.languages)
 
     def concerns(self, document: RawDocument) -> bool:
         """Whether the filter is for the language of a document, which is told as `language: identify` does."""

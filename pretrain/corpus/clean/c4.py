@@ -38,6 +38,7 @@ class C4(Filter):
     min_sentences: int = 5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, min_words=0, min_sentences=0)
 
     def apply(self, document: RawDocument) -> RawDocument | Rejected:

@@ -35,6 +35,7 @@ class Decontamination(Filter):
     min_words: int = 8
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, words=1, min_words=1)
         if not self.files:
             raise UserError("files: expected at least one file with rows of a test set")

@@ -78,6 +78,7 @@ class NearDuplicates(_Duplicates):
     words: int = 5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("rensa", "near_duplicates")
         check_least(self, words=1)
         if not 0.3 <= self.similarity <= 1:

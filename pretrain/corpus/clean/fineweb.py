@@ -30,6 +30,7 @@ class FineWeb(Filter):
     short: int = 30
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_shares(self, "min_punctuated", "max_repeated", "max_short")
         check_least(self, short=0)
 

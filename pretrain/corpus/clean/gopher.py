@@ -48,6 +48,7 @@ class GopherQuality(Filter):
     stop_words: list[str] = field(default_factory=lambda: list(_STOP_WORDS))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, min_words=0, min_word_length=0, max_symbols=0, min_stop_words=0)
         check_least(self, max_words=self.min_words, max_word_length=self.min_word_length)
         check_shares(self, "max_bullets", "max_ellipses", "min_alphabetic")
@@ -105,6 +106,7 @@ class GopherRepetition(Filter):
     max_repeated: list[float] = field(default_factory=lambda: [0.15, 0.14, 0.13, 0.12, 0.11, 0.10])
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_shares(self, "max_lines", "max_line_characters")
         for name, size in (("max_top", 3), ("max_repeated", 6)):
             shares = getattr(self, name)

@@ -23,6 +23,7 @@ class Language(Filter):
     min_probability: float = 0.65
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("py3langid", "language")
         check_shares(self, "min_probability")
         if not self.keep:

@@ -29,6 +29,7 @@ class Mix(Comparison):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.weights or min(self.weights.values()) <= 0:
             raise UserError("weights: expected at least one pattern of sources, and weights above 0")
         if self.temperature < 1:

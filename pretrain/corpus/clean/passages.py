@@ -50,6 +50,7 @@ class RepeatedPassages(Comparison):
     words: int = 50
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_least(self, words=2)
 
     def dtype(self) -> tuple[str, int]:

@@ -36,6 +36,7 @@ class Perplexity(Comparison):
     order: int = 3
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_shares(self, "drop")
         if self.drop == 1:
             raise UserError("drop: 1 is all of the documents; give the share to drop, such as 0.1")

@@ -26,6 +26,7 @@ class UnicodeRepair(Filter):
     normalization: Literal["NFC", "NFKC", None] = "NFC"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("ftfy", "unicode")
 
     def apply(self, document: RawDocument) -> RawDocument:
