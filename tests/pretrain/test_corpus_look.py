@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from ernie.cli import main
 from ernie.data.document import Mark
+from ernie.data.raw import ReadOptions
 from ernie.data.shards import Corpus
 from ernie.text.train import train_sentencepiece, train_wordpiece
 from pretrain.corpus.build import build_corpus
@@ -210,6 +212,15 @@ def test_a_recipe_is_tried_on_a_sample_without_being_built(
     tried = show(capsys, "r.yaml", "--document", *map(str, range(len(corpus.train))))
     assert set(ours.splitlines()) == set(tried.splitlines())
     assert "min_sentence: unknown key" in show(capsys, "r.yaml", "--set", "min_sentence=2", status=2)
+
+
+def test_damaged_files_are_named_first_among_what_was_dropped(
+    folder: Path, tokenizers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("z.txt.gz").write_bytes(gzip.compress(Path("b.txt").read_bytes())[:-30])
+    built(tokenizers / "wordpiece", input=["a.jsonl", "z.txt.gz"], read=ReadOptions(damaged="drop"))
+    said = show(capsys, "c").splitlines()
+    assert said[said.index("dropped or changed, for instance") + 1].startswith("  z.txt.gz: the gzip file breaks off")
 
 
 def diff(capsys: pytest.CaptureFixture[str], one: str, other: str, status: int) -> list[str]:

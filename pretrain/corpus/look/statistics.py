@@ -15,7 +15,7 @@ import numpy as np
 from ernie.data.shards import Corpus
 from pretrain.corpus.clean.base import filter_name
 from pretrain.corpus.hosts import OTHERS
-from pretrain.corpus.report import FRACTIONS
+from pretrain.corpus.report import FRACTIONS, MAX_EXAMPLES
 
 _REPEATED = "earlier text"  # the end of the reason why a filter drops what other documents have
 _ADDRESSES = ("http", "https", "s3", "gs", "hdfs")
@@ -97,13 +97,13 @@ class Statistics:
 
     @property
     def dropped_examples(self) -> list[str]:
-        """Examples of documents that were dropped or changed, each with its file and line."""
+        """The first damaged files, and examples of documents that were dropped or changed, each with file and line."""
         cleaned = [
             f"{filter_name(each['kind'], each.get('languages', ()))}: {text}"
             for each in self.report.get("clean", [])
             for text in each["examples"]
         ]
-        return [*self.report.get("examples", []), *cleaned]
+        return [*self.report.get("damaged", [])[:MAX_EXAMPLES], *self.report.get("examples", []), *cleaned]
 
     @property
     def repeated(self) -> dict[str, int]:
