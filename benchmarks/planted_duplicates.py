@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -153,8 +154,10 @@ def compared(near: NearDuplicates, texts: Sequence[str]) -> dict[int, int]:
     places = np.column_stack((np.zeros(len(texts), np.int64), notes["document"]))
     for number, text in enumerate(texts):
         notes["values"][number] = near.note(RawDocument(Place("", number), text))
-    decision = near.decide(Taken(notes, places, np.zeros(0, np.int64), [""], Path()), 0)
-    return dict(zip(decision.documents.tolist(), decision.findings[:, 1].tolist(), strict=True))
+    with TemporaryDirectory() as folder:
+        notes.tofile(file := Path(folder) / "notes")
+        decision = near.decide(Taken(file, notes.dtype, places, np.zeros(0, np.int64), [""], Path(folder)), 0)
+        return dict(zip(decision.documents.tolist(), decision.findings[:, 1].tolist(), strict=True))
 
 
 def similarity(one: str, other: str) -> float:

@@ -33,7 +33,8 @@ from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules
 from pretrain.corpus.clean.compare import Findings, Noted, compare
 from pretrain.corpus.clean.duplicates import ExactDuplicates
-from pretrain.corpus.clean.groups import blocks, mapped
+from pretrain.corpus.clean.groups import blocks
+from pretrain.corpus.clean.mapped import mapped
 from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.engine import Engine
@@ -46,7 +47,7 @@ from pretrain.corpus.signature import signature_of
 from pretrain.corpus.texts import TextsConfig
 
 _HASHES = "hashes"  # the file of the texts' hashes
-_AT_ONCE = 1 << 24  # hashes in memory at a time
+_AT_ONCE = 1 << 21  # hashes in memory at a time
 # Bytes read, bytes to read (0: unknown), and the counts so far; no counts while text is read to compare documents.
 Progress = Callable[[int, int, Counts | None], None]
 

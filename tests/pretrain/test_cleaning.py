@@ -26,10 +26,10 @@ from ernie.errors import UserError
 from ernie.text.train import train_wordpiece
 from ernie.yaml_tree import from_dict
 from pretrain.corpus.build import build_corpus
-from pretrain.corpus.clean.base import Filter, Rejected, filters
+from pretrain.corpus.clean.base import Comparison, Filter, Rejected, Taken, filters
 from pretrain.corpus.clean.compare import Findings, Noted, compare
 from pretrain.corpus.clean.duplicates import ExactDuplicates
-from pretrain.corpus.clean.groups import repeats
+from pretrain.corpus.clean.groups import blocks, repeats
 from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.reading import Done, Made, Make
@@ -245,6 +245,41 @@ def test_near_duplicates_are_found_and_others_are_kept(built) -> None:
     kept = {int(corpus.train.source(i).rpartition(":")[2]) for i in range(len(corpus.train))}
     assert kept == {*range(1, 61), *range(121, 181)}
     assert report.counts.clean[0].examples[0].startswith("in/in.jsonl:61: its text is nearly that of in/in.jsonl:1:")
+
+
+@pytest.mark.parametrize("kind", ["exact_duplicates", "near_duplicates"])
+def test_comparing_a_few_notes_at_a_time_finds_the_same(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(1)
+    texts = [story(rng.randrange(40)) for _ in range(150)]
+    texts += [" ".join(word if rng.random() > 0.04 else "changed" for word in text.split()) for text in texts]
+    each = filter_of(kind)
+    assert isinstance(each, Comparison)
+    type_of_values, width = each.dtype()
+    notes = np.zeros(len(texts), np.dtype([("document", "<i8"), ("values", type_of_values, (width,))]))
+    notes["document"] = 3 * np.arange(len(texts))
+    for row, text in zip(notes, texts, strict=True):
+        row["values"] = each.note(document(text))
+    notes.tofile(tmp_path / "notes")
+    places = np.column_stack((np.zeros(900, np.int64), np.arange(900)))
+    taken = Taken(tmp_path / "notes", notes.dtype, places, notes["document"][::7], ["in"], tmp_path)
+    whole = each.decide(taken, 0)
+    assert len(whole.documents) > 60
+    monkeypatch.setattr("pretrain.corpus.clean.groups.AT_ONCE", 16)
+    monkeypatch.setattr("pretrain.corpus.clean.duplicates._PAIRS", 5)
+    monkeypatch.setattr(blocks, "__defaults__", (7,))
+    parts = each.decide(taken, 0)
+    assert np.array_equal(parts.documents, whole.documents)
+    assert np.array_equal(parts.findings, whole.findings)
+    # By definition: of equal notes that count all but the first, and with each an earlier one that is alike.
+    values = {int(row["document"]): row["values"] for row in notes if row["document"] % 21}
+    least = 1.0 if kind == "exact_duplicates" else 0.75
+    for found, (_, place) in zip(whole.documents.tolist(), whole.findings.tolist(), strict=True):
+        assert place < found
+        assert (values[place] == values[found]).mean() >= least
+    copies = {at for at in values for other in values if other < at and (values[other] == values[at]).all()}
+    assert copies <= set(whole.documents.tolist())
 
 
 def test_keys_that_repeat_are_found_with_their_first_and_last() -> None:

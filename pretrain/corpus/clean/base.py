@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from ernie.data.raw import RawDocument
 from ernie.errors import UserError, nearest
 from ernie.registry import Registry
+from pretrain.corpus.clean.mapped import mapped
 from pretrain.corpus.language import check_identifiable, identified_language
 
 MAX_EXAMPLES = 3  # of each filter
@@ -94,16 +95,35 @@ class Filter:
 class Taken:
     """The notes that workers took for a comparison: `notes` (n,), in the order of the documents.
 
-    A note has the number of its `document` and `values` (w,).  `places` (d, 2) has the source and the line of each
-    document, and `names` those of the sources.  The documents `dropped` by earlier comparisons, ascending, do not
-    count.  `folder` is for temporary files; notes lie there, too, mapped into memory.
+    They lie in a `file`, of the type `dtype`: a note has the number of its `document` and `values` (w,).  `places` (d,
+    2) has the source and the line of each document, and `names` those of the sources.  The documents `dropped` by
+    earlier comparisons, ascending, do not count.  `folder` is for temporary files.
     """
 
-    notes: np.ndarray
+    file: Path
+    dtype: np.dtype[Any]
     places: np.ndarray
     dropped: np.ndarray
     names: Sequence[str]
     folder: Path
+
+    @property
+    def notes(self) -> np.ndarray:
+        """All notes, mapped anew: what was read of them goes from memory with the array."""
+        return mapped(self.file, self.dtype)
+
+    @property
+    def size(self) -> int:
+        """The number of notes."""
+        return self.file.stat().st_size // self.dtype.itemsize
+
+    def blocks(self, slices: Iterable[slice]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the positions (k,) of the notes that count in each slice, and these notes (k,)."""
+        for block in slices:
+            offset, count = block.start * self.dtype.itemsize, block.stop - block.start
+            notes = np.fromfile(self.file, self.dtype, count, offset=offset)
+            counts = self.counts(notes["document"])
+            yield block.start + np.flatnonzero(counts), notes[counts]
 
     def rows(self) -> np.ndarray:
         """Return the positions of the notes that count."""
@@ -111,7 +131,10 @@ class Taken:
 
     def counts(self, documents: np.ndarray) -> np.ndarray:
         """Return whether the documents with these numbers count."""
-        return np.isin(documents, self.dropped, invert=True)
+        if not len(self.dropped):
+            return np.ones(len(documents), bool)
+        at = np.minimum(np.searchsorted(self.dropped, documents), len(self.dropped) - 1)
+        return np.asarray(self.dropped[at] != documents)
 
 
 class Decision(NamedTuple):

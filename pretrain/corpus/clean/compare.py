@@ -15,7 +15,7 @@ from ernie.data.parts import Item
 from ernie.data.raw import Dropped
 from ernie.data.work_folder import WorkFolder
 from pretrain.corpus.clean.base import Comparison, Decision, Taken
-from pretrain.corpus.clean.groups import mapped
+from pretrain.corpus.clean.mapped import mapped
 from pretrain.corpus.clean.pipeline import Pipeline, Verdicts
 from pretrain.corpus.reading import Done, Made, Make
 
@@ -71,8 +71,10 @@ def compare(
         places = _mapped(work, "places", np.dtype(("<i8", 2)))
         for each, again in wanted.items():
             comparison = _comparison(pipeline, each)
-            notes = _mapped(work, f"notes-{each}-{again}", _row(comparison))
-            decision = comparison.decide(Taken(notes, places, dropped, names, work.path), again)
+            name = f"notes-{each}-{again}"
+            work.file(name)  # also where there are none
+            taken = Taken(work.path / name, _row(comparison), places, dropped, names, work.path)
+            decision = comparison.decide(taken, again)
             is_last = again == comparison.rounds - 1
             findings.set(each, comparison.explain if is_last else _as_they_are, decision)
             if is_last and not comparison.repairs:

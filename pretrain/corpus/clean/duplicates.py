@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -16,11 +16,13 @@ from ernie.data.raw import RawDocument
 from ernie.errors import UserError
 from ernie.text.scripts import words_in
 from pretrain.corpus.clean.base import Comparison, Decision, Rejected, Taken, filters, require
-from pretrain.corpus.clean.groups import blocks, repeats
+from pretrain.corpus.clean.groups import blocks, equal_keys, first_equal, written
+from pretrain.corpus.clean.mapped import zeros
 
 _NOT_WORDS = re.compile(r"[\W_]+")
 _HASHES = 128  # of a signature: 512 bytes a document, on the disk
 _SEED = 52
+_PAIRS = 1 << 13  # that are compared at a time: each may be in another page of the notes
 _FOUND = 0.95  # probability of looking at a pair that is just similar enough
 
 
@@ -57,9 +59,15 @@ class ExactDuplicates(_Duplicates):
 
     def decide(self, taken: Taken, again: int) -> Decision:
         """Return the documents whose hash an earlier one has, with its place."""
-        rows = taken.rows()
-        later, _, first = repeats(taken.notes["values"][rows, 0])
-        return _of_earlier(taken, rows[later], rows[first])
+
+        def found() -> Iterator[np.ndarray]:
+            firsts = first_equal(taken, 1)
+            for block in blocks(taken.size):
+                first = np.array(firsts[block])
+                later = np.flatnonzero(first != np.arange(block.start, block.stop))
+                yield _of_earlier(taken, block.start + later, first[later])
+
+        return written(taken.folder / "found", found(), 3)
 
 
 @filters.register("near_duplicates")
@@ -100,21 +108,33 @@ class NearDuplicates(_Duplicates):
 
     def decide(self, taken: Taken, again: int) -> Decision:
         """Return the documents whose signature is like that of an earlier one with the same hashes in a band."""
-        found, earlier = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        notes, rows, height = taken.notes, taken.rows(), self._band
-        for start in range(0, _HASHES - height + 1, height):
-            keys = np.empty(len(rows), np.uint64)
-            for block in blocks(len(rows)):
-                keys[block] = _key(notes["values"][rows[block], start : start + height])
-            later, before, first = repeats(keys)
+        earliest = zeros(taken.folder / "earliest", np.dtype(np.int64), taken.size)  # of each note, from 1; 0: none
+        for start in range(0, _HASHES - self._band + 1, self._band):
+            for pairs in self._pairs(taken, start):
+                values = taken.notes["values"]
+                later, earlier = pairs[(values[pairs[:, 0]] == values[pairs[:, 1]]).mean(axis=1) >= self.similarity].T
+                later, first = np.unique(later, return_index=True)
+                new = earliest[later] == 0
+                earliest[later[new]] = earlier[first][new] + 1
+
+        def found() -> Iterator[np.ndarray]:
+            for block in blocks(taken.size):
+                earlier = np.array(earliest[block])
+                later = np.flatnonzero(earlier)
+                yield _of_earlier(taken, block.start + later, earlier[later] - 1)
+
+        return written(taken.folder / "found", found(), 3)
+
+    def _pairs(self, taken: Taken, start: int) -> Iterator[np.ndarray]:
+        """Yield pairs (k, 2) of a note and an earlier one with the same hashes in the band that begins at `start`."""
+        keyed = (
+            np.column_stack((_key(notes["values"][:, start : start + self._band]), rows.astype(np.uint64)))
+            for rows, notes in taken.blocks(blocks(taken.size))
+        )
+        for later, before, first in equal_keys(taken.folder, keyed, taken.size):
             both = np.column_stack((later, first)), np.column_stack((later, before))
             pairs = np.unique(np.concatenate(both), axis=0)
-            for block in blocks(len(pairs)):
-                late, early = rows[pairs[block]].T
-                alike = (notes["values"][late] == notes["values"][early]).mean(axis=1) >= self.similarity
-                found.append(late[alike])
-                earlier.append(early[alike])
-        return _of_earlier(taken, np.concatenate(found), np.concatenate(earlier))
+            yield from (pairs[block] for block in blocks(len(pairs), _PAIRS))
 
     @cached_property
     def _band(self) -> int:
@@ -123,11 +143,10 @@ class NearDuplicates(_Duplicates):
         return max(probable)
 
 
-def _of_earlier(taken: Taken, later: np.ndarray, earlier: np.ndarray) -> Decision:
-    """Return the documents of `later` notes (k,), each once, and the place of the first of its `earlier` ones (k,)."""
-    unique, first = np.unique(later, return_index=True)
+def _of_earlier(taken: Taken, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+    """Return rows (k, 3): the documents of `later` notes (k,), and the places of `earlier` ones (k,)."""
     documents = taken.notes["document"]
-    return Decision(np.array(documents[unique]), taken.places[documents[earlier[first]]])
+    return np.column_stack((documents[later], taken.places[documents[earlier]]))
 
 
 def _key(hashes: np.ndarray) -> np.ndarray:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from pretrain.corpus.clean.base import Taken
+from pretrain.corpus.clean.base import Decision, Taken
+from pretrain.corpus.clean.mapped import mapped, zeros
 
 AT_ONCE = 1 << 20  # rows in memory
 
@@ -28,41 +28,62 @@ def repeats(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return order[1:][again], order[:-1][again], firsts[1:][again]
 
 
-def first_equal(taken: Taken, width: int) -> np.ndarray:
-    """Return for each note (n,) the position of the first one whose first `width` values, as bits, are the same.
+def equal_keys(
+    folder: Path, keyed: Iterable[np.ndarray], size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the rows whose key an earlier row has, with the last row before and the first row that have it.
 
-    Notes that do not count are their own first.  The result is mapped into memory, as are the notes.  Notes are put
-    into files by their values, so that equal ones are in the same file, and each file is sorted.
+    `keyed` are parts (k, c + 1) of keys and, in the last column, the numbers of rows, ascending; of all there are at
+    most `size`.  Rows are put into files by their keys, so that equal ones are in the same file, and each file is
+    sorted.  The keys are hashes, or begin with one.
     """
-    size, step = len(taken.notes), AT_ONCE
-    firsts = zeros(taken.folder / "firsts", np.dtype(np.int64), size)
-    shares = [taken.folder / f"share-{number}" for number in range(size // step + 1)]
+    shares = [folder / f"share-{number}" for number in range(size // AT_ONCE + 1)]
     for path in shares:
         path.write_bytes(b"")
-    for block in blocks(size, step):
-        rows = firsts[block] = np.arange(block.start, block.stop)
-        notes = np.array(taken.notes[block])
-        keyed = np.column_stack((notes["values"][:, :width], rows.astype(np.uint64)))[taken.counts(notes["document"])]
-        share = keyed[:, 0] % np.uint64(len(shares))
+    width = 0
+    for part in keyed:
+        width = part.shape[1]
+        share = part[:, 0] % np.uint64(len(shares))
         order = np.argsort(share, kind="stable")
         ends = np.cumsum(np.bincount(share.astype(np.int64), minlength=len(shares)))
-        for path, some in zip(shares, np.split(keyed[order], ends[:-1]), strict=True):
+        for path, some in zip(shares, np.split(part[order], ends[:-1]), strict=True):
             if len(some):
                 with path.open("ab") as file:
                     file.write(some.tobytes())
     for path in shares:
-        keyed = np.fromfile(path, np.uint64).reshape(-1, width + 1)
-        later, _, first = repeats(keyed[:, :width])
-        firsts[keyed[later, -1].astype(np.int64)] = keyed[first, -1].astype(np.int64)
+        rows = np.fromfile(path, np.uint64)
         path.unlink()
+        if len(rows):
+            rows = rows.reshape(-1, width)
+            number = rows[:, -1].astype(np.int64)
+            later, before, first = repeats(rows[:, :-1])
+            yield number[later], number[before], number[first]
+
+
+def first_equal(taken: Taken, width: int) -> np.ndarray:
+    """Return for each note (n,) the position of the first one whose first `width` values, as bits, are the same.
+
+    Notes that do not count are their own first.  The result is mapped into memory.
+    """
+    size = taken.size
+    firsts = zeros(taken.folder / "firsts", np.dtype(np.int64), size)
+    for block in blocks(size):
+        firsts[block] = np.arange(block.start, block.stop)
+    keyed = (
+        np.column_stack((notes["values"][:, :width], rows.astype(np.uint64)))
+        for rows, notes in taken.blocks(blocks(size))
+    )
+    for later, _, first in equal_keys(taken.folder, keyed, size):
+        firsts[later] = first
     return firsts
 
 
-def mapped(path: Path, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return the rows in a file, mapped into memory."""
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)  # which cannot be mapped
-
-
-def zeros(path: Path, dtype: np.dtype[Any], size: int) -> np.ndarray:
-    """Return an array (size,) of zeros in a new file, mapped into memory."""
-    return np.memmap(path, dtype, "w+", shape=size) if size else np.zeros(0, dtype)
+def written(path: Path, rows: Iterable[np.ndarray], width: int) -> Decision:
+    """Return rows (k, `width`) of documents and findings, mapped into memory from a file."""
+    made = path.with_name(f"{path.name}.new")
+    with made.open("wb") as file:
+        for some in rows:
+            file.write(some.astype("<i8").tobytes())
+    made.replace(path)  # findings of another filter may be mapped from the file of this name
+    found = mapped(path, np.dtype(np.int64)).reshape(-1, width)
+    return Decision(found[:, 0], found[:, 1:])

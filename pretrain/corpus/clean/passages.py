@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,8 @@ from ernie.config import check_least
 from ernie.data.raw import RawDocument
 from ernie.text.scripts import word_spans, words_in
 from pretrain.corpus.clean.base import Comparison, Decision, Rejected, Taken, filters, with_lines
-from pretrain.corpus.clean.groups import AT_ONCE, blocks, first_equal, mapped, zeros
+from pretrain.corpus.clean.groups import AT_ONCE, blocks, first_equal, written
+from pretrain.corpus.clean.mapped import zeros
 
 _FACTOR = 0x9E3779B97F4A7C15  # of polynomials modulo 2 ** 64: odd, so that it has an inverse
 _WORDS = 1 << 20  # of which hashes are kept
@@ -82,7 +82,7 @@ class RepeatedPassages(Comparison):
     def decide(self, taken: Taken, again: int) -> Decision:
         """Return the stretches whose hash is not alone, as ranges; the second time, the passages and their places."""
         found = self._passages(taken) if again else self._candidates(taken)
-        return _written(taken.folder / f"found-{again}", found, 5 if again else 3)
+        return written(taken.folder / f"found-{again}", found, 5 if again else 3)
 
     def explain(self, findings: np.ndarray, names: Sequence[str]) -> Passages:
         """Return what to take out."""
@@ -190,14 +190,3 @@ def _whole_documents(documents: np.ndarray) -> Iterator[slice]:
         stop = int(np.searchsorted(documents, last, "right"))
         yield slice(start, stop)
         start = stop
-
-
-def _written(path: Path, rows: Iterator[np.ndarray], width: int) -> Decision:
-    """Return rows of documents and findings, mapped into memory from a file."""
-    made = path.with_name(f"{path.name}.new")
-    with made.open("wb") as file:
-        for some in rows:
-            file.write(some.astype("<i8").tobytes())
-    made.replace(path)  # findings of another such filter may be mapped from the file of this name
-    found = mapped(path, np.dtype(np.int64)).reshape(-1, width)
-    return Decision(found[:, 0], found[:, 1:])
