@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,6 +112,13 @@ class Taken:
     def notes(self) -> np.ndarray:
         """All notes, mapped anew: what was read of them goes from memory with the array."""
         return mapped(self.file, self.dtype)
+
+    def at(self, positions: np.ndarray) -> np.ndarray:
+        """Return the notes at positions (k,) anywhere, read one by one: a mapping would bring much around them."""
+        size = self.dtype.itemsize
+        with self.file.open("rb", buffering=0) as file:
+            read = [os.pread(file.fileno(), size, size * position) for position in positions.tolist()]
+        return np.frombuffer(b"".join(read), self.dtype)
 
     @property
     def size(self) -> int:

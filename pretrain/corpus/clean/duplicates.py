@@ -22,7 +22,7 @@ from pretrain.corpus.clean.mapped import zeros
 _NOT_WORDS = re.compile(r"[\W_]+")
 _HASHES = 128  # of a signature: 512 bytes a document, on the disk
 _SEED = 52
-_PAIRS = 1 << 13  # that are compared at a time: each may be in another page of the notes
+_PAIRS = 1 << 13  # that are compared at a time
 _FOUND = 0.95  # probability of looking at a pair that is just similar enough
 
 
@@ -111,11 +111,11 @@ class NearDuplicates(_Duplicates):
         earliest = zeros(taken.folder / "earliest", np.dtype(np.int64), taken.size)  # of each note, from 1; 0: none
         for start in range(0, _HASHES - self._band + 1, self._band):
             for pairs in self._pairs(taken, start):
-                values = taken.notes["values"]
-                later, earlier = pairs[(values[pairs[:, 0]] == values[pairs[:, 1]]).mean(axis=1) >= self.similarity].T
+                pairs = pairs[earliest[pairs[:, 0]] == 0]
+                both = (taken.at(column)["values"] for column in pairs.T)
+                later, earlier = pairs[np.equal(*both).mean(axis=1) >= self.similarity].T
                 later, first = np.unique(later, return_index=True)
-                new = earliest[later] == 0
-                earliest[later[new]] = earlier[first][new] + 1
+                earliest[later] = earlier[first] + 1
 
         def found() -> Iterator[np.ndarray]:
             for block in blocks(taken.size):
@@ -145,8 +145,7 @@ class NearDuplicates(_Duplicates):
 
 def _of_earlier(taken: Taken, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
     """Return rows (k, 3): the documents of `later` notes (k,), and the places of `earlier` ones (k,)."""
-    documents = taken.notes["document"]
-    return np.column_stack((documents[later], taken.places[documents[earlier]]))
+    return np.column_stack((taken.at(later)["document"], taken.places[taken.at(earlier)["document"]]))
 
 
 def _key(hashes: np.ndarray) -> np.ndarray:

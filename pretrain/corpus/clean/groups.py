@@ -10,7 +10,7 @@ import numpy as np
 from pretrain.corpus.clean.base import Decision, Taken
 from pretrain.corpus.clean.mapped import mapped, zeros
 
-AT_ONCE = 1 << 20  # rows in memory
+AT_ONCE = 1 << 18  # rows in memory
 
 
 def blocks(size: int, step: int = 1 << 16) -> Iterator[slice]:
