@@ -22,7 +22,7 @@ from pretrain.corpus.clean.mapped import zeros
 _NOT_WORDS = re.compile(r"[\W_]+")
 _HASHES = 128  # of a signature: 512 bytes a document, on the disk
 _SEED = 52
-_PAIRS = 1 << 13  # that are compared at a time
+_PAIRS = 1 << 13  # that are compared at a time, and notes of which keys are made
 _FOUND = 0.95  # probability of looking at a pair that is just similar enough
 
 
@@ -129,7 +129,7 @@ class NearDuplicates(_Duplicates):
         """Yield pairs (k, 2) of a note and an earlier one with the same hashes in the band that begins at `start`."""
         keyed = (
             np.column_stack((_key(notes["values"][:, start : start + self._band]), rows.astype(np.uint64)))
-            for rows, notes in taken.blocks(blocks(taken.size))
+            for rows, notes in taken.blocks(blocks(taken.size, _PAIRS))
         )
         for later, before, first in equal_keys(taken.folder, keyed, taken.size):
             both = np.column_stack((later, first)), np.column_stack((later, before))
