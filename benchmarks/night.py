@@ -13,9 +13,9 @@ with few rows, at one point, over the seeds given.
 
 Before training, the seconds of a step are measured, by trials of all arms in turn; only this needs the machine for
 itself.  They say how many steps an arm has in its time, and are kept, so that a command that was interrupted resumes
-with as many steps.
-Training may then share the machine with other work, at low priority and over days.  Saving and measuring held-out text
-are not counted.  Finished work is kept; results are small files under `--records` (by default in OUTPUT).
+with as many steps.  Training may then share the machine with other work, at low priority and over days.  Saving and
+measuring held-out text are not counted.  Finished work is kept; results are small files under `--records` (by default
+in OUTPUT).
 
 Set before the first run, for the mean of CoLA (Matthews), SST-2 (accuracy), MRPC (F1), STS-B (Pearson) and RTE
 (accuracy) on dev: small after 12 hours has at least 68, mini after 4 hours has at least 65, and at least 84 on SST-2.

@@ -16,8 +16,7 @@ from ernie.data.raw import RawDocument
 from ernie.errors import UserError
 from ernie.text.scripts import words_in
 from pretrain.corpus.clean.base import Comparison, Decision, Rejected, Taken, filters, require
-from pretrain.corpus.clean.groups import blocks, equal_keys, first_equal, written
-from pretrain.corpus.clean.mapped import zeros
+from pretrain.corpus.clean.groups import blocks, equal_keys, first_equal, own_positions, written
 
 _NOT_WORDS = re.compile(r"[\W_]+")
 _HASHES = 128  # of a signature: 512 bytes a document, on the disk
@@ -59,15 +58,7 @@ class ExactDuplicates(_Duplicates):
 
     def decide(self, taken: Taken, again: int) -> Decision:
         """Return the documents whose hash an earlier one has, with its place."""
-
-        def found() -> Iterator[np.ndarray]:
-            firsts = first_equal(taken, 1)
-            for block in blocks(taken.size):
-                first = np.array(firsts[block])
-                later = np.flatnonzero(first != np.arange(block.start, block.stop))
-                yield _of_earlier(taken, block.start + later, first[later])
-
-        return written(taken.folder / "found", found(), 3)
+        return written(taken.folder / "found", _found(taken, first_equal(taken, 1)), 3)
 
 
 @filters.register("near_duplicates")
@@ -108,22 +99,15 @@ class NearDuplicates(_Duplicates):
 
     def decide(self, taken: Taken, again: int) -> Decision:
         """Return the documents whose signature is like that of an earlier one with the same hashes in a band."""
-        earliest = zeros(taken.folder / "earliest", np.dtype(np.int64), taken.size)  # of each note, from 1; 0: none
+        earliest = own_positions(taken.folder / "earliest", taken.size)
         for start in range(0, _HASHES - self._band + 1, self._band):
             for pairs in self._pairs(taken, start):
-                pairs = pairs[earliest[pairs[:, 0]] == 0]
+                pairs = pairs[earliest[pairs[:, 0]] == pairs[:, 0]]
                 both = (taken.at(column)["values"] for column in pairs.T)
                 later, earlier = pairs[np.equal(*both).mean(axis=1) >= self.similarity].T
                 later, first = np.unique(later, return_index=True)
-                earliest[later] = earlier[first] + 1
-
-        def found() -> Iterator[np.ndarray]:
-            for block in blocks(taken.size):
-                earlier = np.array(earliest[block])
-                later = np.flatnonzero(earlier)
-                yield _of_earlier(taken, block.start + later, earlier[later] - 1)
-
-        return written(taken.folder / "found", found(), 3)
+                earliest[later] = earlier[first]
+        return written(taken.folder / "found", _found(taken, earliest), 3)
 
     def _pairs(self, taken: Taken, start: int) -> Iterator[np.ndarray]:
         """Yield pairs (k, 2) of a note and an earlier one with the same hashes in the band that begins at `start`."""
@@ -143,9 +127,13 @@ class NearDuplicates(_Duplicates):
         return max(probable)
 
 
-def _of_earlier(taken: Taken, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-    """Return rows (k, 3): the documents of `later` notes (k,), and the places of `earlier` ones (k,)."""
-    return np.column_stack((taken.at(later)["document"], taken.places[taken.at(earlier)["document"]]))
+def _found(taken: Taken, earliest: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield rows (k, 3) of documents and the places of earlier ones, given the earliest note (n,) like each, or it."""
+    for block in blocks(taken.size):
+        earlier = np.array(earliest[block])
+        later = np.flatnonzero(earlier != np.arange(block.start, block.stop))
+        documents = taken.at(block.start + later)["document"]
+        yield np.column_stack((documents, taken.places[taken.at(earlier[later])["document"]]))
 
 
 def _key(hashes: np.ndarray) -> np.ndarray:

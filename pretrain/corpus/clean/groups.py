@@ -66,9 +66,7 @@ def first_equal(taken: Taken, width: int) -> np.ndarray:
     Notes that do not count are their own first.  The result is mapped into memory.
     """
     size = taken.size
-    firsts = zeros(taken.folder / "firsts", np.dtype(np.int64), size)
-    for block in blocks(size):
-        firsts[block] = np.arange(block.start, block.stop)
+    firsts = own_positions(taken.folder / "firsts", size)
     keyed = (
         np.column_stack((notes["values"][:, :width], rows.astype(np.uint64)))
         for rows, notes in taken.blocks(blocks(size))
@@ -76,6 +74,14 @@ def first_equal(taken: Taken, width: int) -> np.ndarray:
     for later, _, first in equal_keys(taken.folder, keyed, size):
         firsts[later] = first
     return firsts
+
+
+def own_positions(path: Path, size: int) -> np.ndarray:
+    """Return the numbers below `size` in a new file, mapped into memory."""
+    numbers = zeros(path, np.dtype(np.int64), size)
+    for block in blocks(size):
+        numbers[block] = np.arange(block.start, block.stop)
+    return numbers
 
 
 def written(path: Path, rows: Iterable[np.ndarray], width: int) -> Decision:
