@@ -50,7 +50,7 @@ import paddle
 import soundfile
 from fine_tuned import fine_tuned, untrained_small
 from outcomes import report
-from page_tables import OFFSETS, SILENCES, digits, digits_delay, offsets, silences
+from page_tables import OFFSETS, SILENCES, digits, digits_delay, digits_left_out, offsets, silences
 from record_files import Records, cached_record, slug
 
 from ernie.audio.wave import pieces, read_wave
@@ -143,7 +143,10 @@ def main() -> None:
     for seed in arguments.seeds:
         for arm in arguments.arms:
             cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    report(Records(records), digits, digits_delay, offsets, silences, targets=TARGETS)
+    if arguments.left_out:
+        report(Records(records.parent), digits_left_out, targets=["digits-left-out"])
+    else:
+        report(Records(records), digits, digits_delay, offsets, silences, targets=TARGETS)
 
 
 def write_strings(recordings: Path, folder: Path, left_out: str) -> Path:
