@@ -156,7 +156,8 @@ def compared(near: NearDuplicates, texts: Sequence[str]) -> dict[int, int]:
         notes["values"][number] = near.note(RawDocument(Place("", number), text))
     with TemporaryDirectory() as folder:
         notes.tofile(file := Path(folder) / "notes")
-        decision = near.decide(Taken(file, notes.dtype, places, np.zeros(0, np.int64), [""], Path(folder)), 0)
+        places.tofile(located := Path(folder) / "places")
+        decision = near.decide(Taken(file, notes.dtype, located, np.zeros(0, np.int64), [""], Path(folder)), 0)
         return dict(zip(decision.documents.tolist(), decision.findings[:, 1].tolist(), strict=True))
 
 

@@ -14,7 +14,7 @@ from ernie.data.formats import format_of_name
 from ernie.data.raw import Dropped, RawDocument, ReadOptions, Unparsed
 from ernie.data.read import Input, parsed, read_unparsed
 
-PART = 1 << 23  # bytes of text in a part, about
+PART = 1 << 22  # bytes of text in a part, about: what is made of tiny documents may take ten times as much
 _RATIO = 4  # of text to bytes on the disk, where a file is compressed
 _OVERHEAD = 1 << 12  # bytes that an input counts for besides its text, since opening it takes time, too
 

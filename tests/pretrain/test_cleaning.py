@@ -262,8 +262,8 @@ def test_comparing_a_few_notes_at_a_time_finds_the_same(
     for row, text in zip(notes, texts, strict=True):
         row["values"] = each.note(document(text))
     notes.tofile(tmp_path / "notes")
-    places = np.column_stack((np.zeros(900, np.int64), np.arange(900)))
-    taken = Taken(tmp_path / "notes", notes.dtype, places, notes["document"][::7], ["in"], tmp_path)
+    np.column_stack((np.zeros(900, np.int64), np.arange(900))).tofile(tmp_path / "places")
+    taken = Taken(tmp_path / "notes", notes.dtype, tmp_path / "places", notes["document"][::7], ["in"], tmp_path)
     whole = each.decide(taken, 0)
     assert len(whole.documents) > 60
     monkeypatch.setattr("pretrain.corpus.clean.groups.AT_ONCE", 16)

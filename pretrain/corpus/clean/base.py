@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import numpy as np
 from ernie.data.raw import RawDocument
 from ernie.errors import UserError, nearest
 from ernie.registry import Registry
-from pretrain.corpus.clean.mapped import mapped
+from pretrain.corpus.clean.mapped import mapped, read_at
 from pretrain.corpus.language import check_identifiable, identified_language
 
 MAX_EXAMPLES = 3  # of each filter
@@ -23,6 +22,7 @@ MAX_EXAMPLES = 3  # of each filter
 # Hindi and its neighbors, Arabic, Urdu, Burmese, Ethiopic, Armenian and Khmer.
 OTHER_ENDS = ("\u0964", "\u0965", "\u061f", "\u06d4", "\u104b", "\u1362", "\u1367", "\u0589", "\u17d4")
 ENDS = (".", "!", "?", '"', "\u201d", "\u3002", "\uff01", "\uff1f", "\u300d", "\u300f", *OTHER_ENDS)
+PLACE = np.dtype(("<i8", 2))  # source and line
 _SHOWN = 60  # characters of a text in an example
 
 
@@ -96,14 +96,14 @@ class Filter:
 class Taken:
     """The notes that workers took for a comparison: `notes` (n,), in the order of the documents.
 
-    They lie in a `file`, of the type `dtype`: a note has the number of its `document` and `values` (w,).  `places` (d,
-    2) has the source and the line of each document, and `names` those of the sources.  The documents `dropped` by
-    earlier comparisons, ascending, do not count.  `folder` is for temporary files.
+    They lie in a `file`, of the type `dtype`: a note has the number of its `document` and `values` (w,).  The file
+    `located` has the source and the line of each document, as `PLACE`, and `names` are those of the sources.  The
+    documents `dropped` by earlier comparisons, ascending, do not count.  `folder` is for temporary files.
     """
 
     file: Path
     dtype: np.dtype[Any]
-    places: np.ndarray
+    located: Path
     dropped: np.ndarray
     names: Sequence[str]
     folder: Path
@@ -114,11 +114,12 @@ class Taken:
         return mapped(self.file, self.dtype)
 
     def at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the notes at positions (k,) anywhere, read one by one: a mapping would bring much around them."""
-        size = self.dtype.itemsize
-        with self.file.open("rb", buffering=0) as file:
-            read = [os.pread(file.fileno(), size, size * position) for position in positions.tolist()]
-        return np.frombuffer(b"".join(read), self.dtype)
+        """Return the notes at positions (k,) anywhere."""
+        return read_at(self.file, self.dtype, positions)
+
+    def places(self, documents: np.ndarray) -> np.ndarray:
+        """Return the sources and lines (k, 2) of documents (k,) anywhere."""
+        return read_at(self.located, PLACE, documents)
 
     @property
     def size(self) -> int:

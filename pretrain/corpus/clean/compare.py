@@ -68,12 +68,12 @@ def compare(
         _read(pipeline, number, wanted, read, findings, work)
         findings.ends = _mapped(work, "ends", np.dtype(np.int64))
         findings.unchanged = _mapped(work, "unchanged", np.dtype(np.uint8))
-        places = _mapped(work, "places", np.dtype(("<i8", 2)))
+        work.file("places")
         for each, again in wanted.items():
             comparison = _comparison(pipeline, each)
             name = f"notes-{each}-{again}"
             work.file(name)  # also where there are none
-            taken = Taken(work.path / name, _row(comparison), places, dropped, names, work.path)
+            taken = Taken(work.path / name, _row(comparison), work.path / "places", dropped, names, work.path)
             decision = comparison.decide(taken, again)
             is_last = again == comparison.rounds - 1
             findings.set(each, comparison.explain if is_last else _as_they_are, decision)

@@ -133,7 +133,7 @@ def _found(taken: Taken, earliest: np.ndarray) -> Iterator[np.ndarray]:
         earlier = np.array(earliest[block])
         later = np.flatnonzero(earlier != np.arange(block.start, block.stop))
         documents = taken.at(block.start + later)["document"]
-        yield np.column_stack((documents, taken.places[taken.at(earlier[later])["document"]]))
+        yield np.column_stack((documents, taken.places(taken.at(earlier[later])["document"])))
 
 
 def _key(hashes: np.ndarray) -> np.ndarray:

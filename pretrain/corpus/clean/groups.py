@@ -78,7 +78,7 @@ def first_equal(taken: Taken, width: int) -> np.ndarray:
 
 def own_positions(path: Path, size: int) -> np.ndarray:
     """Return the numbers below `size` in a new file, mapped into memory."""
-    numbers = zeros(path, np.dtype(np.int64), size)
+    numbers = zeros(path, np.dtype(np.uint32 if size < 1 << 32 else np.int64), size)
     for block in blocks(size):
         numbers[block] = np.arange(block.start, block.stop)
     return numbers

@@ -11,7 +11,8 @@ import numpy as np
 
 from ernie.data.raw import RawDocument
 from ernie.errors import UserError
-from pretrain.corpus.clean.base import Comparison, Decision, Rejected, Taken, filters
+from pretrain.corpus.clean.base import PLACE, Comparison, Decision, Rejected, Taken, filters
+from pretrain.corpus.clean.mapped import mapped
 
 
 @filters.register("mix")
@@ -48,7 +49,7 @@ class Mix(Comparison):
         """Return the documents beyond the share of their group."""
         rows = taken.rows()
         documents = np.array(taken.notes["document"][rows])
-        sources, source_of = np.unique(taken.places[documents, 0], return_inverse=True)
+        sources, source_of = np.unique(mapped(taken.located, PLACE)[documents, 0], return_inverse=True)
         groups = np.array([self._group(taken.names[source]) for source in sources.tolist()], np.int64)[source_of]
         hashes, sizes = taken.notes["values"][rows].T
         present = np.bincount(groups, sizes, len(self.weights))

@@ -133,7 +133,7 @@ class RepeatedPassages(Comparison):
             begins = np.ones(len(here), bool)
             begins[1:] = (here[1:] != here[:-1]) | (start[1:] > start[:-1] + self.words)
             stop = start[np.roll(begins, -1)] + self.words  # the one before the next that begins; the first is one
-            yield np.column_stack((here[begins], start[begins], stop, taken.places[documents[first[begins]]]))
+            yield np.column_stack((here[begins], start[begins], stop, taken.places(documents[first[begins]])))
 
 
 def without(document: RawDocument, ranges: np.ndarray) -> RawDocument:
