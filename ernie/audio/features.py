@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FLOOR = 1e-10  # minimum power before the logarithm
 _MIN_VARIANCE = 1e-2  # of a feature: avoids amplifying one that is nearly constant
 _KALDI_LOWEST = 20.0  # Hz
+_ROUNDING = 1e-6  # samples by which a product of a time and a rate may be too small
 _WARPED = 0.6  # of the highest frequency: up to there a warp is a plain factor
 PREEMPHASIS = 0.97  # the share of the preceding sample that is subtracted from each
 # The level of a frame is the mean over its features, in deviations from the training sounds' mean.
@@ -80,12 +81,17 @@ class FeatureConfig:
     @property
     def window_samples(self) -> int:
         """The number of samples in a window."""
-        return round(self.window * self.sample_rate)
+        return self._samples(self.window)
 
     @property
     def hop_samples(self) -> int:
         """The number of samples from one window to the next."""
-        return max(1, round(self.hop * self.sample_rate))
+        return max(1, self._samples(self.hop))
+
+    def _samples(self, seconds: float) -> int:
+        """Return the number of samples in a time: rounded, or by Kaldi cut off."""
+        samples = seconds * self.sample_rate
+        return math.floor(samples + _ROUNDING) if self.kind == "kaldi" else round(samples)
 
     @property
     def frequencies(self) -> int:
@@ -384,19 +390,21 @@ def mel_bank(rate: int, fft_size: int, bins: int, warp: float = 1.0) -> sparse.c
     if warp != 1:
         edges = rate / 2 * warped(edges / (rate / 2), 1 / warp)
     frequencies = np.fft.rfftfreq(fft_size, 1 / rate)
-    bank = _triangles(edges, frequencies)
-    # A narrow triangle may fall between two frequencies: use the nearest one.
-    for row, center in zip(bank, edges[1:-1], strict=True):
-        if not row.any():
-            row[np.abs(frequencies - center).argmin()] = 1.0
-    return sparse.csr_matrix(bank)
+    return sparse.csr_matrix(_triangles(edges, frequencies))
 
 
 def _triangles(edges: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
-    """Return the heights (M, K) of triangles, each from one of the edges (M + 2,) over the next to the one after."""
+    """Return the heights (M, K) of triangles, each from one of the edges (M + 2,) over the next to the one after.
+
+    A narrow triangle may fall between two frequencies: it has the nearest one alone.
+    """
     rising = (frequencies[None] - edges[:-2, None]) / np.diff(edges)[:-1, None]
     falling = (edges[2:, None] - frequencies[None]) / np.diff(edges)[1:, None]
-    return np.maximum(0, np.minimum(rising, falling))
+    bank = np.maximum(0, np.minimum(rising, falling))
+    for row, center in zip(bank, edges[1:-1], strict=True):
+        if not row.any():
+            row[np.abs(frequencies - center).argmin()] = 1.0
+    return bank
 
 
 @cache

@@ -82,8 +82,12 @@ def drawn_response(files: tuple[Path, ...], rate: int, rng: np.random.Generator)
 
 @lru_cache(maxsize=_ROOMS)
 def response_of(file: Path, rate: int) -> np.ndarray:
-    """Return the response (S,) that a file holds, from its peak on.  Raises UserError if it is silent."""
-    samples = read_wave(file, rate).samples
+    """Return the response (S,) that a file holds in its first channel, from its peak on.
+
+    Other channels are those of other microphones, which the sound reaches at other times: no place hears their mean.
+    Raises UserError if it is silent.
+    """
+    samples = read_wave(file, rate, selection=Selection(channel="1")).samples
     peak = int(np.abs(samples).argmax())
     if not samples[peak]:
         raise UserError(f"{file}: is silent, and no response of a room; leave it out")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kaldi_native_fbank import FbankOptions, OnlineFbank
 from support.signals import noise, tone
 
-from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, features, mel_bank
+from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, features, kaldi_bank, mel_bank
 from ernie.decode.states import arrays_of, restore
 from ernie.errors import UserError
 
@@ -78,7 +78,7 @@ def test_a_tone_is_loudest_in_its_band(frequency: float) -> None:
     assert np.abs(peaks - frequency).argmin() == loudest
 
 
-@pytest.mark.parametrize(("rate", "bins"), [(16000, 80), (8000, 40), (16000, 23)])
+@pytest.mark.parametrize(("rate", "bins"), [(16000, 80), (8000, 40), (16000, 23), (11025, 40)])
 @pytest.mark.parametrize("removes", [True, False])
 def test_kaldi_features_are_those_of_kaldi(rate: int, bins: int, removes: bool) -> None:
     samples = noise(rate, 3) + tone(440.0, 1.0, rate) + np.float32(0.05)
@@ -133,8 +133,11 @@ def test_constant_features_are_scaled_alike_by_global_and_streaming_normalizatio
         np.testing.assert_allclose(found_FM, np.full((1, 40), 5.0), rtol=1e-3)
 
 
-def test_every_band_of_a_fine_filter_bank_has_weight() -> None:
-    assert (np.asarray(mel_bank(16000, 512, 80).sum(1)) > 0).all()
+@pytest.mark.parametrize("bank", [mel_bank, kaldi_bank])
+@pytest.mark.parametrize("warp", [1.0, 0.8, 1.3])
+def test_every_band_of_a_fine_filter_bank_has_weight(bank, warp: float) -> None:
+    for bins in (80, 128):
+        assert (np.asarray(bank(16000, 512, bins, warp).sum(1)) > 0).all()
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,15 @@ def test_a_recorded_room_adds_its_echoes_after_the_sound_and_keeps_its_power(fol
     assert (heard**2).sum() == pytest.approx(0.64, rel=1e-3)
 
 
+def test_of_a_response_of_several_microphones_the_first_is_heard(folder: Path) -> None:
+    alone = drawn_response((folder / "room.wav",), RATE, np.random.default_rng(0))
+    response_SC = soundfile.read(folder / "room.wav")[0][:, None] * [1.0, 0.9]
+    response_SC[:, 1] = np.roll(response_SC[:, 1], 7)  # which is farther away
+    soundfile.write(folder / "rooms.wav", response_SC, RATE, subtype="FLOAT")
+    found = drawn_response((folder / "rooms.wav",), RATE, np.random.default_rng(0))
+    np.testing.assert_array_equal(found, alone)
+
+
 def test_a_silent_response_is_refused(folder: Path) -> None:
     soundfile.write(folder / "silent.wav", np.zeros(100), RATE)
     with pytest.raises(UserError, match=r"augment\.room_files: .*silent\.wav: is silent"):
