@@ -92,7 +92,7 @@ def test_an_address_without_a_cluster_is_told_at_once(config: CorpusConfig, monk
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(UserError, match=rf"there is no cluster at {address}, the address in RAY_ADDRESS \("):
-            build_corpus(config, "corpus", engine="ray")
+            build_corpus(config, "corpus", engine="ray", processes=1)
 
 
 def test_ray_gives_the_bytes_of_one_process_and_an_error_names_the_file(config: CorpusConfig, ray_here: Any) -> None:
