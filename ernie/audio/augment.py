@@ -5,6 +5,7 @@ Legend: S samples of sound, F frames, M features of a frame.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,11 +27,12 @@ class AugmentConfig:
     """The augmentation of training recordings, sampled anew in every epoch.
 
     `speed`: the maximum relative change of speed, sampled for each recording (Ko et al., 2015).  `pitch`: the maximum
-    relative change of pitch without one of speed.  `vocal_tract`: the maximum relative change of all frequencies of the
-    spectrum, as those of a speaker with a longer or shorter vocal tract (VTLP: Jaitly and Hinton, 2013).  `room` is the
-    range of the reverberation time in seconds, such as [0.1, 0.6].  `noise` is that of the ratio of signal to noise in
-    decibels, such as [5, 30].  Echoes and noise are computed, unless `room_files` or `noise_files` name recordings:
-    files, folders or patterns.  Each of the former holds the response to an impulse.  `volume` is the range of the
+    relative change of all frequencies of the voice without one of speed.  `vocal_tract`: that of the features' bands,
+    as a speaker with a longer or shorter vocal tract has them (VTLP: Jaitly and Hinton, 2013).  `room` is the range of
+    the reverberation time in seconds, such as [0.1, 0.6].  `noise` is that of the ratio of signal to noise in decibels,
+    such as [5, 30].  Echoes and noise are computed, unless `room_files` or `noise_files` name recordings:
+    files, folders or patterns.  Each of the former holds the response to an impulse.  `room_fraction` and
+    `noise_fraction` of the sounds, drawn anew in every epoch, get echoes and noise.  `volume` is the range of the
     change of loudness in decibels, such as [-20, 6]; [0, 0] changes nothing.  `time_masks` spans of up to `time_width`
     frames, and `freq_masks` bands of up to `freq_width` features, are masked (SpecAugment: Park et al., 2019, arXiv
     1904.08779).
@@ -41,8 +43,10 @@ class AugmentConfig:
     vocal_tract: float = 0.0
     room: tuple[float, float] | None = None
     room_files: tuple[str, ...] = ()
+    room_fraction: float = 1.0
     noise: tuple[float, float] | None = None
     noise_files: tuple[str, ...] = ()
+    noise_fraction: float = 1.0
     volume: tuple[float, float] = (0.0, 0.0)
     time_masks: int = 0
     time_width: int = field(default=10, metadata=formerly("time"))
@@ -72,7 +76,18 @@ class AugmentConfig:
             raise UserError("room: is the reverberation of computed rooms; give it or room_files, not both")
         if self.noise_files and self.noise is None:
             raise UserError("noise_files: how loud is their noise? give noise, too, such as [5, 30] dB")
+        for name, what, is_given in (("room", "echoes", self.has_room), ("noise", "noise", self.noise is not None)):
+            fraction = getattr(self, f"{name}_fraction")
+            if not 0 < fraction <= 1:
+                raise UserError(f"{name}_fraction: expected more than 0 and at most 1, found {fraction:g}")
+            if fraction < 1 and not is_given:
+                raise UserError(f"{name}_fraction: says how many sounds get {what}, and none does; give {name}, too")
         check_least(self, time_masks=0, time_width=0, freq_masks=0, freq_width=0)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether sounds get echoes, computed or recorded."""
+        return self.room is not None or bool(self.room_files)
 
     def check_files(self, rate: int) -> None:
         """Raise UserError if recordings are missing or cannot be read."""
@@ -89,10 +104,32 @@ def _hundredths(change: float) -> int:
     return round(100 * change)
 
 
+def _is_chosen(fraction: float, rng: np.random.Generator) -> bool:
+    """Whether a sound is one of this fraction of all; for all of them no number is drawn."""
+    return fraction == 1 or bool(rng.random() < fraction)
+
+
 def _percent(change: float, rng: np.random.Generator) -> int:
     """Draw a factor that differs from 100 percent by at most a relative change, in hundredths."""
     most = _hundredths(change)
     return 100 + int(rng.integers(-most, most + 1)) if most else 100
+
+
+def varied(
+    samples: np.ndarray,
+    rate: int,
+    config: AugmentConfig,
+    rng: np.random.Generator,
+    fits: Callable[[np.ndarray], bool] = lambda _: True,
+) -> np.ndarray:
+    """Change samples (S,) in all ways that can be heard, in turn: speed, pitch, room, noise, volume.
+
+    The speed stays where the faster or slower samples would not fit.
+    """
+    changed = perturb_speed(samples, rate, config, rng)
+    kept = changed if fits(changed) else samples
+    heard = in_room(shift_pitch(kept, rate, config, rng), rate, config, rng)
+    return change_volume(add_noise(heard, rate, config, rng), config, rng)
 
 
 def perturb_speed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
@@ -102,7 +139,10 @@ def perturb_speed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np
 
 
 def shift_pitch(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
-    """Play samples (S,) with a slightly higher or lower pitch, and as fast as before."""
+    """Play samples (S,) with slightly higher or lower frequencies, and as fast as before.
+
+    Those of the vocal tract, the formants, move as the pitch does: the stretched sound is resampled.
+    """
     percent = _percent(config.pitch, rng)
     if percent == 100 or not len(samples):
         return samples
@@ -146,12 +186,12 @@ def in_room(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.rando
     l'énergie sonore dans les salles").  Their energy is 0 to 12 dB below that of the direct sound, drawn evenly.  The
     power of the whole stays that of the samples; what would sound on after their end is cut.
     """
-    if config.room_files:
-        response = drawn_response(recordings(config.room_files), rate, rng)
-    elif config.room is not None:
-        response = _computed_response(config.room, rate, rng)
-    else:
+    if not config.has_room or not _is_chosen(config.room_fraction, rng):
         return samples
+    if config.room is None:
+        response = drawn_response(recordings(config.room_files), rate, rng)
+    else:
+        response = _computed_response(config.room, rate, rng)
     from scipy.signal import oaconvolve
 
     heard = oaconvolve(samples, response)[: len(samples)]
@@ -173,7 +213,7 @@ def add_noise(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.ran
     The power of the latter falls with the frequency f as 1 / f^b, where b is drawn evenly from 0 (white noise) to 2 (a
     rumble).
     """
-    if config.noise is None or not len(samples):
+    if config.noise is None or not len(samples) or not _is_chosen(config.noise_fraction, rng):
         return samples
     decibels = rng.uniform(*config.noise)
     if config.noise_files:

@@ -19,6 +19,7 @@ from ernie.audio.augment import (
     perturb_speed,
     shift_pitch,
     stretched,
+    varied,
     vocal_tract_warp,
 )
 from ernie.audio.features import FeatureConfig, features, warped
@@ -164,6 +165,28 @@ def test_a_room_sounds_on_and_fades_in_its_time(seconds: float, seed: int) -> No
     assert echoes[round(seconds * RATE) :].max() < 1e-12
 
 
+@pytest.mark.parametrize("change", ["room", "noise"])
+def test_only_a_fraction_of_sounds_gets_echoes_or_noise(change: str) -> None:
+    setting = {"room": (0.2, 0.4)} if change == "room" else {"noise": (5, 30)}
+    all_of_them, some = AugmentConfig(**setting), AugmentConfig(**setting, **{f"{change}_fraction": 0.3})
+    samples, changed = noise(300), []
+    for seed in range(400):
+        heard = [CHANGES[change](samples, config, np.random.default_rng(seed)) for config in (all_of_them, some)]
+        assert (heard[0] != samples).any()
+        changed.append(bool((heard[1] != samples).any()))
+    assert 0.2 < np.mean(changed) < 0.4
+
+
+def test_all_that_can_be_heard_is_changed_in_turn_and_speed_where_the_sound_still_fits() -> None:
+    one_by_one, rng, samples = tone(440.0), np.random.default_rng(5), tone(440.0)
+    for change in CHANGES.values():  # in their order on the page
+        one_by_one = change(one_by_one, ON, rng)
+    assert len(one_by_one) != len(samples)
+    np.testing.assert_array_equal(varied(samples, RATE, ON, np.random.default_rng(5)), one_by_one)
+    kept = varied(samples, RATE, ON, np.random.default_rng(5), fits=lambda changed: len(changed) == len(samples))
+    assert len(kept) == len(samples) and (kept != samples).any()
+
+
 @pytest.mark.parametrize("kind", ["log_mel", "kaldi", "linear"])
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_a_warp_moves_the_peak_of_a_tone_by_its_factor(kind, factor: float) -> None:
@@ -198,6 +221,9 @@ def test_no_warp_leaves_the_bits_of_features() -> None:
         ({"noise": (-70, 5)}, "from -60 to 60 dB"),
         ({"vocal_tract": 0.5}, "vocal_tract: expected at least 0 and less than 0.5"),
         ({"noise_files": ("noise",)}, "noise_files: how loud is their noise"),
+        ({"noise": (5, 30), "noise_fraction": 0}, "noise_fraction: expected more than 0 and at most 1, found 0"),
+        ({"room": (0.1, 0.5), "room_fraction": 1.5}, "room_fraction: expected more than 0 and at most 1, found 1.5"),
+        ({"room_fraction": 0.5}, "room_fraction: says how many sounds get echoes, and none does; give room, too"),
         ({"room": (0.1, 0.5), "room_files": ("rooms",)}, "give it or room_files, not both"),
     ],
 )

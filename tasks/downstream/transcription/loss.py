@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ernie.audio.augment import (
-    add_noise,
-    change_volume,
-    in_room,
-    mask_spectrum,
-    perturb_speed,
-    shift_pitch,
-    vocal_tract_warp,
-)
+from ernie.audio.augment import mask_spectrum, varied, vocal_tract_warp
 from ernie.audio.features import features
 from ernie.audio.lengths import min_vectors, vector_count
 from ernie.data import seeded_rng
@@ -58,13 +50,12 @@ def augmented(task: TranscribeSettings, batch: Packed, training: bool) -> Packed
 
 
 def _perturbed(task: TranscribeSettings, sound: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Perturb a sound: its speed, unless it would become too short for its labels or too long, and all else."""
-    rate = task.features.sample_rate
-    changed = perturb_speed(sound, rate, task.augment, rng)
-    count = vector_count(task.features.frames(len(changed)))
-    kept = changed if min_vectors(labels) <= count <= task.max_len else sound
-    heard = in_room(shift_pitch(kept, rate, task.augment, rng), rate, task.augment, rng)
-    return change_volume(add_noise(heard, rate, task.augment, rng), task.augment, rng)
+    """Change a sound in all ways, but its speed only if it stays long enough for its labels and is not too long."""
+
+    def fits(changed: np.ndarray) -> bool:
+        return min_vectors(labels) <= vector_count(task.features.frames(len(changed))) <= task.max_len
+
+    return varied(sound, task.features.sample_rate, task.augment, rng, fits)
 
 
 def encode(task: TranscribeSettings, ernie: ErnieModel, head: Any, batch: Packed) -> Tensor:
