@@ -14,7 +14,9 @@ import numpy as np
 from ernie.errors import UserError, nearest
 
 Metric = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
-LOWER_IS_BETTER = frozenset({"perplexity", "mean_squared_error", "wer", "cer", "mcd"})  # others: higher is better
+LOWER_IS_BETTER = frozenset(  # others: higher is better
+    {"perplexity", "mean_squared_error", "wer", "cer", "substitutions", "deletions", "insertions", "mcd"}
+)
 _RESAMPLES = 200
 _LARGEST_LOSS = 700.0  # whose exponential is finite
 

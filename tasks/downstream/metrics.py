@@ -11,6 +11,7 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from unicodedata import category, normalize
 
@@ -326,8 +327,34 @@ def wer(targets: Sequence[str], predictions: Sequence[str], *, case: bool = Fals
     are part of a word, however encoded.  An empty target counts the words of its prediction as inserted.  Raises
     UserError if all targets are empty.
     """
-    both = _normalized(targets, predictions, case, punctuation)
-    return _error_rate(_jiwer().wer, *([_UNSPACED.sub(r" \g<0> ", text) for text in texts] for texts in both))
+    return _error_rate(_jiwer().wer, *_in_words(targets, predictions, case, punctuation))
+
+
+def substitutions(
+    targets: Sequence[str], predictions: Sequence[str], *, case: bool = False, punctuation: bool = True
+) -> float:
+    """Return how many words are written in place of others, divided by the target words: a part of `wer`."""
+    return _error_rate(partial(_edits, "substitutions"), *_in_words(targets, predictions, case, punctuation))
+
+
+def deletions(
+    targets: Sequence[str], predictions: Sequence[str], *, case: bool = False, punctuation: bool = True
+) -> float:
+    """Return how many words are said and not written, divided by the target words: a part of `wer`."""
+    return _error_rate(partial(_edits, "deletions"), *_in_words(targets, predictions, case, punctuation))
+
+
+def insertions(
+    targets: Sequence[str], predictions: Sequence[str], *, case: bool = False, punctuation: bool = True
+) -> float:
+    """Return how many words are written and not said, divided by the target words: a part of `wer`."""
+    return _error_rate(partial(_edits, "insertions"), *_in_words(targets, predictions, case, punctuation))
+
+
+def _edits(kind: str, targets: list[str], predictions: list[str]) -> float:
+    """Return the number of edits of a kind, divided by the target words."""
+    found = _jiwer().process_words(targets, predictions)
+    return float(getattr(found, kind) / (found.hits + found.substitutions + found.deletions))
 
 
 def cer(targets: Sequence[str], predictions: Sequence[str], *, case: bool = False, punctuation: bool = True) -> float:
@@ -342,6 +369,19 @@ def _error_rate(measure: Callable[[list[str], list[str]], float], targets: list[
             "something is said"
         )
     return float(measure(targets, predictions))
+
+
+def _in_words(
+    targets: Sequence[str], predictions: Sequence[str], case: bool, punctuation: bool
+) -> tuple[list[str], list[str]]:
+    """Normalize texts, with spaces between all words."""
+    said, written = _normalized(targets, predictions, case, punctuation)
+    return _apart(said), _apart(written)
+
+
+def _apart(texts: Sequence[str]) -> list[str]:
+    """Put spaces around the characters of scripts that have none."""
+    return [_UNSPACED.sub(r" \g<0> ", text) for text in texts]
 
 
 def _normalized(

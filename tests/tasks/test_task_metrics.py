@@ -21,12 +21,14 @@ from tasks.downstream.metrics import (
     accuracy,
     cer,
     cosine_spearman,
+    deletions,
     entity_f1,
     entity_precision,
     entity_recall,
     entity_scores,
     exact_sets,
     f1,
+    insertions,
     label_scores,
     macro_f1,
     matthews,
@@ -42,6 +44,7 @@ from tasks.downstream.metrics import (
     set_macro_f1,
     set_micro_f1,
     spearman,
+    substitutions,
     tag_accuracy,
     tag_scores,
     wer,
@@ -236,6 +239,18 @@ class TestTranscription:
         # A substitution and a deletion in four words, an insertion in one: three errors in five words.
         assert wer(["a b c d", "e"], ["a x c", "e f"]) == pytest.approx(3 / 5)
         assert wer(["a b"], ["a b"]) == 0
+
+    def test_the_word_error_rate_has_three_parts(self) -> None:
+        said, written = ["a b c d", "e", "", "你好吗"], ["a x c", "E f", "g", "你好 嘛"]
+        assert [measure(said, written) for measure in (substitutions, deletions, insertions)] == [2 / 8, 1 / 8, 2 / 8]
+        assert wer(said, written) == 5 / 8
+        assert (
+            deletions(["well, now"], ["now"]) == 2 / 3 and deletions(["well, now"], ["now"], punctuation=False) == 1 / 2
+        )
+        for measure in (substitutions, deletions, insertions):
+            assert measure(["a b"], ["a b"]) == 0
+            with pytest.raises(UserError, match="every transcript is empty"):
+                measure(["", ""], ["a", "b"])
 
     def test_case_is_ignored(self) -> None:
         assert wer(["MR SMITH"], ["mr Smith"]) == cer(["Ab"], ["aB"]) == 0

@@ -21,7 +21,7 @@ from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import FinetuneTask, Metric, check_max_len
 from tasks.downstream.changes import with_decoding
 from tasks.downstream.hooks import DecodingConditions, MetricSettings, OwnPositions, SizedHead
-from tasks.downstream.metrics import cer, wer
+from tasks.downstream.metrics import cer, deletions, insertions, substitutions, wer
 from tasks.downstream.sound import SoundTask
 
 _MOST_CONVOLVED = 255  # vectors, ten seconds
@@ -86,13 +86,19 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
     scoring: ScoringConfig = field(default_factory=ScoringConfig)
 
     face: ClassVar = "transcribe"
-    known_metrics: ClassVar = {"wer": wer, "cer": cer}
+    known_metrics: ClassVar = {
+        "wer": wer,
+        "cer": cer,
+        "substitutions": substitutions,
+        "deletions": deletions,
+        "insertions": insertions,
+    }
     default_metrics: ClassVar = 2
     files: ClassVar = ("language_model", "hot_words")
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "convolution", "decoder", "layers", "abstractions")
     decoding_fields: ClassVar = (
         *(item.name for item in fields(RankedDecoding)),
-        *("n_best", "beam_ctc_weight", "pause", "longest_line", "scoring", "channel"),
+        *("n_best", "beam_ctc_weight", "pause", "longest_line", "metrics", "scoring", "channel"),
     )
     column_fields: ClassVar = ("audio", "label")
 
