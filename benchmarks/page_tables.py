@@ -409,12 +409,15 @@ def policy_name(policy: Mapping[str, Any]) -> str:
     return f"{least} to {policy['max_wait_k']}, {policy['confidence']:g}" if "confidence" in policy else least
 
 
-def chosen_policy(seeds: Sequence[Mapping[str, Any]], adaptive: bool) -> str:
-    """Of the adaptive policies, or of wait-k, that lag at most 3 tokens on dev: the one with the highest BLEU there."""
+def chosen_policy(seeds: Sequence[Mapping[str, Any]], adaptive: bool) -> str | None:
+    """Of the adaptive policies, or of wait-k, that lag at most 3 tokens on dev: the one with the highest BLEU there.
+
+    None if all lag more.
+    """
     names = [policy_name(policy) for policy in POLICIES if policy and ("confidence" in policy) == adaptive]
     lags = {name: statistics.mean(seed["dev"][name]["latency"]["lagging"] for seed in seeds) for name in names}
     allowed = [name for name in names if lags[name] <= MOST_LAG]
-    return max(allowed, key=lambda name: statistics.mean(seed["dev"][name]["bleu"] for seed in seeds))
+    return max(allowed, key=lambda name: statistics.mean(seed["dev"][name]["bleu"] for seed in seeds), default=None)
 
 
 def waiting_less(records: Records) -> Rows:
@@ -424,7 +427,9 @@ def waiting_less(records: Records) -> Rows:
     for _, label, seeds in records.arms(LEARNERS):
         cells = [label, bleu([seed["test"]["whole"] for seed in seeds])]
         for adaptive in (False, True):
-            name = chosen_policy(seeds, adaptive)
+            if (name := chosen_policy(seeds, adaptive)) is None:
+                cells += ["all lag more", "", ""]
+                continue
             points = [{"lag": s["test"][name]["latency"]["lagging"], **s["test"][name]} for s in seeds]
             cells += [name, lag(points), bleu(points)]
         rows.append(cells)

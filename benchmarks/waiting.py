@@ -21,6 +21,7 @@ policy is at most 1 BLEU below `whole` on whole sentences, on test2016, and lags
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -34,6 +35,7 @@ from page_tables import LEARNERS, POLICIES, policy_name, waiting_less
 from record_files import Records, cached_record, slug
 from translation import BEAM, DROPOUT, MOST_TOKENS, initial_encoder, parsed, rows_of, split_files
 
+from ernie.atomic import put_text
 from ernie.decode.latency import Latency
 from ernie.text.load import load_tokenizer
 from inference.translator import TextTranslator
@@ -94,20 +96,22 @@ def main() -> None:
 
 
 def distilled(run: Path, train: str, file: Path) -> Path:
-    """The training rows with translations of a run in place of those by people, written unless they are there."""
+    """The training rows with translations of a run in place of those by people, written unless they are there.
+
+    Rows without a translation are left out, and counted.
+    """
     if not file.is_file():
         sources = [str(row[SOURCE]) for row in rows_of("train", train)]
         translations = [text for text, _ in TextTranslator.load(run, beam=BEAM).translate(sources)]
-        partial_file = file.with_suffix(".partial")
-        pairs = ((source, text) for source, text in zip(sources, translations, strict=True) if text.strip())
+        pairs = [(source, text) for source, text in zip(sources, translations, strict=True) if text.strip()]
+        print(f"{file.name}: {len(sources) - len(pairs)} of {len(sources)} rows have no translation", file=sys.stderr)
         lines = (json.dumps({SOURCE: source, TARGET: text}, ensure_ascii=False) for source, text in pairs)
-        partial_file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        partial_file.replace(file)
+        put_text(file, "".join(f"{line}\n" for line in lines))
     return file
 
 
 def scored(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """BLEU and the latencies in tokens of a policy; that of whole sentences has none."""
+    """BLEU and the mean latencies in tokens of a policy; `empty` counts translations without one."""
     translator = TextTranslator.load(run, beam=BEAM, **(policy or {"wait_k": MOST_TOKENS}))
     tokenizer = load_tokenizer(run / "model" / "tokenizer")
     answers = translator.translate([row[SOURCE] for row in rows])
@@ -117,7 +121,7 @@ def scored(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any
         if progress.written
     ]
     score = bleu([row[TARGET] for row in rows], [text for text, _ in answers])
-    return {"bleu": score, "latency": asdict(Latency.mean(latencies))}
+    return {"bleu": score, "latency": asdict(Latency.mean(latencies)), "empty": len(rows) - len(latencies)}
 
 
 def draw(records: Records, file: Path) -> None:

@@ -447,7 +447,7 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
             delays=(*stream.delays, read),
             done=len(written) >= self._max_written(stream),
             # The next token may be written from what was read for this one.
-            waited=max(0, self._behind(stream, read) - 1) if self._policy.confidence else stream.waited,
+            waited=0 if self._policy.confidence else stream.waited,
         )
 
     def _source(

@@ -43,7 +43,7 @@ class Point:
 
     `score` is the deciding metric over `rows` rows of the dev split; `left_out` longer ones cannot be read live.
     `seconds` is the computing time per written token, not counted in the latency.  Tokens less probable than the
-    `confidence` waited for more of the source.
+    `confidence` waited for more of the source, up to `max_wait_k` tokens behind.
     """
 
     wait_k: int | None
@@ -55,6 +55,7 @@ class Point:
     left_out: int
     seconds: float
     confidence: float = 0.0
+    max_wait_k: int | None = None
 
     @property
     def name(self) -> str:
@@ -104,6 +105,7 @@ def _point(model: TaskModel, task: Translate, rows: Sequence[Row], left_out: int
         left_out=left_out,
         seconds=seconds / max(1, written),
         confidence=task.confidence,
+        max_wait_k=task.max_wait_k,
     )
 
 

@@ -166,7 +166,9 @@ def _chapters(
             "arrives word by word; the table below has other measures and, separately, the computing time."
         )
         if latency[0].confidence:
-            note += f" At all of them tokens less probable than {latency[0].confidence:g} wait longer, as was set."
+            most = latency[0].max_wait_k
+            note += f" Tokens less probable than {latency[0].confidence:g} wait longer, as was set"
+            note += "." if most is None else f", and the longer the less, up to {plural(most, 'token')} behind."
         yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
     if tradeoff is not None:
         yield tradeoff_figure.chapter(tradeoff)

@@ -174,7 +174,7 @@ def translated_without_cache(
         else:
             written.append(token)
             delays.append(reads)
-            waited = max(0, behind - 1) if policy.confidence else waited
+            waited = 0 if policy.confidence else waited
     return tuple(written), tuple(delays), waited
 
 
@@ -188,6 +188,14 @@ def test_a_token_that_is_not_certain_waits_for_more_of_the_source_and_the_next_o
     assert (np.diff(before_the_end) > 0).any()
     assert (np.diff(before_the_end) < 0).any()
     assert (np.diff(delays) >= 0).all()
+
+
+def test_a_certain_token_is_written_from_what_was_read_also_where_targets_are_shorter() -> None:
+    policy = WaitK(1, -0.9, 0.25, most=12)
+    source = texts([20, 14], seed=1)[1]
+    (found,) = translate(translator(policy), [source]).progress
+    assert (found.written, found.delays) == translated_without_cache(policy, True, source)[:2]
+    assert found.delays[:4] == (5, 7, 7, 9)  # after 7 tokens k asks for 5, so the third one needs no more
 
 
 def test_without_confidence_the_policy_is_fixed_and_with_certainty_asked_for_all_is_read_first() -> None:
