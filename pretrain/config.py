@@ -254,6 +254,12 @@ class PretrainConfig:
                 f"{key}: '{task.head_of}' is the task {owner.variant_name}, this one {task.variant_name}: they cannot "
                 "share a head"
             )
+        for item in task.head_fields:
+            if (own := getattr(task, item)) != (made := getattr(owner, item)):
+                raise UserError(
+                    f"tasks.{name}.{item}: is {own}, and the head of '{task.head_of}', which it shares, is made with "
+                    f"{made}; give both the same"
+                )
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:

@@ -47,6 +47,7 @@ class PretrainTask(ABC):
 
     window: ClassVar[int] = 1  # items passed to `samples` at a time; the samples are about the first one
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)  # names of ernie.metrics; the first is the headline
+    head_fields: ClassVar[tuple[str, ...]] = ()  # by which the head is made: alike in tasks that share it
 
     def __post_init__(self) -> None:  # noqa: B027 - for tasks to override and to call
         """Check the fields; raises UserError for one that is wrong."""

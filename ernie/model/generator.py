@@ -62,34 +62,35 @@ class ReplacedTokenHead(nn.Layer):
     """Tells whether a token is the original or a generator's, (T, D) -> (P, 2), and holds the generator.
 
     As in ELECTRA, a dense layer with the encoder's activation stands before the output.  `fraction` is that of the
-    generator's width.  Of the tokens to replace, `mask_replace_prob` are hidden from the generator, and the rest are
-    shown.  Raises UserError if the model has no tokenizer, which says what [MASK] is.
+    generator's width.  Raises UserError if the model has no tokenizer, which says what [MASK] is.
     """
 
-    def __init__(self, model: BaseEncoder, fraction: float, mask_replace_prob: float):
+    def __init__(self, model: BaseEncoder, fraction: float):
         super().__init__()
         if model.tokenizer is None:
             raise UserError("a generator needs the model's tokenizer, which says what [MASK] is: set model.tokenizer")
-        self._mask_id, self._mask_replace_prob = model.tokenizer.mask_id, mask_replace_prob
+        self._mask_id = model.tokenizer.mask_id
         self._activation = model.config.activation
         self.generator = Generator(model, fraction)
         self.transform = nn.Linear(model.config.hidden_size, model.config.hidden_size)
         self.out = nn.Linear(model.config.hidden_size, 2)
 
-    def replaced(self, batch: Packed, embed: Callable[[Packed], Tensor]) -> tuple[Packed, Tensor]:
+    def replaced(
+        self, batch: Packed, embed: Callable[[Packed], Tensor], mask_replace_prob: float
+    ) -> tuple[Packed, Tensor]:
         """Return the batch with the tokens labeled 1 replaced, relabeled, and the generator's mean loss.
 
         The new label is 1 where a token differs from the original: a sample that hits it counts as original, as in the
-        paper's section 3.1.  `embed` returns the embeddings (T, D) of a batch.  All chance depends on the names of the
-        batch's samples alone: neither a resumed run nor the layout of processes changes it.
+        paper's section 3.1.  Of the tokens to replace, `mask_replace_prob` are hidden from the generator, and the rest
+        are shown.  `embed` returns the embeddings (T, D) of a batch.  What is drawn for a sample depends on its name
+        alone: neither a resumed run, nor the layout of processes, nor the rest of the batch changes it.
         """
         labels = batch.labels["label"]
         assert labels.positions is not None, "labels of tokens have positions"
         chosen = labels.positions[labels.values == 1]
-        rng = seeded_rng.generator("replaced tokens", batch.samples.tobytes().hex())
-        hidden = chosen[rng.random(len(chosen)) < self._mask_replace_prob]
+        hides, draws = _chances(batch, chosen)
+        hidden = chosen[hides < mask_replace_prob]
         embedded_TD = embed(replace(batch, ids=_with(batch.ids, hidden, self._mask_id)))
-        draws = rng.random(len(chosen))
         total, drawn = self.generator.fill(embedded_TD, batch.layout, chosen, batch.ids[chosen], draws)
         ids = _with(batch.ids, chosen, drawn)
         differs = Labels((ids != batch.ids)[labels.positions].astype(np.int64), labels.positions)
@@ -110,6 +111,14 @@ def narrowed(config: EncoderConfig, fraction: float) -> EncoderConfig:
         hidden_size=heads * config.hidden_size // config.heads,
         intermediate_size=max(1, heads * config.intermediate_size // config.heads),
     )
+
+
+def _chances(batch: Packed, chosen: np.ndarray) -> np.ndarray:
+    """Draw two numbers from 0 to 1 for each of the `chosen` tokens (M,), (2, M), by the names of their samples."""
+    counts = np.bincount(batch.layout.sequences_of(chosen), minlength=batch.layout.sequences)
+    named = zip(batch.samples.tolist(), counts.tolist(), strict=True)
+    drawn = [seeded_rng.generator("replaced tokens", *name).random((2, count)) for name, count in named]
+    return np.concatenate(drawn, axis=1)
 
 
 def _with(ids: np.ndarray, at: np.ndarray, values: np.ndarray | int) -> np.ndarray:

@@ -47,6 +47,7 @@ class ReplacedTokenDetection(MaskedUnits, TokenTask):
 
     classes: ClassVar[int] = 2
     metrics: ClassVar[tuple[str, ...]] = ("f1", "accuracy")
+    head_fields: ClassVar[tuple[str, ...]] = ("generator_width",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +77,7 @@ class ReplacedTokenDetection(MaskedUnits, TokenTask):
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.generator import ReplacedTokenHead
 
-        return ReplacedTokenHead(model, self.generator_width, self.mask_replace_prob)
+        return ReplacedTokenHead(model, self.generator_width)
 
     def initialize(self, head: nn.Layer, items: Sequence[Document]) -> None:
         """Initialize the generator's output bias to the logarithm of the tokens' frequencies, as knowledge masking."""
@@ -85,7 +86,7 @@ class ReplacedTokenDetection(MaskedUnits, TokenTask):
 
     def prepare(self, head: nn.Layer, batch: Packed, embed: Callable[[Packed], Tensor]) -> tuple[Packed, Tensor | None]:
         """Replace the tokens; the generator's mean loss counts as much as `weight` times less than the classifier's."""
-        seen, mean = head.replaced(batch, embed)
+        seen, mean = head.replaced(batch, embed, self.mask_replace_prob)
         return seen, mean * (batch.targets / self.weight)
 
     def reads(self, batch: Packed) -> np.ndarray | None:

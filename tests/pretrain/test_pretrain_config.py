@@ -128,6 +128,12 @@ def test_a_dumped_configuration_loads_as_the_same_run(
             "tasks: {capitalization: {head_of: token_document}, token_document: }",
             "tasks.capitalization.head_of: 'token_document' is the task token_document, this one capitalization",
         ),
+        (
+            "tasks: {replaced_token_detection: , b: {task: replaced_token_detection, head_of: "
+            "replaced_token_detection, generator_width: 0.5}}",
+            "tasks.b.generator_width: is 0.5, and the head of 'replaced_token_detection', which it shares, is made "
+            "with 0.25; give both the same",
+        ),
         ("tasks: {capitalization: {task: [a]}}", "tasks.capitalization: no pretraining task is called '['a'"),
         ("tasks: {capitalization: {task: 5}}", "tasks.capitalization: no pretraining task is called '5'."),
         ("tasks: {capitalization: {clases: 5}}", "tasks.capitalization.clases: unknown key."),

@@ -105,6 +105,33 @@ def test_chance_depends_on_the_names_of_the_samples_alone() -> None:
     assert (replaced(model, later)[0].ids != first.ids).any()
 
 
+def test_what_is_drawn_for_a_sample_does_not_depend_on_the_others_of_its_batch() -> None:
+    task = ReplacedTokenDetection()
+    model, batch = model_of(task), batch_of(task, most=6)
+    together, _ = replaced(model, batch)
+    samples = list(task.samples([TEXT], TOKENIZER, np.random.default_rng(0)))
+    for n in range(6):
+        alone, _ = replaced(model, pack([samples[n]], batch.samples[n : n + 1]))
+        start, stop = batch.layout.offsets[n : n + 2]
+        assert (alone.ids == together.ids[start:stop]).all()
+
+
+def test_two_entries_that_share_a_head_hide_as_much_as_each_says_and_have_one_generator() -> None:
+    first = ReplacedTokenDetection(mask_rate=0.5, mask_replace_prob=0.2)
+    second = replace(first, mask_replace_prob=0.9, head_of=NAME)
+    model, batch = model_of(first), batch_of(first)
+    seen: list[np.ndarray] = []
+
+    def embed(given: Packed) -> Tensor:
+        seen.append(given.ids)
+        return model.ernie.embedding(given.ids, given.segments, given.layout.positions, 0)
+
+    for task in (first, second):
+        task.prepare(model.heads[NAME], batch, embed)
+    hidden = [(ids[chosen_in(batch)] == TOKENIZER.mask_id).mean() for ids in seen]
+    assert hidden == pytest.approx([0.2, 0.9], abs=0.04)
+
+
 @pytest.mark.parametrize("share", [0.85, 0.4, 1.0])
 def test_a_share_of_the_chosen_tokens_is_hidden_from_the_generator(share: float) -> None:
     task = ReplacedTokenDetection(mask_rate=0.5, mask_replace_prob=share)
