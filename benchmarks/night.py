@@ -8,8 +8,8 @@ DIR are folders of plain text, DATA is a folder with the files of benchmarks/fin
 made once, in OUTPUT. `run` pretrains by configs/pretrain/night-mini.yaml in 4 hours, or by night-small.yaml in 12. It
 then fine-tunes on five tasks, on all of their training rows, over three seeds and the grid GRID, and prints the dev
 scores at the best point of the grid beside the published ones of BERT's miniatures; without DATA it ends before that.
-`make night TEXT=DIR` is `run mini`. `ablate` gives each arm of ARMS the same minutes, and fine-tunes it on three tasks
-with few rows, at one point, over the seeds given.
+`make night TEXT=DIR` is `run mini`, see docs/howto/night.md. `ablate` gives each arm of ARMS the same minutes, and
+fine-tunes it on three tasks with few rows, at one point, over the seeds given.
 
 Before training, the seconds of a step are measured, by trials of all arms in turn; only this needs the machine for
 itself.  They say how many steps an arm has in its time, and are kept, so that a command that was interrupted resumes
@@ -33,7 +33,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,9 +45,15 @@ from typing import Any
 import matplotlib.pyplot as plt
 from cells import Rows, markdown
 from recipe import ernie, set_options
-from record_files import Records, cached_record, slug
+from record_files import Records, cached_record, read_record, slug
 
+from ernie.atomic import make_folder, put_text
+from ernie.errors import UserError
+from ernie.formatting import duration
 from ernie.train.log import read_records
+from ernie.train.run_folder import CARD
+from finetune.config import load as load_tuning
+from finetune.prepare import read_splits
 from pretrain.config import load
 
 HERE = Path(__file__).parent
@@ -143,10 +151,28 @@ def main() -> None:
         command.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
         command.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
+    for name in ("hours", "minutes", "seeds"):
+        if (value := getattr(arguments, name, None)) is not None and not 0 < value < math.inf:
+            parser.error(f"--{name}: expected more than 0, found {value:g}")
     if unknown := set(getattr(arguments, "arms", ())).difference(ARMS):
         parser.error(f"ARM: expected some of {', '.join(ARMS)}; found {', '.join(sorted(unknown))}")
-    corpus = built_corpus(arguments.text, arguments.output)
-    (night if arguments.command == "run" else ablation)(arguments, corpus)
+    try:
+        check_data(arguments)
+        corpus = built_corpus(arguments.text, arguments.output)
+        (night if arguments.command == "run" else ablation)(arguments, corpus)
+    except UserError as error:
+        print(f"night.py: error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def check_data(arguments: argparse.Namespace) -> None:
+    """Read the rows to fine-tune on, so that what is wrong with them is told before the hours of pretraining.
+
+    Raises UserError.
+    """
+    if arguments.data is not None:
+        for task in MEASURES if arguments.command == "run" else QUICK:
+            read_splits(load_tuning(tuning_file(task), [], arguments.data).data)
 
 
 def night(arguments: argparse.Namespace, corpus: Path) -> None:
@@ -156,7 +182,8 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
     [pace] = paces(size, ["plain"], corpus, folder / "timed")
     model = pretrained(size, 3600 * hours, pace, ARMS["plain"], corpus, folder)
     if arguments.data is None:
-        print(f"{model}: the encoder, with its card README.md and its report report.html")
+        ernie("report", str(model))
+        print(f"{model}: the encoder is in model/, its card is README.md, and its report report.html")
         return
     changes = [f"grid={json.dumps(GRID)}", "train.dropout=0.1"]
     scores = {task: fine_tuned(arguments, model, task, folder / task, changes) for task in MEASURES}
@@ -164,7 +191,8 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
     record = cached_record(
         records / f"{folder.name}.json", lambda: {"size": size, "hours": hours, "seconds": pace, "dev": scores}
     )
-    print(markdown(table(size, record["dev"])))
+    ernie("report", str(model), "--downstream", *(str(folder / task) for task in MEASURES))
+    print(markdown(table(size, record["dev"], hours)))
     draw(records, records / "curve.png")
 
 
@@ -189,11 +217,20 @@ def records_of(arguments: argparse.Namespace) -> Path:
 
 
 def built_corpus(texts: list[Path], output: Path) -> Path:
-    """The corpus of all texts, with a tokenizer trained on them; made unless they are there."""
+    """The corpus of all texts, with a tokenizer trained on them; made unless they are there.
+
+    Raises UserError for an output that has a tokenizer of other texts, or is inside of the texts.
+    """
     tokenizer, corpus, names = output / "tokenizer", output / "corpus", [str(text.resolve()) for text in texts]
-    before = cached_record(output / "texts.json", lambda: {"texts": names})["texts"]
-    if before != names:
-        raise SystemExit(f"{output}: is of other texts, {', '.join(before)}; give another --output (make: OUTPUT=)")
+    for text in texts:
+        if output.resolve().is_relative_to(text.resolve()):
+            raise UserError(f"{output}: is inside of {text}, and would be read, too; give another --output")
+    known = output / "texts.json"
+    if not (tokenizer.is_dir() and known.is_file()):
+        make_folder(output)
+        put_text(known, json.dumps({"texts": names}) + "\n")  # over that of texts of which nothing was made
+    if (before := read_record(known)["texts"]) != names:
+        raise UserError(f"{output}: is of other texts, {', '.join(before)}; give another --output (make: OUTPUT=)")
     words = [str(text) for text in texts]
     if not tokenizer.is_dir():
         ernie("tokenizer", "train", "--input", *words, "--vocab-size", str(VOCABULARY), "--output", str(tokenizer))
@@ -205,9 +242,11 @@ def built_corpus(texts: list[Path], output: Path) -> Path:
 def pretrained(size: str, seconds: float, pace: Sequence[float], arm: Arm, corpus: Path, folder: Path) -> Path:
     """The folder of a run of as many steps as the seconds allow at this pace, made or resumed unless it is finished."""
     run, config = folder / "encoder", CONFIGS / f"night-{size}.yaml"
-    if not (run / "model").is_dir():
+    if not (run / CARD).is_file():  # the last that a run writes
         written = [sum(stage.values()) for stage in load(config).schedule.table]
         planned = dict(zip(arm.stages, planned_steps(seconds, pace, written), strict=True))
+        parts = (f"{steps:,} steps of {each:.3f} seconds" for steps, each in zip(planned.values(), pace, strict=True))
+        print(f"by the trials, {duration(seconds)} are {' and '.join(parts)}", file=sys.stderr, flush=True)
         stages = f"schedule.stages={json.dumps([{name: steps} for name, steps in planned.items()])}"
         ernie("pretrain", str(config), "--output", str(run), *set_options([*arm.overrides, f"corpus={corpus}", stages]))
     return run
@@ -216,7 +255,7 @@ def pretrained(size: str, seconds: float, pace: Sequence[float], arm: Arm, corpu
 def paces(size: str, arms: Sequence[str], corpus: Path, folder: Path) -> list[list[float]]:
     """The seconds of a step of each stage, for each arm: medians of trials, which are kept in the folder.
 
-    The trials of different arms alternate.
+    The trials of different arms alternate.  Of a trial only its record is kept.
     """
     timed_arms = dict.fromkeys(ARMS[arm].as_fast_as or arm for arm in arms)
     trials: dict[str, list[list[float]]] = {arm: [] for arm in timed_arms}
@@ -224,6 +263,7 @@ def paces(size: str, arms: Sequence[str], corpus: Path, folder: Path) -> list[li
         for arm in timed_arms:
             name = f"{slug(arm)}-{number}"
             made = cached_record(folder / f"{name}.json", partial(timed, size, ARMS[arm], corpus, folder / name))
+            shutil.rmtree(folder / name, ignore_errors=True)
             trials[arm].append(made["seconds"])
     medians = {arm: [statistics.median(stage) for stage in zip(*made, strict=True)] for arm, made in trials.items()}
     return [medians[ARMS[arm].as_fast_as or arm] for arm in arms]
@@ -248,19 +288,26 @@ def planned_steps(seconds: float, paces: Sequence[float], written: list[int]) ->
 def fine_tuned(arguments: argparse.Namespace, model: Path, task: str, run: Path, changes: Sequence[str]) -> list[float]:
     """Fine-tune unless that is done; return the dev scores of all seeds, at the best point of a grid."""
     if not (run / "README.md").is_file():
-        words = [str(HERE / "finetune" / f"{task}.yaml"), "--data", str(arguments.data), "--model", str(model)]
+        words = [str(tuning_file(task)), "--data", str(arguments.data), "--model", str(model)]
         ernie("finetune", *words, "--seeds", str(arguments.seeds), "--output", str(run), *set_options(list(changes)))
     scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))["scores"]["dev"]
     return [100 * value for value in scores[MEASURES[task]]["values"]]
 
 
-def table(size: str, dev: Mapping[str, Sequence[float]]) -> Rows:
-    """The medians beside those of the miniatures, and whether what was set before the run is reached."""
+def tuning_file(task: str) -> Path:
+    """The configuration of fine-tuning on a task."""
+    return HERE / "finetune" / f"{task}.yaml"
+
+
+def table(size: str, dev: Mapping[str, Sequence[float]], hours: float) -> Rows:
+    """The medians beside those of the miniatures, and whether what was set for so many hours is reached."""
     medians = [statistics.median(dev[task]) for task in MEASURES]
     wanted = NIGHTS[size]
     rows = [["", *MEASURES, "mean"]]
     for name, scores in {f"ours, {size}": medians, **MINIATURES}.items():
         rows.append([name, *(f"{score:.1f}" for score in scores), f"{statistics.mean(scores):.1f}"])
+    if hours != wanted.hours:
+        return rows
     least = [wanted.scores.get(task) for task in MEASURES] + [wanted.mean]
     found = [*medians, statistics.mean(medians)]
     marks = [
@@ -282,7 +329,7 @@ def draw(folder: Path, file: Path) -> None:
         axes.axhline(statistics.mean(scores), color="grey", linestyle="--")
         place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         axes.annotate(name, (0, statistics.mean(scores)), (6, 4), color="grey", **place)
-    axes.set(xscale="log", xlabel="hours of two CPU cores", ylabel="mean of five GLUE tasks, %")
+    axes.set(xscale="log", xlabel="hours of pretraining", ylabel="mean of five GLUE tasks, %")
     axes.set_xticks(ticks := sorted({run["hours"] for run in runs}), [f"{hours:.2g}" for hours in ticks])
     axes.minorticks_off()
     axes.margins(y=0.08)

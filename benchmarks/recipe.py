@@ -16,6 +16,7 @@ import argparse
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,9 +116,14 @@ def set_options(changes: list[str]) -> list[str]:
 
 
 def ernie(*words: str) -> None:
-    """Print an `ernie` command and run it."""
+    """Print an `ernie` command and run it; end as it does if it fails, for it has said why."""
     print(f"$ ernie {shlex.join(words)}", file=sys.stderr, flush=True)
-    subprocess.run([sys.executable, "-m", "ernie.cli", *words], check=True, stdout=sys.stderr)
+    with subprocess.Popen([sys.executable, "-m", "ernie.cli", *words], stdout=sys.stderr) as process:
+        while process.returncode is None:
+            with suppress(KeyboardInterrupt):  # Ctrl-C reaches the command, too, which saves before it ends
+                process.wait()
+    if status := process.returncode:
+        sys.exit(status if status > 0 else 128 - status)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ernie.atomic import put_text
+
 # Keys of dev scores: of the recipe of evidence.py, and of the one before it.
 TUNED, EARLIER = "fine-tuned with dropout", "downstream"
 
@@ -18,7 +20,7 @@ def cached_record(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, A
     if not file.exists():
         record = make()
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        put_text(file, json.dumps(record, indent=1) + "\n")
         print(f"{file.stem} is done", file=sys.stderr, flush=True)
     return read_record(file)
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.helpers import ROOT
+from support.pretraining import await_step
+from support.running import CONFIG, build_corpus, made_up_text
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import night
 from record_files import Records
 
+from ernie.errors import UserError
+from ernie.train.checkpoint import Checkpoints
+from ernie.train.log import read_records
 from pretrain.config import load
+
+BENCHMARKS = str(ROOT / "benchmarks")
 
 
 @pytest.mark.parametrize("size", night.NIGHTS)
@@ -39,9 +49,10 @@ def test_the_steps_of_all_stages_take_the_time_in_the_proportion_that_is_written
 
 def test_the_table_says_what_was_met() -> None:
     dev = {"cola": [10.0, 30.0, 20.0], "sst2": [84.0], "mrpc": [80.0], "stsb": [80.0], "rte": [60.0]}
-    *_, last = night.table("mini", dev)
-    assert night.table("mini", dev)[1] == ["ours, mini", "20.0", "84.0", "80.0", "80.0", "60.0", "64.8"]
+    *_, last = night.table("mini", dev, 4)
+    assert night.table("mini", dev, 4)[1] == ["ours, mini", "20.0", "84.0", "80.0", "80.0", "60.0", "64.8"]
     assert last == ["at least", "", "84: met", "", "", "", "65: missed"]
+    assert night.table("mini", dev, 0.5) == night.table("mini", dev, 4)[:-1]  # nothing was set for half an hour
 
 
 def test_the_curve_has_a_point_for_each_run(tmp_path: Path) -> None:
@@ -61,6 +72,71 @@ def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_diff
     rows = night.compared(Records(tmp_path))
     assert [row[0] for row in rows] == ["arm", "plain", "averages"]
     assert [row[-1] for row in rows] == ["above plain", "", "+5.00 ± 1.41"]
+
+
+def test_texts_that_are_missing_or_around_the_output_are_refused_and_others_can_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(night, "VOCABULARY", 200)
+    output, texts = tmp_path / "runs", tmp_path / "texts"
+    with pytest.raises(SystemExit) as ended:
+        night.built_corpus([tmp_path / "txets"], output)
+    assert ended.value.code == 2
+    with pytest.raises(UserError, match="is inside of"):
+        night.built_corpus([tmp_path], output)
+    texts.mkdir()
+    made_up_text(texts / "a.txt")
+    assert (night.built_corpus([texts], output) / "corpus.json").is_file()
+    with pytest.raises(UserError, match="is of other texts"):
+        night.built_corpus([texts / "a.txt"], output)
+
+
+def test_rows_that_are_missing_are_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts").mkdir()
+    made_up_text(tmp_path / "texts" / "a.txt")
+    command = ["night.py", "run", "mini", "--text", str(tmp_path / "texts")]
+    monkeypatch.setattr(
+        sys, "argv", [*command, "--data", str(tmp_path / "missing"), "--output", str(tmp_path / "runs")]
+    )
+    with pytest.raises(SystemExit) as ended:
+        night.main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("night.py: error: ") and str(tmp_path / "missing") in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_record_is_whole_or_not_there(tmp_path: Path) -> None:
+    program = (
+        f"import resource, sys; sys.path.insert(0, {BENCHMARKS!r}); from pathlib import Path\n"
+        "from record_files import cached_record\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        f"cached_record(Path({str(tmp_path / 'record.json')!r}), lambda: {{'numbers': [*range(5000)]}})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "File too large" in done.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_ctrl_c_lets_the_command_save_and_ends_with_its_status(tmp_path: Path) -> None:
+    corpus = build_corpus(made_up_text(tmp_path / "a.txt"), tmp_path)
+    (tmp_path / "run.yaml").write_text(
+        CONFIG.format(corpus=corpus).replace("every: 5", "every: 9999"), encoding="utf-8"
+    )
+    words = ["pretrain", str(tmp_path / "run.yaml"), "--output", str(tmp_path / "run")]
+    words += ["--set", "schedule.steps_per_task=100000"]
+    program = f"import sys; sys.path.insert(0, {BENCHMARKS!r}); from recipe import ernie; ernie(*{words})"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        await_step(tmp_path / "run", 3, process)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    last = read_records(tmp_path / "run", "step")[-1]["step"]
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [last + 1]
 
 
 @pytest.mark.slow
@@ -89,12 +165,17 @@ def test_without_data_a_night_ends_with_an_encoder_and_goes_on_where_it_was_stop
     monkeypatch.setattr(sys, "argv", command)
     night.main()
     made = output / "mini-0.0003-hours" / "encoder"
-    assert f"{made}: the encoder, with its card README.md" in capfd.readouterr().out
+    assert f"{made}: the encoder is in model/" in capfd.readouterr().out
     assert (made / "model").is_dir()
     assert (made / "README.md").is_file()
-    before = (made / "README.md").stat().st_mtime_ns
+    assert (made / "report.html").is_file()
+    assert [path.name for path in (made.parent / "timed").iterdir() if path.is_dir()] == []
+    before = (made / "model" / "model.safetensors").stat().st_mtime_ns
     night.main()
-    assert (made / "README.md").stat().st_mtime_ns == before
+    assert (made / "model" / "model.safetensors").stat().st_mtime_ns == before
+    (made / "README.md").unlink()  # as if killed before the card was written
+    night.main()
+    assert (made / "README.md").is_file()
 
 
 def test_arms_that_are_not_timed_themselves_have_the_samples_and_the_losses_of_one_that_is() -> None:
