@@ -85,23 +85,27 @@ def attention_scores(head: TranslationHead, hidden_TD: paddle.Tensor, texts: lis
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.9])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_beam_that_keeps_all_finds_the_best_of_all_texts(head: TranslationHead, weight: float, seed: int) -> None:
+def test_a_beam_that_keeps_all_finds_the_best_texts_of_all(head: TranslationHead, weight: float, seed: int) -> None:
     rng, size = np.random.default_rng(seed), TOKENIZER.vocab_size
     scores_TV = rng.normal(0, 3, (2, size)).astype(np.float32)
     hidden_TD = paddle.to_tensor(rng.normal(0, 1, (2, 32)).astype(np.float32))
     never = (TOKENIZER.pad_id, TOKENIZER.mask_id, TOKENIZER.unk_id)
     usable = [token for token in range(size) if token not in {BLANK, BEGIN, END, *never}]
     exact = {text: p for text, p in transcripts(log_probabilities(scores_TV), BLANK).items() if {*text} <= {*usable}}
-    best: dict[tuple[int, ...], float] = {}
+    joint: dict[tuple[int, ...], float] = {}
     for length in range(3):
         texts = [text for text in exact if len(text) == length]
         attention = attention_scores(head, hidden_TD, texts)
-        joint = (1 - weight) * attention + weight * np.log([exact[text] for text in texts])
-        best[texts[int(joint.argmax())]] = float(joint.max())
-    decoder = UtteranceDecoder(head, BLANK, BEGIN, END, never, beam=2 * size**2, ctc_weight=weight)
-    with paddle.no_grad():
-        found = decoder.decode(scores_TV, hidden_TD)
-    assert tuple(spike.token for spike in found) == max(best, key=lambda text: best[text])
+        each = (1 - weight) * attention + weight * np.log([exact[text] for text in texts])
+        joint |= dict(zip(texts, each.tolist(), strict=True))
+    best = sorted(joint, key=lambda text: -joint[text])[:5]
+    for n_best in (1, 5):
+        decoder = UtteranceDecoder(head, BLANK, BEGIN, END, never, 2 * size**2, weight, n_best)
+        with paddle.no_grad():
+            found, ranked = decoder.decode(scores_TV, hidden_TD)
+        assert tuple(spike.token for spike in found) == best[0]
+        assert [text for text, _ in ranked] == best[:n_best]
+        np.testing.assert_allclose([score for _, score in ranked], [joint[text] for text in best[:n_best]], rtol=1e-4)
 
 
 def test_a_beam_writes_no_more_tokens_than_can_be_aligned(head: TranslationHead) -> None:
@@ -111,8 +115,8 @@ def test_a_beam_writes_no_more_tokens_than_can_be_aligned(head: TranslationHead)
     for beam, weight in ((1, 0.0), (4, 0.0), (4, 0.5)):
         decoder = UtteranceDecoder(head, BLANK, BEGIN, END, (TOKENIZER.pad_id,), beam=beam, ctc_weight=weight)
         with paddle.no_grad():
-            found = decoder.decode(scores_TV, hidden_TD)
-            assert decoder.decode(scores_TV[:0], hidden_TD[:0]) == []
+            found, _ = decoder.decode(scores_TV, hidden_TD)
+            assert decoder.decode(scores_TV[:0], hidden_TD[:0]) == ([], [])
         assert len(found) <= 4
         assert [spike.vector for spike in found] == sorted(spike.vector for spike in found)
 

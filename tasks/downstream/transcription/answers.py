@@ -108,8 +108,7 @@ def _token_decoder(
     by_segments, blank = _segment_decoder(task, head, tokenizer), head.blank
     if task.decoder == "global":
         special = special_tokens(tokenizer)
-        utterance_decoder = UtteranceDecoder(head.writer, blank, *special, task.beam, task.beam_ctc_weight)
-        return lambda scores_TV, hidden_TD: (utterance_decoder.decode(scores_TV, hidden_TD), [])
+        return UtteranceDecoder(head.writer, blank, *special, task.beam, task.beam_ctc_weight, task.n_best).decode
     beam = task.beam_search(tokenizer, blank)
 
     def decode(scores_TV: np.ndarray, hidden_TD: Tensor) -> tuple[list[Spike], Ranked]:

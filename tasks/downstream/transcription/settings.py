@@ -117,8 +117,8 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
             raise UserError(f"ctc_weight: expected a number between 0 and 1, found {self.ctc_weight:g}")
         if not 1 <= self.n_best <= self.beam:
             raise UserError(f"n_best: expected 1 to {self.beam}, as many as beam keeps, found {self.n_best}")
-        if self.n_best > 1 and (self.decoder != "ctc" or self.pause):
-            raise UserError("n_best: alternatives are of whole sounds by decoder: ctc, without pause")
+        if self.n_best > 1 and (self.decoder == "attention" or self.pause):
+            raise UserError("n_best: alternatives are of whole sounds by decoder: ctc or global, without pause")
         for name in ("pause", "longest_line"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UserError(f"{name}: expected a number of seconds, found {getattr(self, name):g}")
