@@ -44,7 +44,7 @@ from page_tables import synthesis
 from recognition import RATE, SHORT, WORDS, concatenated, read_table
 from record_files import Records, cached_record, slug
 from scipy.linalg import solve_toeplitz
-from scipy.signal import lfilter
+from scipy.signal import butter, lfilter, sosfiltfilt
 
 from ernie.audio.features import PREEMPHASIS, mel_bank
 from ernie.audio.wave import read_wave
@@ -98,6 +98,7 @@ FLOW_TRAINING: dict[str, Any] = {"batch": 4, "dropout": 0.0, "lr": {"peak": 2e-3
 ORDER, FRAME = 16, 240  # of the linear prediction: past samples, and samples of a frame with its own weights
 TARGETS = ("voice", "voice-likelihood", "flow", "middle-flow", "short-flow", "voice-gradients", "voice-power")
 LOWEST, HIGHEST = 60, 400  # F0 of a voice in Hz
+FORMANTS = 900  # Hz above which F0 is not looked for
 VOICED, AUDIBLE = 0.6, 0.005  # the autocorrelation of a voiced window, and its root mean square, at least
 STEPS = 60  # whose gradients are measured
 TURNS = 40  # iterations of Griffin and Lim's method
@@ -241,7 +242,11 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
 
 
 def pitch(sound: np.ndarray) -> np.ndarray:
-    """F0 in Hz of each window of 40 ms, 10 ms apart, by the highest normalized autocorrelation; 0 without a voice."""
+    """F0 in Hz of each window of 40 ms, 10 ms apart, by the highest normalized autocorrelation; 0 without a voice.
+
+    Formants above 900 Hz are filtered out: between two lags they turn around, and a multiple of the period fits better.
+    """
+    sound = sosfiltfilt(butter(4, FORMANTS, fs=RATE, output="sos"), sound) if len(sound) > 100 else sound
     width, hop = round(0.04 * RATE), round(0.01 * RATE)
     lags = np.arange(RATE // HIGHEST, RATE // LOWEST + 1)
     found = []
