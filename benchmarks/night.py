@@ -36,6 +36,7 @@ import math
 import shutil
 import statistics
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +49,8 @@ from recipe import ernie, set_options
 from record_files import Records, cached_record, read_record, slug
 
 from ernie.atomic import make_folder, put_text
-from ernie.errors import UserError
+from ernie.data.read import find_inputs
+from ernie.errors import Remark, UserError
 from ernie.formatting import duration
 from ernie.train.log import read_records
 from ernie.train.run_folder import CARD
@@ -219,18 +221,31 @@ def records_of(arguments: argparse.Namespace) -> Path:
 def built_corpus(texts: list[Path], output: Path) -> Path:
     """The corpus of all texts, with a tokenizer trained on them; made unless they are there.
 
-    Raises UserError for an output that has a tokenizer of other texts, or is inside of the texts.
+    A line says so where files have come, gone or grown since, which the corpus does not have.  Raises UserError for
+    texts that are not there, and for an output that has a tokenizer of other texts, or is inside of the texts.
     """
     tokenizer, corpus, names = output / "tokenizer", output / "corpus", [str(text.resolve()) for text in texts]
     for text in texts:
         if output.resolve().is_relative_to(text.resolve()):
             raise UserError(f"{output}: is inside of {text}, and would be read, too; give another --output")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Remark)  # on what is not read: the commands say it
+        sizes = {source.name: source.size for source in find_inputs(names)}
     known = output / "texts.json"
-    if not (tokenizer.is_dir() and known.is_file()):
+    if not (tokenizer.is_dir() and known.is_file()):  # nothing was made of other texts
         make_folder(output)
-        put_text(known, json.dumps({"texts": names}) + "\n")  # over that of texts of which nothing was made
-    if (before := read_record(known)["texts"]) != names:
-        raise UserError(f"{output}: is of other texts, {', '.join(before)}; give another --output (make: OUTPUT=)")
+        put_text(known, json.dumps({"texts": names, "sizes": sizes}) + "\n")
+    before = read_record(known)
+    if before["texts"] != names:
+        raise UserError(
+            f"{output}: is of other texts, {', '.join(before['texts'])}; give another --output (make: OUTPUT=)"
+        )
+    if before.get("sizes", sizes) != sizes:
+        print(
+            f"note: files of the texts have come, gone or changed since {output} was made, which goes on with the text "
+            "as it was; another --output (make: OUTPUT=) has the new text",
+            file=sys.stderr,
+        )
     words = [str(text) for text in texts]
     if not tokenizer.is_dir():
         ernie("tokenizer", "train", "--input", *words, "--vocab-size", str(VOCABULARY), "--output", str(tokenizer))

@@ -74,14 +74,13 @@ def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_diff
     assert [row[-1] for row in rows] == ["above plain", "", "+5.00 ± 1.41"]
 
 
-def test_texts_that_are_missing_or_around_the_output_are_refused_and_others_can_be_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_texts_that_are_missing_or_around_the_output_are_refused_and_changed_ones_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(night, "VOCABULARY", 200)
     output, texts = tmp_path / "runs", tmp_path / "texts"
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(UserError, match="there is no such file or folder"):
         night.built_corpus([tmp_path / "txets"], output)
-    assert ended.value.code == 2
     with pytest.raises(UserError, match="is inside of"):
         night.built_corpus([tmp_path], output)
     texts.mkdir()
@@ -89,6 +88,12 @@ def test_texts_that_are_missing_or_around_the_output_are_refused_and_others_can_
     assert (night.built_corpus([texts], output) / "corpus.json").is_file()
     with pytest.raises(UserError, match="is of other texts"):
         night.built_corpus([texts / "a.txt"], output)
+    capfd.readouterr()
+    night.built_corpus([texts], output)
+    assert capfd.readouterr().err == ""
+    (texts / "b.txt").write_text("One more text.", encoding="utf-8")
+    night.built_corpus([texts], output)
+    assert "note: files of the texts have come, gone or changed" in capfd.readouterr().err
 
 
 def test_rows_that_are_missing_are_told_before_anything_is_made(
