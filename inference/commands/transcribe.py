@@ -2,7 +2,7 @@
 
 One output line per file, an empty one for a file that cannot be transcribed; the exit status is then 2.  With - in
 place of a file, 16-bit mono PCM at the model's rate, or at --sample-rate, is read from standard input.  Words are
-written as they are said.  The model must have been trained in chunks (task.encoder: chunks).
+then written as they are said, by a model that was trained in chunks (task.encoder: chunks).
 
   ernie transcribe runs/digits call.wav
   ernie transcribe runs/digits --show-times *.flac
@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--alpha", type=float, metavar="A", help="the weight of its log probabilities (task.alpha)")
     parser.add_argument("--beta", type=float, metavar="B", help="what each token or word adds (task.beta)")
+    parser.add_argument(
+        "--beam-ctc-weight", type=float, metavar="W", help="of CTC beside decoder: global (task.beam_ctc_weight)"
+    )
     parser.add_argument("--channel", metavar="C", help="mix, left, right or a number from 1 on (task.channel)")
     parser.add_argument("--hot-words", type=Path, metavar="FILE", help="phrases to prefer, one a line (task.hot_words)")
     parser.add_argument(

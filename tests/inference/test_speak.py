@@ -541,6 +541,8 @@ def test_a_crop_shorter_than_a_window_or_longer_than_a_recording_is_refused() ->
 def test_windows_of_spectra_that_are_longer_than_a_segment_or_of_no_samples_are_refused(seconds: float) -> None:
     with pytest.raises(UserError, match=r"spectral_windows: expected from .* s, four samples, to 0\.5 s, a segment"):
         Synthesize(vocoder="flow", teacher=Path("voice"), crop=0.5, spectral_windows=(0.01, seconds))
+    with pytest.raises(UserError, match="spectral_windows: with spectral: 0 no spectra are compared"):
+        Synthesize(vocoder="flow", teacher=Path("voice"), spectral=0, spectral_windows=(0.01,))
     with pytest.raises(UserError, match="spectral_windows: compare the spectra of a flow"):
         Synthesize(crop=0.5, spectral_windows=(0.01,))
 

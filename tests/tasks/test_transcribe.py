@@ -11,6 +11,7 @@ from support.toys import TOKENIZER, TOYS
 
 from ernie.data.labeled.row import Row
 from ernie.decode.recognizer import Recognized
+from ernie.errors import UserError
 from inference.commands.transcribe import add_arguments, decoding_changes
 from tasks.downstream.transcribe import Transcribe
 
@@ -39,6 +40,7 @@ def test_alternatives_differ_from_one_another_as_texts() -> None:
         (["--to", "jsonl", "--pause", "0"], Transcribe(encoder="chunks"), {"pause": 0.0}),
         (["--to", "jsonl"], Transcribe(encoder="chunks", beam=4, n_best=2), {}),  # alternatives are of whole sounds
         (["--to", "jsonl", "--n-best", "1"], Transcribe(encoder="chunks"), {"n_best": 1, "pause": 0.8}),
+        (["--beam", "8", "--beam-ctc-weight", "0.5"], Transcribe(), {"beam": 8, "beam_ctc_weight": 0.5}),
         ([], Transcribe(encoder="chunks"), {}),
     ],
 )
@@ -48,6 +50,14 @@ def test_lines_with_times_end_at_pauses_unless_something_else_is_said(
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     assert decoding_changes(parser.parse_args(["run", "a.wav", *given]), task) == changes
+
+
+def test_the_weight_of_ctc_in_a_beam_is_for_a_beam_of_whole_sounds() -> None:
+    task = Transcribe(decoder="global")
+    assert task.decoding_with({"beam": 8, "beam_ctc_weight": 0.5}, TOKENIZER).beam_ctc_weight == 0.5
+    for other, given in ((task, {}), (Transcribe(), {"beam": 8})):
+        with pytest.raises(UserError, match="beam_ctc_weight: ranks hypotheses of decoder: global; keep several"):
+            other.decoding_with({**given, "beam_ctc_weight": 0.5}, TOKENIZER)
 
 
 @dataclass(frozen=True, kw_only=True)

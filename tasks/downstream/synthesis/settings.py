@@ -90,6 +90,8 @@ class SynthesizeSettings(SoundTask, SizedHead):
             )
         if self.spectral_windows and self.vocoder != "flow":
             raise UserError("spectral_windows: compare the spectra of a flow; give vocoder: flow and a teacher, too")
+        if self.spectral_windows and not self.spectral:
+            raise UserError("spectral_windows: with spectral: 0 no spectra are compared; drop either")
         rate, segment = self.features.sample_rate, self.crop_steps * self.step_samples
         for seconds in self.spectral_windows:
             if not 4 <= round(seconds * rate) <= segment:

@@ -155,6 +155,8 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
         changed = with_decoding(self, given, tokenizer)
         if changed.beam == 1 and given.keys() & {"alpha", "beta"}:
             raise UserError("alpha and beta rank hypotheses; keep several, such as beam: 16")
+        if "beam_ctc_weight" in given and (changed.decoder != "global" or changed.beam == 1):
+            raise UserError("beam_ctc_weight: ranks hypotheses of decoder: global; keep several, such as beam: 8")
         if changed.language_model is None and "alpha" in given:
             raise UserError("alpha weights a language model, and there is none")
         return changed
