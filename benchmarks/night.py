@@ -234,25 +234,26 @@ def built_corpus(texts: list[Path], output: Path) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Remark)  # on what is not read: the commands say it
         sizes = {source.name: source.size for source in find_inputs(names)}
-    known = output / "texts.json"
-    if not (tokenizer.is_dir() and known.is_file()):  # nothing was made of other texts
-        make_folder(output)
-        put_text(known, json.dumps({"texts": names, "sizes": sizes}) + "\n")
-    before = read_record(known)
+    known, now = output / "texts.json", {"texts": names, "sizes": sizes}
+    before = read_record(known) if tokenizer.is_dir() and known.is_file() else now
     if before["texts"] != names:
         raise UserError(
             f"{output}: is of other texts, {', '.join(before['texts'])}; give another --output (make: OUTPUT=)"
         )
-    if before.get("sizes", sizes) != sizes:
+    is_built = (corpus / "corpus.json").is_file()
+    if not is_built:
+        make_folder(output)
+        put_text(known, json.dumps(now) + "\n")
+    elif before.get("sizes", sizes) != sizes:
         print(
-            f"note: files of the texts have come, gone or changed since {output} was made, which goes on with the text "
-            "as it was; another --output (make: OUTPUT=) has the new text",
+            f"note: files of the texts have come, gone or changed since {corpus} was built, which has them as they "
+            "were; give another --output (make: OUTPUT=) for one of the new text",
             file=sys.stderr,
         )
     words = [str(text) for text in texts]
     if not tokenizer.is_dir():
         ernie("tokenizer", "train", "--input", *words, "--vocab-size", str(VOCABULARY), "--output", str(tokenizer))
-    if not (corpus / "corpus.json").is_file():  # one that was interrupted goes on
+    if not is_built:  # one that was interrupted goes on
         ernie("data", "build", "--input", *words, "--tokenizer", str(tokenizer), "--output", str(corpus))
     return corpus
 

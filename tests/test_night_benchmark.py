@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,6 +95,10 @@ def test_texts_that_are_missing_or_around_the_output_are_refused_and_changed_one
     (texts / "b.txt").write_text("One more text.", encoding="utf-8")
     night.built_corpus([texts], output)
     assert "note: files of the texts have come, gone or changed" in capfd.readouterr().err
+    shutil.rmtree(output / "corpus")  # as if its build had been interrupted, which then is of the text as it is now
+    for _ in range(2):
+        night.built_corpus([texts], output)
+        assert "note: files" not in capfd.readouterr().err
 
 
 def test_rows_that_are_missing_are_told_before_anything_is_made(
