@@ -98,7 +98,7 @@ class TranscribeSettings(SoundTask, RankedDecoding, OwnPositions, SizedHead, Dec
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "convolution", "decoder", "layers", "abstractions")
     decoding_fields: ClassVar = (
         *(item.name for item in fields(RankedDecoding)),
-        *("n_best", "beam_ctc_weight", "pause", "longest_line", "metrics", "scoring", "channel"),
+        *("n_best", "beam_ctc_weight", "pause", "longest_line", "scoring", "channel"),
     )
     column_fields: ClassVar = ("audio", "label")
 
