@@ -86,38 +86,48 @@ GRID = {"peak": (1e-4, 3e-4), "batch": (8, 32), "epochs": (4,)}  # of the miniat
 QUICK = {"sst2": ("local.train=glue/SST-2/train.tsv[:8000]",), "stsb": (), "cola": ()}
 QUICK_TUNING = ("train.epochs=3", "train.batch=32", "train.lr.peak=5e-4", "train.dropout=0.1", "local.test=[]")
 
-WORDS = ("knowledge_masking", "longer")  # the entries of `tasks` in night-mini.yaml, one for each stage
-REPLACED = ("replaced", "longer_replaced")
+# The entries of `tasks`, one for each stage: those of night-mini.yaml, and of replaced-token detection.
+WORDS, REPLACED = ("knowledge_masking", "longer"), ("replaced", "longer_replaced")
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Changes of a night's configuration: of `fields` of both entries in `tasks`, and others.
+    """Changes of a night's configuration: of `fields` of its entries in `tasks`, and others.
 
-    With `detects` the entries are of replaced-token detection in place of knowledge masking.  The steps take as long as
-    those of the arm `as_fast_as`.
+    The stages learn `entries`, with as many steps of each; `REPLACED` are of replaced-token detection.  The steps take
+    as long as those of the arm `as_fast_as`.
     """
 
     fields: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    detects: bool = False
+    entries: tuple[tuple[str, str], ...] = (WORDS,)
     as_fast_as: str | None = None
 
+    def stages(self, steps: Sequence[int]) -> str:
+        """The change of the configuration that gives the stages so many steps."""
+        count = len(self.entries)
+        stages = [
+            {name: (whole + number) // count for number, name in enumerate(names)}
+            for names, whole in zip(self.names, steps, strict=True)
+        ]
+        return f"schedule.stages={json.dumps(stages)}"
+
     @property
-    def stages(self) -> tuple[str, str]:
-        """The names of the entries, one for each stage."""
-        return REPLACED if self.detects else WORDS
+    def names(self) -> list[tuple[str, ...]]:
+        """The names of the entries of each stage."""
+        return list(zip(*self.entries, strict=True))
 
     @property
     def overrides(self) -> list[str]:
-        """The changes of the configuration."""
-        entries: list[str] = []
-        if self.detects:
+        """The other changes of the configuration."""
+        made: list[str] = []
+        if REPLACED in self.entries:
             first, second = REPLACED
             both = {"task": "replaced_token_detection", "units": ["word", "phrase"]}
-            made = {first: {**both, "max_len": 64}, second: {**both, "max_len": 128, "head_of": first}}
-            entries = [f"tasks.{name}={json.dumps(entry)}" for name, entry in made.items()]
-        return [*entries, *(f"tasks.{name}.{field}" for name in self.stages for field in self.fields), *self.changes]
+            entries = {first: {**both, "max_len": 64}, second: {**both, "max_len": 128, "head_of": first}}
+            made = [f"tasks.{name}={json.dumps(entry)}" for name, entry in entries.items()]
+        named = [name for pair in self.entries for name in pair]
+        return [*made, *(f"tasks.{name}.{field}" for name in named for field in self.fields), *self.changes]
 
 
 ARMS = {
@@ -126,8 +136,9 @@ ARMS = {
     "rate of 0.3": Arm(("initial_mask_rate=0.3", "mask_rate=0.3")),
     "rare words": Arm(("rarity=0.25",), as_fast_as="plain"),
     "single tokens": Arm(("units=[token]",), as_fast_as="plain"),
-    "replaced": Arm(detects=True),
-    "replaced, falling": Arm(("initial_mask_rate=0.3", "mask_rate=0.15"), detects=True),
+    "replaced": Arm(entries=(REPLACED,)),
+    "replaced, falling": Arm(("initial_mask_rate=0.3", "mask_rate=0.15"), entries=(REPLACED,)),
+    "in turns": Arm(entries=(WORDS, REPLACED)),
     "long throughout": Arm(changes=("tasks.knowledge_masking.max_len=128",)),
     "averages": Arm(changes=("train.ema=0.999",)),
     "linear cool-down": Arm(changes=("train.lr.decay=wsd",), as_fast_as="plain"),
@@ -263,11 +274,11 @@ def pretrained(size: str, seconds: float, pace: Sequence[float], arm: Arm, corpu
     run, config = folder / "encoder", CONFIGS / f"night-{size}.yaml"
     if not (run / CARD).is_file():  # the last that a run writes
         written = [sum(stage.values()) for stage in load(config).schedule.table]
-        planned = dict(zip(arm.stages, planned_steps(seconds, pace, written), strict=True))
-        parts = (f"{steps:,} steps of {each:.3f} seconds" for steps, each in zip(planned.values(), pace, strict=True))
+        planned = planned_steps(seconds, pace, written)
+        parts = (f"{steps:,} steps of {each:.3f} seconds" for steps, each in zip(planned, pace, strict=True))
         print(f"by the trials, {duration(seconds)} are {' and '.join(parts)}", file=sys.stderr, flush=True)
-        stages = f"schedule.stages={json.dumps([{name: steps} for name, steps in planned.items()])}"
-        ernie("pretrain", str(config), "--output", str(run), *set_options([*arm.overrides, f"corpus={corpus}", stages]))
+        changes = [*arm.overrides, f"corpus={corpus}", arm.stages(planned)]
+        ernie("pretrain", str(config), "--output", str(run), *set_options(changes))
     return run
 
 
@@ -289,13 +300,17 @@ def paces(size: str, arms: Sequence[str], corpus: Path, folder: Path) -> list[li
 
 
 def timed(size: str, arm: Arm, corpus: Path, run: Path) -> dict[str, Any]:
-    """The median seconds of a step of each stage, in a short run of all of them."""
-    stages = f"schedule.stages={json.dumps([{name: TIMED} for name in arm.stages])}"
+    """The seconds of a step of each stage in a short run: the mean over its entries of their medians."""
+    stages = arm.stages([TIMED * len(names) for names in arm.names])
     trial = [stages, "train.lr.warmup=0", "save.every=1000000", "probe={every: 0, batches: 1}", f"corpus={corpus}"]
     config = str(CONFIGS / f"night-{size}.yaml")
     ernie("pretrain", config, "--output", str(run), *set_options([*arm.overrides, *trial]))
-    steps = [record for record in read_records(run, "step") if record["step"] % TIMED >= WARM]
-    return {"seconds": [statistics.median(r["seconds"] for r in steps if name in r["loss"]) for name in arm.stages]}
+    seconds: dict[str, list[float]] = {name: [] for names in arm.names for name in names}
+    for record in read_records(run, "step"):
+        for name in record["loss"]:
+            seconds[name].append(record["seconds"])
+    medians = {name: statistics.median(found[WARM:]) for name, found in seconds.items()}
+    return {"seconds": [statistics.mean(medians[name] for name in names) for names in arm.names]}
 
 
 def planned_steps(seconds: float, paces: Sequence[float], written: list[int]) -> list[int]:

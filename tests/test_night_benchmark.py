@@ -31,13 +31,15 @@ BENCHMARKS = str(ROOT / "benchmarks")
 @pytest.mark.parametrize("size", night.NIGHTS)
 @pytest.mark.parametrize("name", night.ARMS)
 def test_an_arm_builds_and_differs_from_the_plain_one(name: str, size: str) -> None:
-    config, (first, second) = night.CONFIGS / f"night-{size}.yaml", night.ARMS[name].stages
-    stages = f"schedule.stages={json.dumps([{first: 7}, {second: 3}])}"
-    found = load(config, [*night.ARMS[name].overrides, stages])
-    assert found.schedule.table == [{first: 7}, {second: 3}]
-    assert found.tasks[second].head_of == first
+    config, arm = night.CONFIGS / f"night-{size}.yaml", night.ARMS[name]
+    found = load(config, [*arm.overrides, arm.stages([8, 4])])
+    share = len(arm.entries)
+    assert found.schedule.table == [
+        dict.fromkeys(names, total // share) for names, total in zip(arm.names, (8, 4), strict=True)
+    ]
+    assert all(found.tasks[second].head_of == first for first, second in arm.entries)
     words, longer = night.WORDS
-    plain = load(config, [f"schedule.stages={json.dumps([{words: 7}, {longer: 3}])}"])
+    plain = load(config, [f"schedule.stages={json.dumps([{words: 8}, {longer: 4}])}"])
     assert (found == plain) == (name == "plain")
 
 
@@ -188,12 +190,19 @@ def test_without_data_a_night_ends_with_an_encoder_and_goes_on_where_it_was_stop
     assert (made / "README.md").is_file()
 
 
+def test_the_steps_of_a_stage_are_shared_by_its_entries_and_none_is_lost() -> None:
+    planned = json.loads(night.ARMS["in turns"].stages([7, 4]).removeprefix("schedule.stages="))
+    assert planned == [{"knowledge_masking": 3, "replaced": 4}, {"longer": 2, "longer_replaced": 2}]
+    planned = json.loads(night.ARMS["plain"].stages([7, 4]).removeprefix("schedule.stages="))
+    assert planned == [{"knowledge_masking": 7}, {"longer": 4}]
+
+
 def test_arms_that_are_not_timed_themselves_have_the_samples_and_the_losses_of_one_that_is() -> None:
     for arm in night.ARMS.values():
         if arm.as_fast_as is not None:
             other = night.ARMS[arm.as_fast_as]
             assert other.as_fast_as is None
-            assert arm.detects == other.detects
+            assert arm.entries == other.entries
             assert not any(field.startswith(("max_len", "mask_rate", "initial_mask_rate")) for field in arm.fields)
             assert not any(change.startswith(("data.", "model.", "tasks.")) for change in arm.changes)
 
