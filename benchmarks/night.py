@@ -48,6 +48,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from cells import Rows, markdown
+from page_tables import ablations
 from recipe import ernie, set_options
 from record_files import Records, cached_record, read_record, slug
 
@@ -82,8 +83,7 @@ MEASURES = {"cola": "matthews", "sst2": "accuracy", "mrpc": "f1", "stsb": "pears
 # Published scores of BERT's miniatures on GLUE's test sets, in the order of MEASURES.
 MINIATURES = {"BERT-Mini": (0.0, 85.9, 81.1, 75.4, 57.9), "BERT-Small": (27.8, 89.7, 83.4, 78.8, 61.8)}
 GRID = {"peak": (1e-4, 3e-4), "batch": (8, 32), "epochs": (4,)}  # of the miniatures' own, the points that suit most
-# The tasks of an ablation, each with changes: it shows in minutes whether words and sentences were learned.
-QUICK = {"sst2": ("local.train=glue/SST-2/train.tsv[:8000]",), "stsb": (), "cola": ()}
+QUICK = {"sst2": ("local.train=glue/SST-2/train.tsv[:8000]",), "stsb": (), "cola": ()}  # the changes of NIGHT_TASKS
 QUICK_TUNING = ("train.epochs=3", "train.batch=32", "train.lr.peak=5e-4", "train.dropout=0.1", "local.test=[]")
 
 # The entries of `tasks`, one for each stage: those of night-mini.yaml, and of replaced-token detection.
@@ -224,7 +224,7 @@ def ablation(arguments: argparse.Namespace, corpus: Path) -> None:
             for task, changes in QUICK.items()
         }
         cached_record(records_of(arguments) / name / f"{slug(arm)}-0.json", partial(dict, seconds=pace, dev=scores))
-    print(markdown(compared(Records(records_of(arguments) / name))))
+    print(markdown(ablations(Records(records_of(arguments) / name))))
 
 
 def records_of(arguments: argparse.Namespace) -> Path:
@@ -376,27 +376,6 @@ def draw(folder: Path, file: Path) -> None:
 def mean_score(dev: Mapping[str, Sequence[float]]) -> float:
     """The mean over the tasks of the median over seeds."""
     return statistics.mean(statistics.median(dev[task]) for task in MEASURES)
-
-
-def compared(records: Records) -> Rows:
-    """The means of each arm's scores over its seeds, and how far it is above `plain`, with its standard error."""
-    plain: list[float] | None = None
-    rows = [["arm", *QUICK, "mean", "above plain"]]
-    for _, label, [record] in records.arms({slug(arm): arm for arm in ARMS}):
-        of_seeds = [statistics.mean(scores) for scores in zip(*(record["dev"][task] for task in QUICK), strict=True)]
-        cells = [f"{statistics.mean(record['dev'][task]):.1f}" for task in QUICK]
-        if label == "plain":
-            plain = of_seeds
-        rows.append([label, *cells, f"{statistics.mean(of_seeds):.2f}", above(of_seeds, plain)])
-    return rows
-
-
-def above(scores: Sequence[float], plain: Sequence[float] | None) -> str:
-    """The difference of two means with its standard error; "" without the scores of two seeds on both sides."""
-    if plain is None or scores is plain or min(len(scores), len(plain)) < 2:
-        return ""
-    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in (scores, plain)))
-    return f"{statistics.mean(scores) - statistics.mean(plain):+.2f} ± {error:.2f}"
 
 
 if __name__ == "__main__":

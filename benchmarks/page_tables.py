@@ -5,6 +5,7 @@ The experiments print the same tables.  An arm without records has no row.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -212,6 +213,51 @@ def parts(records: Records) -> list[Records]:
     """The folders of the parts of the time, the last one last."""
     numbers = {int(folder.name.partition("-")[0]): folder.name for folder in records.folder.glob("*-of-*")}
     return [records / numbers[number] for number in sorted(numbers)]
+
+
+# Arms of night.py, and the tasks that they are compared by: these show in minutes whether words and sentences were
+# learned.
+NIGHT_ARMS = {
+    "plain": "masked words and phrases, from 30 % of the tokens to 15 %",
+    "rate-of-0.15": "15 % throughout",
+    "rate-of-0.3": "30 % throughout",
+    "rare-words": "rare words more often",
+    "single-tokens": "single tokens",
+    "replaced": "replaced tokens are detected",
+    "replaced-falling": "replaced tokens, from 30 % to 15 %",
+    "in-turns": "masked words and replaced tokens, in turns",
+    "long-throughout": "samples of 128 tokens throughout",
+    "averages": "averaged weights",
+    "linear-cool-down": "a cool-down along a line",
+    "linear-decay": "the rate falls along a line throughout",
+    "higher-rate": "a rate of 0.002 in place of 0.001",
+    "lower-rate": "a rate of 0.0005",
+    "small-batches": "batches of 2,048 tokens in place of 4,096",
+    "beta2-0.98": "AdamW's beta2 0.98",
+}
+NIGHT_TASKS = {"sst2": "SST-2", "stsb": "STS-B", "cola": "CoLA"}
+
+
+def ablations(records: Records) -> Rows:
+    """The means of each arm's scores over its seeds, and how far it is above `plain`, with its standard error."""
+    plain: list[float] | None = None
+    rows = [["", *NIGHT_TASKS.values(), "mean", "above the first"]]
+    for arm, label, [record] in records.arms(NIGHT_ARMS):
+        scores = [record["dev"][task] for task in NIGHT_TASKS]
+        of_seeds = [statistics.mean(seed) for seed in zip(*scores, strict=True)]
+        if arm == "plain":
+            plain = of_seeds
+        cells = [f"{statistics.mean(seeds):.1f}" for seeds in scores]
+        rows.append([label, *cells, f"{statistics.mean(of_seeds):.2f}", above(of_seeds, plain)])
+    return rows
+
+
+def above(scores: Sequence[float], plain: Sequence[float] | None) -> str:
+    """The difference of two means with its standard error; "" without the scores of two seeds on both sides."""
+    if plain is None or scores is plain or min(len(scores), len(plain)) < 2:
+        return ""
+    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in (scores, plain)))
+    return f"{statistics.mean(scores) - statistics.mean(plain):+.2f} ± {error:.2f}"
 
 
 def quality(records: Records) -> Rows:
@@ -1131,6 +1177,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "zh-held-out": ("models", partial(card, language="zh", heading="Evaluation")),
     "zh-fine-tuned": ("models", partial(card, language="zh", heading="Fine-tuned")),
     "masking": ("masking/steps-4000", masking),
+    "night-ablations": ("night/night-mini-20-minutes", ablations),
     "stream-caches": ("stream-caches", stream_caches),
     "translation": ("translation/epochs-10", translation),
     "translation-chinese": ("translation/epochs-10", translation_chinese),

@@ -18,7 +18,8 @@ from support.running import CONFIG, build_corpus, made_up_text
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import night
-from record_files import Records
+from page_tables import NIGHT_ARMS, NIGHT_TASKS, ablations
+from record_files import Records, slug
 
 from ernie.errors import UserError
 from ernie.train.checkpoint import Checkpoints
@@ -72,9 +73,11 @@ def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_diff
     for arm, scores in {"plain": [70.0, 72.0], "averages": [75.0, 77.0]}.items():
         file = tmp_path / f"{arm}-0.json"
         file.write_text(json.dumps({"dev": dict.fromkeys(night.QUICK, scores)}), encoding="utf-8")
-    rows = night.compared(Records(tmp_path))
-    assert [row[0] for row in rows] == ["arm", "plain", "averages"]
-    assert [row[-1] for row in rows] == ["above plain", "", "+5.00 ± 1.41"]
+    rows = ablations(Records(tmp_path))
+    assert [row[0] for row in rows] == ["", NIGHT_ARMS["plain"], "averaged weights"]
+    assert [row[-1] for row in rows] == ["above the first", "", "+5.00 ± 1.41"]
+    assert list(map(slug, night.ARMS)) == list(NIGHT_ARMS)
+    assert list(night.QUICK) == list(NIGHT_TASKS)
 
 
 def test_texts_that_are_missing_or_around_the_output_are_refused_and_changed_ones_are_told(
