@@ -161,11 +161,7 @@ def main() -> None:
     ablate.add_argument("--size", choices=NIGHTS, default="mini")
     ablate.add_argument("--minutes", type=float, required=True)
     for command in (run, ablate):
-        command.add_argument("--text", type=Path, nargs="+", required=True, metavar="DIR")
-        command.add_argument("--data", type=Path, required=command is ablate)
-        command.add_argument("--output", type=Path, required=True)
-        command.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
-        command.add_argument("--records", type=Path, metavar="DIR")
+        add_common(command, needs_data=command is ablate)
     arguments = parser.parse_args()
     for name in ("hours", "minutes", "seeds"):
         if (value := getattr(arguments, name, None)) is not None and not 0 < value < math.inf:
@@ -179,6 +175,15 @@ def main() -> None:
     except UserError as error:
         print(f"night.py: error: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def add_common(parser: argparse.ArgumentParser, needs_data: bool) -> None:
+    """Add the options of all commands."""
+    parser.add_argument("--text", type=Path, nargs="+", required=True, metavar="DIR")
+    parser.add_argument("--data", type=Path, required=needs_data)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
+    parser.add_argument("--records", type=Path, metavar="DIR")
 
 
 def check_data(arguments: argparse.Namespace) -> None:
@@ -201,8 +206,7 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
         ernie("report", str(model))
         print(f"{model}: the encoder is in model/, its card is README.md, and its report report.html")
         return
-    changes = [f"grid={json.dumps(GRID)}", "train.dropout=0.1"]
-    scores = {task: fine_tuned(arguments, model, task, folder / task, changes) for task in MEASURES}
+    scores = dev_scores(arguments, model, folder)
     records = records_of(arguments)
     record = cached_record(
         records / f"{folder.name}.json", lambda: {"size": size, "hours": hours, "seconds": pace, "dev": scores}
@@ -326,6 +330,12 @@ def fine_tuned(arguments: argparse.Namespace, model: Path, task: str, run: Path,
         ernie("finetune", *words, "--seeds", str(arguments.seeds), "--output", str(run), *set_options(list(changes)))
     scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))["scores"]["dev"]
     return [100 * value for value in scores[MEASURES[task]]["values"]]
+
+
+def dev_scores(arguments: argparse.Namespace, model: Path, folder: Path) -> dict[str, list[float]]:
+    """The dev scores of all seeds on each of the five tasks, at the best points of the grid."""
+    changes = [f"grid={json.dumps(GRID)}", "train.dropout=0.1"]
+    return {task: fine_tuned(arguments, model, task, folder / task, changes) for task in MEASURES}
 
 
 def tuning_file(task: str) -> Path:

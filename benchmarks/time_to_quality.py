@@ -39,19 +39,17 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from evidence import COMMON, MASKED, SEEDS, downstream_rows, fine_tune, hidden_words, pretrain
 from outcomes import report
 from page_tables import quality, quality_means
 from record_files import TUNED, Records, cached_record
+from transformers_peer import Transformers, logged
 
-from ernie.data.shards import Corpus
 from ernie.train.log import read_records
 
 # Turns in which steps are timed; steps of a turn for each task, and how many of them are warm-up.
@@ -63,7 +61,6 @@ SHAPE = {
     **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
 }
 LENGTH = COMMON["data"]["max_len"]
-PEER = Path(__file__).parent / "peers" / "pretrain_transformers.py"
 
 
 @dataclass(frozen=True)
@@ -179,9 +176,8 @@ def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) ->
     count = arguments.parts
     steps = round(60 * arguments.minutes / pace / count / HUNDREDTHS) * count * HUNDREDTHS
     if isinstance(kind, Peer):
-        if not (run / f"part-{count}").is_dir():
-            theirs(arguments, run, seed, steps, count, kind.peak)
-        models = [run / f"part-{n}" for n in range(1, count + 1)]
+        options = {"seed": seed, "steps": steps, "parts": count, "peak": kind.peak, "precision": PRECISION}
+        models = peer(arguments).pretrain(run, **options)
     else:
         # Stages end in checkpoints too, and none may be deleted.
         tree = {**kind.tree, "save": {"every": steps // count, "keep_last": count + len(kind.stages)}}
@@ -222,8 +218,8 @@ def step_seconds(arguments: argparse.Namespace, arm: str, run: Path) -> float:
     """The mean seconds of a step, weighted over tasks, whose steps differ in length; measured in some steps of each."""
     ours = ARMS[arm]
     if isinstance(ours, Peer):
-        theirs(arguments, run, 0, TRIAL, 1, ours.peak)
-        return statistics.mean(their_log(run, "seconds")[WARM:])
+        peer(arguments).pretrain(run, seed=0, steps=TRIAL, parts=1, peak=ours.peak, precision=PRECISION)
+        return statistics.mean(logged(run, "seconds")[WARM:])
     tasks = {task: sum(stage.get(task, 0) for stage in ours.stages) for task in ours.stages[-1]}
     schedule = {"method": "joint", "steps_per_task": TRIAL, "tasks": list(tasks)}
     pretrain(arguments.corpus, {"schedule": schedule, **ours.tree}, run, 0)
@@ -234,33 +230,9 @@ def step_seconds(arguments: argparse.Namespace, arm: str, run: Path) -> float:
     return sum(share * statistics.median(times[task]) for task, share in tasks.items())
 
 
-def theirs(arguments: argparse.Namespace, run: Path, seed: int, steps: int, parts: int, peak: float) -> None:
-    """Pretrain with transformers on the concatenation of all training documents."""
-    corpus = Corpus.open(arguments.corpus)
-    ids = arguments.output / "ids.npy"
-    if not ids.exists():
-        ids.parent.mkdir(parents=True, exist_ok=True)
-        np.save(ids, np.concatenate([np.asarray(document.ids) for document in corpus.train]))
-    options = {
-        "ids": ids,
-        "vocabulary": arguments.corpus / "tokenizer" / "vocab.txt",
-        "shape": json.dumps(SHAPE),
-        "output": run,
-        "steps": steps,
-        "parts": parts,
-        "seed": seed,
-        "rows": ROWS,
-        "length": LENGTH,
-        "precision": PRECISION,
-        "peak": peak,
-    }
-    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
-    subprocess.run([arguments.peer, str(PEER), *words], check=True)
-
-
-def their_log(run: Path, key: str) -> list[float]:
-    """A value that the peer logged in every step."""
-    return [json.loads(line)[key] for line in (run / "steps.jsonl").read_text(encoding="utf-8").splitlines()]
+def peer(arguments: argparse.Namespace) -> Transformers:
+    """Transformers with our shape, on our text."""
+    return Transformers(arguments.peer, arguments.corpus, arguments.output / "ids.npy", SHAPE, ROWS, LENGTH)
 
 
 def search(arguments: argparse.Namespace) -> None:
@@ -269,9 +241,8 @@ def search(arguments: argparse.Namespace) -> None:
     print(f"{steps:,} steps\n\n| peak | loss of the last tenth |\n|---|---|")
     for peak in TRIED:
         run = arguments.output / "search" / f"{peak:g}"
-        if not (run / "part-1").is_dir():
-            theirs(arguments, run, 0, steps, 1, peak)
-        losses = their_log(run, "loss")
+        peer(arguments).pretrain(run, seed=0, steps=steps, parts=1, peak=peak, precision=PRECISION)
+        losses = logged(run, "loss")
         print(f"| {peak:g} | {statistics.mean(losses[-steps // 10 :]):.3f} |", flush=True)
 
 
