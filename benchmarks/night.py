@@ -120,13 +120,12 @@ class Arm:
     @property
     def overrides(self) -> list[str]:
         """The other changes of the configuration."""
-        made: list[str] = []
-        if REPLACED in self.entries:
-            first, second = REPLACED
-            both = {"task": "replaced_token_detection", "units": ["word", "phrase"]}
-            entries = {first: {**both, "max_len": 64}, second: {**both, "max_len": 128, "head_of": first}}
-            made = [f"tasks.{name}={json.dumps(entry)}" for name, entry in entries.items()]
         named = [name for pair in self.entries for name in pair]
+        first, second = REPLACED
+        both = {"task": "replaced_token_detection", "units": ["word", "phrase"]}
+        head = {"head_of": first} if first in named else {}
+        replaced = {first: {**both, "max_len": 64}, second: {**both, "max_len": 128, **head}}
+        made = [f"tasks.{name}={json.dumps(entry)}" for name, entry in replaced.items() if name in named]
         return [*made, *(f"tasks.{name}.{field}" for name in named for field in self.fields), *self.changes]
 
 
@@ -139,6 +138,7 @@ ARMS = {
     "replaced": Arm(entries=(REPLACED,)),
     "replaced, falling": Arm(("initial_mask_rate=0.3", "mask_rate=0.15"), entries=(REPLACED,)),
     "in turns": Arm(entries=(WORDS, REPLACED)),
+    "replaced at last": Arm(entries=((WORDS[0], REPLACED[1]),)),
     "long throughout": Arm(changes=("tasks.knowledge_masking.max_len=128",)),
     "averages": Arm(changes=("train.ema=0.999",)),
     "linear cool-down": Arm(changes=("train.lr.decay=wsd",), as_fast_as="plain"),

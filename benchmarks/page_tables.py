@@ -226,6 +226,7 @@ NIGHT_ARMS = {
     "replaced": "replaced tokens are detected",
     "replaced-falling": "replaced tokens, from 30 % to 15 %",
     "in-turns": "masked words and replaced tokens, in turns",
+    "replaced-at-last": "masked words, and replaced tokens for the last 30 % of the steps",
     "long-throughout": "samples of 128 tokens throughout",
     "averages": "averaged weights",
     "linear-cool-down": "a cool-down along a line",
