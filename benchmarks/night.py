@@ -86,7 +86,7 @@ GRID = {"peak": (1e-4, 3e-4), "batch": (8, 32), "epochs": (4,)}  # of the miniat
 QUICK = {"sst2": ("local.train=glue/SST-2/train.tsv[:8000]",), "stsb": (), "cola": ()}  # the changes of NIGHT_TASKS
 QUICK_TUNING = ("train.epochs=3", "train.batch=32", "train.lr.peak=5e-4", "train.dropout=0.1", "local.test=[]")
 
-# The entries of `tasks`, one for each stage: those of night-mini.yaml, and of replaced-token detection.
+# The entries of `tasks` in night-mini.yaml, one for each stage: of knowledge masking, and of replaced-token detection.
 WORDS, REPLACED = ("knowledge_masking", "longer"), ("replaced", "longer_replaced")
 
 
@@ -94,8 +94,7 @@ WORDS, REPLACED = ("knowledge_masking", "longer"), ("replaced", "longer_replaced
 class Arm:
     """Changes of a night's configuration: of `fields` of its entries in `tasks`, and others.
 
-    The stages learn `entries`, with as many steps of each; `REPLACED` are of replaced-token detection.  The steps take
-    as long as those of the arm `as_fast_as`.
+    The stages learn `entries`, with as many steps of each.  The steps take as long as those of the arm `as_fast_as`.
     """
 
     fields: tuple[str, ...] = ()
@@ -121,12 +120,7 @@ class Arm:
     def overrides(self) -> list[str]:
         """The other changes of the configuration."""
         named = [name for pair in self.entries for name in pair]
-        first, second = REPLACED
-        both = {"task": "replaced_token_detection", "units": ["word", "phrase"]}
-        head = {"head_of": first} if first in named else {}
-        replaced = {first: {**both, "max_len": 64}, second: {**both, "max_len": 128, **head}}
-        made = [f"tasks.{name}={json.dumps(entry)}" for name, entry in replaced.items() if name in named]
-        return [*made, *(f"tasks.{name}.{field}" for name in named for field in self.fields), *self.changes]
+        return [*(f"tasks.{name}.{field}" for name in named for field in self.fields), *self.changes]
 
 
 ARMS = {
@@ -138,7 +132,7 @@ ARMS = {
     "replaced": Arm(entries=(REPLACED,)),
     "replaced, falling": Arm(("initial_mask_rate=0.3", "mask_rate=0.15"), entries=(REPLACED,)),
     "in turns": Arm(entries=(WORDS, REPLACED)),
-    "replaced at last": Arm(entries=((WORDS[0], REPLACED[1]),)),
+    "replaced at last": Arm(changes=("tasks.longer_replaced.head_of=''",), entries=((WORDS[0], REPLACED[1]),)),
     "long throughout": Arm(changes=("tasks.knowledge_masking.max_len=128",)),
     "averages": Arm(changes=("train.ema=0.999",)),
     "linear cool-down": Arm(changes=("train.lr.decay=wsd",), as_fast_as="plain"),
@@ -148,6 +142,7 @@ ARMS = {
     "small batches": Arm(changes=("data.micro_batch_tokens=2048",)),
     "beta2 0.98": Arm(changes=("train.adam.beta2=0.98",), as_fast_as="plain"),
 }
+TAKEN = "in turns"  # which the configurations are
 
 
 def main() -> None:
@@ -200,8 +195,8 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
     """Pretrain and fine-tune one size, and print its scores."""
     size, hours = arguments.size, arguments.hours or NIGHTS[arguments.size].hours
     folder = arguments.output / f"{size}-{hours:g}-hours"
-    [pace] = paces(size, ["plain"], corpus, folder / "timed")
-    model = pretrained(size, 3600 * hours, pace, ARMS["plain"], corpus, folder)
+    [pace] = paces(size, [TAKEN], corpus, folder / "timed")
+    model = pretrained(size, 3600 * hours, pace, ARMS[TAKEN], corpus, folder)
     if arguments.data is None:
         ernie("report", str(model))
         print(f"{model}: the encoder is in model/, its card is README.md, and its report report.html")

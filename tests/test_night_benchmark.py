@@ -41,9 +41,8 @@ def test_an_arm_builds_and_differs_from_the_plain_one(name: str, size: str) -> N
     own = [pair for pair in arm.entries if pair in (night.WORDS, night.REPLACED)]
     assert all(found.tasks[second].head_of == first for first, second in own)
     assert own == list(arm.entries) or name == "replaced at last"
-    words, longer = night.WORDS
-    plain = load(config, [f"schedule.stages={json.dumps([{words: 8}, {longer: 4}])}"])
-    assert (found == plain) == (name == "plain")
+    taken = load(config, [night.ARMS[night.TAKEN].stages([8, 4])])
+    assert (found == taken) == (name == night.TAKEN)
 
 
 def test_the_steps_of_all_stages_take_the_time_in_the_proportion_that_is_written() -> None:
