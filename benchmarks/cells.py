@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,3 +45,8 @@ def interval(score: Mapping[str, Any]) -> str:
 def decimals(count: int) -> Callable[[float], str]:
     """A function that shows so many decimals."""
     return lambda value: f"{value:.{count}f}"
+
+
+def standard_error(*samples: Sequence[float]) -> float:
+    """The standard error of the difference of the means of samples that are independent of each other."""
+    return math.sqrt(sum(statistics.variance(sample) / len(sample) for sample in samples if len(sample) > 1))

@@ -40,7 +40,7 @@ import shutil
 import statistics
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -158,13 +158,11 @@ def main() -> None:
     for command in (run, ablate):
         add_common(command, needs_data=command is ablate)
     arguments = parser.parse_args()
-    for name in ("hours", "minutes", "seeds"):
-        if (value := getattr(arguments, name, None)) is not None and not 0 < value < math.inf:
-            parser.error(f"--{name}: expected more than 0, found {value:g}")
+    check_numbers(parser, arguments)
     if unknown := set(getattr(arguments, "arms", ())).difference(ARMS):
         parser.error(f"ARM: expected some of {', '.join(ARMS)}; found {', '.join(sorted(unknown))}")
     try:
-        check_data(arguments)
+        check_data(arguments.data, MEASURES if arguments.command == "run" else QUICK)
         corpus = built_corpus(arguments.text, arguments.output)
         (night if arguments.command == "run" else ablation)(arguments, corpus)
     except UserError as error:
@@ -181,14 +179,21 @@ def add_common(parser: argparse.ArgumentParser, needs_data: bool) -> None:
     parser.add_argument("--records", type=Path, metavar="DIR")
 
 
-def check_data(arguments: argparse.Namespace) -> None:
+def check_numbers(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End the program if there is to be no time, or no seed."""
+    for name in ("hours", "minutes", "seeds"):
+        if (value := getattr(arguments, name, None)) is not None and not 0 < value < math.inf:
+            parser.error(f"--{name}: expected more than 0, found {value:g}")
+
+
+def check_data(data: Path | None, tasks: Iterable[str]) -> None:
     """Read the rows to fine-tune on, so that what is wrong with them is told before the hours of pretraining.
 
     Raises UserError.
     """
-    if arguments.data is not None:
-        for task in MEASURES if arguments.command == "run" else QUICK:
-            read_splits(load_tuning(tuning_file(task), [], arguments.data).data)
+    if data is not None:
+        for task in tasks:
+            read_splits(load_tuning(tuning_file(task), [], data).data)
 
 
 def night(arguments: argparse.Namespace, corpus: Path) -> None:

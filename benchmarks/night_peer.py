@@ -42,9 +42,11 @@ def main() -> None:
     parser.add_argument("--hours", type=float, help="other than the size's")
     night.add_common(parser, needs_data=True)
     arguments = parser.parse_args()
+    night.check_numbers(parser, arguments)
     size, hours = arguments.size, arguments.hours or night.NIGHTS[arguments.size].hours
     folder = arguments.output / f"peer-{size}-{hours:g}-hours"
     try:
+        night.check_data(arguments.data, night.MEASURES)
         corpus = night.built_corpus(arguments.text, arguments.output)
     except UserError as error:
         print(f"night_peer.py: error: {error}", file=sys.stderr)

@@ -6,14 +6,13 @@ The pages show them, and the experiments print them.
 from __future__ import annotations
 
 import csv
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from cells import Rows, listed, markdown, percent
+from cells import Rows, listed, markdown, percent, standard_error
 from page_tables import (
     CLEANING_CASES,
     CLEANING_SIDES,
@@ -76,11 +75,6 @@ def report(records: Records, *tables: Callable[[Records], Rows], targets: Sequen
     for name in targets:
         with suppress(MissingRecord):
             print(f"- {name}: {': '.join(OUTCOMES[name][1](records))}")
-
-
-def standard_error(*samples: Sequence[float]) -> float:
-    """The standard error of the difference of the means of samples that are independent of each other."""
-    return math.sqrt(sum(statistics.variance(sample) / len(sample) for sample in samples if len(sample) > 1))
 
 
 # Pretraining

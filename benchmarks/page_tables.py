@@ -5,13 +5,12 @@ The experiments print the same tables.  An arm without records has no row.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from cells import Rows, decimals, interval, listed, percent, spread
+from cells import Rows, decimals, interval, listed, percent, spread, standard_error
 from record_files import EARLIER, TUNED, MissingRecord, Records, read_record, record_files, slug
 
 from pretrain.scaling.answer import Curve, curve
@@ -257,8 +256,7 @@ def above(scores: Sequence[float], plain: Sequence[float] | None) -> str:
     """The difference of two means with its standard error; "" without the scores of two seeds on both sides."""
     if plain is None or scores is plain or min(len(scores), len(plain)) < 2:
         return ""
-    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in (scores, plain)))
-    return f"{statistics.mean(scores) - statistics.mean(plain):+.2f} ± {error:.2f}"
+    return f"{statistics.mean(scores) - statistics.mean(plain):+.2f} ± {standard_error(scores, plain):.2f}"
 
 
 def quality(records: Records) -> Rows:
