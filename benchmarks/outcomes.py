@@ -19,6 +19,7 @@ from page_tables import (
     LEARNERS,
     MASKED,
     OFFSETS,
+    PROMPT_ARMS,
     REMEDIES,
     SCHEDULES,
     SERVING_ARMS,
@@ -263,6 +264,21 @@ def prompts_sentences(records: Records) -> Outcome:
     )
     more = [each / fresh - 1 for each in others]
     return outcome("; ".join(f"{100 * each:+.0f} %" for each in more), *(each <= -0.1 for each in more))
+
+
+def prompts_remedies(records: Records) -> Outcome:
+    """The best arm and language model by dev have at most half of the words wrong."""
+    tried = [
+        [seed[way] for seed in seeds]
+        for _, _, seeds in records.arms(PROMPT_ARMS)
+        for way in seeds[0]
+        if all("dev wer" in seed.get(way, ()) for seed in seeds)
+    ]
+    if not tried:
+        raise MissingRecord(f"{records.folder}: has no arm with remedies")
+    best = min(tried, key=lambda seeds: statistics.mean(seed["dev wer"] for seed in seeds))
+    wrong = statistics.mean(seed["wer"] for seed in best)
+    return outcome(percent(wrong), wrong <= 0.5)
 
 
 def speech_translation(records: Records) -> Outcome:
@@ -645,6 +661,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "silent": ("disturbed/all-epochs-20", silent),
     "prompts": ("prompts/epochs-60", prompts),
     "prompts-sentences": ("prompts/epochs-60", prompts_sentences),
+    "prompts-remedies": ("prompts/epochs-60", prompts_remedies),
     "speech-translation": ("speech-translation/epochs-4-chunks-0", speech_translation),
     "voice": ("synthesis/epochs-24-8", voice),
     "voice-likelihood": ("synthesis/epochs-24-8", voice_likelihood),

@@ -587,23 +587,34 @@ def disturbed(seeds: Sequence[Mapping[str, float]], keys: Sequence[str]) -> list
     return [spread([seed[key] for seed in seeds]) for key in keys]
 
 
+PROMPT_ARMS = {
+    "fresh": "not pretrained",
+    "pretrained": "pretrained on text",
+    "sentences-first": "trained on sentences first, with its head",
+    "sentences-too": "trained on sentences, too",
+    "voices": "more changes of voices",
+    "convolution": "a convolution after each layer",
+    "averages": "averaged weights",
+    "all-remedies": "all three",
+    "all-remedies-sentences-too": "all three, trained on sentences, too",
+    "recurrent": "recurrent in place of the layers",
+}
+
+
 def prompts(records: Records) -> Rows:
     """Words and letters wrong, by encoder and decoding."""
-    labels = {
-        "fresh": "not pretrained",
-        "pretrained": "pretrained on text",
-        "sentences-first": "trained on sentences first, with its head",
-        "sentences-too": "trained on sentences, too",
+    ways = {
+        "likeliest letters": "the likeliest letters",
+        "beam": "a beam of 16",
+        "language model": "and a language model of six letters",
+        "language model of words": "or of three words",
     }
     rows = [["encoder", "read by", "words wrong", "letters wrong"]]
-    for _, label, seeds in records.arms(labels):
-        for way, name in (
-            ("likeliest letters", "the likeliest letters"),
-            ("beam", "a beam of 16"),
-            ("language model", "and a language model of six letters"),
-        ):
-            errors = [spread([seed[way][measure] for seed in seeds]) for measure in ("wer", "cer")]
-            rows.append([label if way == "likeliest letters" else "", name, *errors])
+    for _, label, seeds in records.arms(PROMPT_ARMS):
+        for way, name in ways.items():
+            if all(way in seed for seed in seeds):
+                errors = [spread([seed[way][measure] for seed in seeds]) for measure in ("wer", "cer")]
+                rows.append([label if way == "likeliest letters" else "", name, *errors])
     return rows
 
 
