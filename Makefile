@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make quickstart   pretrain and fine-tune a small encoder on the documentation inside Python; about 5 minutes"
 	@echo "make interpreter  train a small interpreter of speech, and open its page; about 15 minutes, then Ctrl-C ends it"
-	@echo "make night        pretrain an encoder on your own text; TEXT=folder, SIZE=mini (4 hours) or small (12), resumable"
+	@echo "make night        pretrain an encoder on your own text; TEXT=folder, SIZE=mini (4 hours), small (12) or mini-chinese (1)"
 	@echo "make test         lint, types, tests, and the built wheel in a folder of its own"
 	@echo "make lint         lint and types only"
 	@echo "make wheel        the built wheel in a folder of its own only"

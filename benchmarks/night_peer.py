@@ -43,16 +43,18 @@ def main() -> None:
     night.add_common(parser, needs_data=True)
     arguments = parser.parse_args()
     night.check_numbers(parser, arguments)
-    size, hours = arguments.size, arguments.hours or night.NIGHTS[arguments.size].hours
+    size, wanted = arguments.size, night.NIGHTS[arguments.size]
+    hours = arguments.hours or wanted.hours
     folder = arguments.output / f"peer-{size}-{hours:g}-hours"
     try:
-        night.check_data(arguments.data, night.MEASURES)
-        corpus = night.built_corpus(arguments.text, arguments.output)
+        night.check_data(arguments.data, wanted.suite.measures)
+        corpus = night.built_corpus(arguments.text, arguments.output, wanted.suite.vocabulary)
     except UserError as error:
         print(f"night_peer.py: error: {error}", file=sys.stderr)
         sys.exit(2)
-    batch = load(night.CONFIGS / f"night-{size}.yaml").data.micro_batch_tokens
-    side = Transformers(arguments.peer, corpus, arguments.output / "ids.npy", shape_of(size), batch // LENGTH, LENGTH)
+    config = load(night.CONFIGS / wanted.config)
+    batch, shape = config.data.micro_batch_tokens, config.model.shape(wanted.suite.vocabulary)
+    side = Transformers(arguments.peer, corpus, arguments.output / "ids.npy", shape_of(shape), batch // LENGTH, LENGTH)
     chosen = cached_record(folder / "chosen.json", lambda: choice(side, 3600 * hours, folder))
     options = {"seed": 0, "peak": chosen["peak"], "precision": chosen["precision"]}
     model = side.pretrain(folder / "encoder", steps=steps_in(3600 * hours, chosen["seconds"]), parts=PARTS, **options)[
@@ -66,9 +68,8 @@ def main() -> None:
     print(markdown(night.table(size, record["dev"], hours)))
 
 
-def shape_of(size: str) -> dict[str, Any]:
+def shape_of(ours: EncoderConfig) -> dict[str, Any]:
     """Our shape in the words of transformers, without dropout as ours: no text is repeated often."""
-    ours = EncoderConfig.preset(size)
     return {
         **{"hidden_size": ours.hidden_size, "num_hidden_layers": ours.layers, "num_attention_heads": ours.heads},
         **{"intermediate_size": ours.intermediate_size, "max_position_embeddings": LENGTH},

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ BENCHMARKS = str(ROOT / "benchmarks")
 @pytest.mark.parametrize("size", night.NIGHTS)
 @pytest.mark.parametrize("name", night.ARMS)
 def test_an_arm_builds_and_differs_from_the_plain_one(name: str, size: str) -> None:
-    config, arm = night.CONFIGS / f"night-{size}.yaml", night.ARMS[name]
+    config, arm = night.CONFIGS / night.NIGHTS[size].config, night.ARMS[name]
     found = load(config, [*arm.overrides, arm.stages([8, 4])])
     share = len(arm.entries)
     assert found.schedule.table == [
@@ -57,6 +58,8 @@ def test_the_table_says_what_was_met() -> None:
     *_, last = night.table("mini", dev, 4)
     assert night.table("mini", dev, 4)[1] == ["ours, mini", "20.0", "84.0", "80.0", "80.0", "60.0", "64.8"]
     assert last == ["at least", "", "84: met", "", "", "", "65: missed"]
+    chinese = {"chnsenticorp": [92.0], "msra_ner": [60.0], "ocnli": [60.0], "tnews": [44.0]}
+    assert night.table("mini-chinese", chinese, 1)[-1] == ["at least", "", "", "", "", "63.4: met"]
     assert night.table("mini", dev, 0.5) == night.table("mini", dev, 4)[:-1]  # nothing was set for half an hour
 
 
@@ -84,26 +87,25 @@ def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_diff
 def test_texts_that_are_missing_or_around_the_output_are_refused_and_changed_ones_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(night, "VOCABULARY", 200)
     output, texts = tmp_path / "runs", tmp_path / "texts"
     with pytest.raises(UserError, match="there is no such file or folder"):
-        night.built_corpus([tmp_path / "txets"], output)
+        night.built_corpus([tmp_path / "txets"], output, 200)
     with pytest.raises(UserError, match="is inside of"):
-        night.built_corpus([tmp_path], output)
+        night.built_corpus([tmp_path], output, 200)
     texts.mkdir()
     made_up_text(texts / "a.txt")
-    assert (night.built_corpus([texts], output) / "corpus.json").is_file()
+    assert (night.built_corpus([texts], output, 200) / "corpus.json").is_file()
     with pytest.raises(UserError, match="is of other texts"):
-        night.built_corpus([texts / "a.txt"], output)
+        night.built_corpus([texts / "a.txt"], output, 200)
     capfd.readouterr()
-    night.built_corpus([texts], output)
+    night.built_corpus([texts], output, 200)
     assert capfd.readouterr().err == ""
     (texts / "b.txt").write_text("One more text.", encoding="utf-8")
-    night.built_corpus([texts], output)
+    night.built_corpus([texts], output, 200)
     assert "note: files of the texts have come, gone or changed" in capfd.readouterr().err
     shutil.rmtree(output / "corpus")  # as if its build had been interrupted, which then is of the text as it is now
     for _ in range(2):
-        night.built_corpus([texts], output)
+        night.built_corpus([texts], output, 200)
         assert "note: files" not in capfd.readouterr().err
 
 
@@ -163,7 +165,8 @@ def test_without_data_a_night_ends_with_an_encoder_and_goes_on_where_it_was_stop
     lines = (" ".join(words[(7 * n + i * i) % len(words)] for i in range(9)) + "." for n in range(4000))
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "a.txt").write_text("\n\n".join(f"{line}\n{line[4:]}" for line in lines), encoding="utf-8")
-    monkeypatch.setattr(night, "VOCABULARY", 60)
+    mini = night.NIGHTS["mini"]
+    monkeypatch.setitem(night.NIGHTS, "mini", replace(mini, suite=replace(mini.suite, vocabulary=60)))
     monkeypatch.setattr(night, "TIMED", 3)
     monkeypatch.setattr(night, "WARM", 1)
     output = tmp_path / "out"
