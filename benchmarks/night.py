@@ -237,8 +237,8 @@ def check_data(data: Path | None, tasks: Iterable[str]) -> None:
 def night(arguments: argparse.Namespace, corpus: Path) -> None:
     """Pretrain and fine-tune one size, and print its scores."""
     size, hours = arguments.size, arguments.hours or NIGHTS[arguments.size].hours
-    folder = arguments.output / f"{size}-{hours:g}-hours"
-    [pace] = paces(size, [TAKEN], corpus, folder / "timed")
+    folder = night_folder(size, hours, arguments.output)
+    pace = paced(size, hours, corpus, arguments.output)
     model = pretrained(size, 3600 * hours, pace, ARMS[TAKEN], corpus, folder)
     if arguments.data is None:
         ernie("report", str(model))
@@ -253,6 +253,17 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
     print(markdown(table(size, record["dev"], hours)))
     if NIGHTS[size].suite is ENGLISH:
         draw(records, records / "curve.png")
+
+
+def night_folder(size: str, hours: float, output: Path) -> Path:
+    """The folder of all that is made in these hours."""
+    return output / f"{size}-{hours:g}-hours"
+
+
+def paced(size: str, hours: float, corpus: Path, output: Path) -> list[float]:
+    """The seconds of a step of each stage, by trials that are kept."""
+    [pace] = paces(size, [TAKEN], corpus, night_folder(size, hours, output) / "timed")
+    return pace
 
 
 def ablation(arguments: argparse.Namespace, corpus: Path) -> None:

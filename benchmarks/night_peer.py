@@ -4,20 +4,24 @@
 
 PYTHON is the interpreter of an environment with torch and transformers; the rest is as in night.py, whose tokenizer and
 corpus are used, or made. BertForMaskedLM has the shape of the size, rows of 128 tokens, and as many tokens in a batch
-as ours.  It is compiled, and whole words are masked.  First the seconds of a step are measured in both precisions, in
-turns, which needs the machine for itself; the faster one is taken.  Then each of RATES is tried for a 24th of the
-hours, which is not counted; the one with the lowest loss at its end is taken.  Fine-tuning is the same command as for
-ours.  Finished work is kept; the peer's training goes on after its last 24th.
+as ours.  It is compiled, and whole words are masked.  First a step of ours and one of its in both precisions are timed
+in turns, which needs the machine for itself; the faster precision is taken.  A step of the peer then counts as so many
+of ours, in seconds of the trials of night.py: machines that others share are slower on some days.  Then each of RATES
+is tried for a 24th of the hours, which is not counted; the one with the lowest loss at its end is taken.  Fine-tuning
+is the same command as for ours.  Finished work is kept; the peer's training goes on after its last 24th.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import shutil
 import statistics
 import sys
+from collections.abc import Sequence
+from operator import mul
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import night
 from cells import markdown
@@ -55,7 +59,8 @@ def main() -> None:
     config = load(night.CONFIGS / wanted.config)
     batch, shape = config.data.micro_batch_tokens, config.model.shape(wanted.suite.vocabulary)
     side = Transformers(arguments.peer, corpus, arguments.output / "ids.npy", shape_of(shape), batch // LENGTH, LENGTH)
-    chosen = cached_record(folder / "chosen.json", lambda: choice(side, 3600 * hours, folder))
+    ours = Ours(size, corpus, night.paced(size, hours, corpus, arguments.output))
+    chosen = cached_record(folder / "chosen.json", lambda: choice(side, ours, 3600 * hours, folder))
     options = {"seed": 0, "peak": chosen["peak"], "precision": chosen["precision"]}
     model = side.pretrain(folder / "encoder", steps=steps_in(3600 * hours, chosen["seconds"]), parts=PARTS, **options)[
         -1
@@ -77,15 +82,36 @@ def shape_of(ours: EncoderConfig) -> dict[str, Any]:
     }
 
 
-def choice(side: Transformers, seconds: float, folder: Path) -> dict[str, Any]:
+class Ours(NamedTuple):
+    """Our side: its size and corpus, and the seconds of a step of each stage by the trials of night.py."""
+
+    size: str
+    corpus: Path
+    pace: list[float]
+
+    def mean(self, pace: Sequence[float]) -> float:
+        """The seconds of a step in the mean over a night."""
+        steps = [sum(stage.values()) for stage in load(night.CONFIGS / night.NIGHTS[self.size].config).schedule.table]
+        return sum(map(mul, pace, steps)) / sum(steps)
+
+    def timed(self, run: Path) -> float:
+        """The same by one more trial."""
+        found = self.mean(night.timed(self.size, night.ARMS[night.TAKEN], self.corpus, run)["seconds"])
+        shutil.rmtree(run)
+        return found
+
+
+def choice(side: Transformers, ours: Ours, seconds: float, folder: Path) -> dict[str, Any]:
     """The faster precision with its seconds of a step, and the best rate with the losses that the rates end with."""
-    times: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
+    steps_of_ours: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
     for turn in range(TRIALS):
-        for precision, found in times.items():
+        own = ours.timed(folder / "timed" / f"ours-{turn}")
+        for precision, found in steps_of_ours.items():
             run = folder / "timed" / f"{precision}-{turn}"
             side.pretrain(run, seed=0, steps=TIMED, parts=1, peak=RATES[0], precision=precision)
-            found.append(statistics.median(logged(run, "seconds")[WARM:]))
-    pace, precision = min((statistics.median(found), precision) for precision, found in times.items())
+            found.append(statistics.median(logged(run, "seconds")[WARM:]) / own)
+    as_many, precision = min((statistics.median(found), precision) for precision, found in steps_of_ours.items())
+    pace = as_many * ours.mean(ours.pace)
     losses: dict[float, float] = {}
     for peak in RATES:
         run, steps = folder / "rates" / f"{peak:g}", steps_in(seconds / PARTS, pace)
@@ -94,7 +120,8 @@ def choice(side: Transformers, seconds: float, folder: Path) -> dict[str, Any]:
         if math.isfinite(loss):
             losses[peak] = loss
     best = min(losses, key=losses.__getitem__)
-    return {"precision": precision, "seconds": pace, "peak": best, "losses": losses}
+    turns = {"steps of ours": steps_of_ours}
+    return {"precision": precision, "seconds": pace, "peak": best, "losses": losses, **turns}
 
 
 def steps_in(seconds: float, pace: float) -> int:
