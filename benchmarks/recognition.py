@@ -18,8 +18,8 @@ is also decoded without any sound given to its decoder; it and `chunks` also wit
 recording of a speaker, and tests on all of theirs. The last checkpoint of a run is taken: strings of dev are made of
 recordings that are trained on, too, so that they cannot tell which is best. The arms `voices` and after are `chunks`
 with remedies for voices that were not trained on: more changes of speed, pitch and vocal tract; also rooms, noise and
-loudness; with Kaldi's features, with a convolution after each layer, with averaged weights, with all of these. Finished
-work is kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
+loudness; with Kaldi's features, with a convolution after each layer, normalized by statistics that follow the sound,
+with averaged weights, with all of these. Finished work is kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
 `--records` (by default in OUTPUT), and the table shows all files.
 
 Set before the first run: at most 10 % of the words are wrong on unseen recordings, in strings of 2 to 5. Set before the
@@ -88,8 +88,14 @@ ARMS: dict[str, dict[str, Any]] = {
     "voices and places": {**CHUNKS, "augment": VARIED},
     "voices and places, Kaldi": {**CHUNKS, "augment": VARIED, "features": {"kind": "kaldi"}},
     "voices and places, convolution": {**CHUNKS, "augment": VARIED, "convolution": 15},
+    "voices and places, streaming": {**CHUNKS, "augment": VARIED, "features": {"normalize": "streaming"}},
     "voices and places, averages": {**CHUNKS, "augment": VARIED},
-    "all remedies": {**CHUNKS, "augment": VARIED, "features": {"kind": "kaldi"}, "convolution": 15},
+    "all remedies": {
+        **CHUNKS,
+        "augment": VARIED,
+        "features": {"kind": "kaldi", "normalize": "streaming"},
+        "convolution": 15,
+    },
 }
 TRAINING: dict[str, dict[str, Any]] = {"voices and places, averages": {"ema": 0.998}, "all remedies": {"ema": 0.998}}
 TESTED = range(5)  # numbers of the test recordings
