@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -28,13 +27,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from fine_tuned import fine_tuned, untrained_small
+from moments import moments
 from outcomes import report
 from page_tables import speech_translation
 from recognition import RATE, WORDS, concatenated, recordings_by
 from record_files import Records, cached_record
 
 from ernie.decode.chain import Chain
-from ernie.decode.stream import Stream, StreamDecoder
+from ernie.decode.stream import StreamDecoder
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from inference.recognizer import SpeechRecognizer
 from inference.translator import TextTranslator
@@ -118,19 +118,21 @@ def write_pairs(folder: Path) -> dict[str, str]:
 
 def measured(decoder: StreamDecoder[Any, Any, Any], spoken: Sequence[Spoken], names: Sequence[str]) -> dict[str, float]:
     """The word error rate of what a decoder writes, and the median lag of a word, without and with computing time."""
+    size = round(PIECE * RATE)
     expected, written = [], []
     lags: list[float] = []
     followed: list[float] = []  # of words that as many follow as the longest wait
     aware: list[float] = []
     for string in spoken:
-        words, moments = decoded(decoder, string.samples)
+        pieces = (string.samples[i : i + size] for i in range(0, len(string.samples), size))
+        words, heard, done = moments(decoder, ((piece, len(piece) / RATE) for piece in pieces))
         expected.append(" ".join(names[digit] for digit in string.digits))
         written.append(" ".join(words))
         if written[-1] == expected[-1]:
-            behind = [heard - end for (heard, _), end in zip(moments, string.ends, strict=True)]
+            behind = [at - end for at, end in zip(heard, string.ends, strict=True)]
             lags += behind
             followed += behind[: -max(DISTANCES)]
-            aware += [done - end for (_, done), end in zip(moments, string.ends, strict=True)]
+            aware += [at - end for at, end in zip(done, string.ends, strict=True)]
     if not lags:
         raise SystemExit("no string came out without a mistake: take a recognizer that has learned more")
     return {
@@ -140,23 +142,6 @@ def measured(decoder: StreamDecoder[Any, Any, Any], spoken: Sequence[Spoken], na
         "lag with computing": statistics.median(aware),
         "longest lag with computing": max(aware),
     }
-
-
-def decoded(decoder: StreamDecoder[Any, Any, Any], samples: np.ndarray) -> tuple[list[str], list[tuple[float, float]]]:
-    """The words that come out, and for each the seconds of sound heard by then and the time at which it came."""
-    stream: Stream[Any, Any, Any] = Stream(decoder)
-    size = round(PIECE * RATE)
-    pieces: list[np.ndarray | None] = [*(samples[i : i + size] for i in range(0, len(samples), size)), None]
-    heard = done = 0.0
-    text = ""
-    moments: list[tuple[float, float]] = []
-    for piece in pieces:
-        heard += 0.0 if piece is None else len(piece) / RATE
-        start = time.perf_counter()
-        text += stream.finish() if piece is None else stream.push(piece)
-        done = max(done, heard) + time.perf_counter() - start
-        moments += [(heard, done)] * (len(text.split()) - len(moments))
-    return text.split(), moments
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ DATA, the encoder, the decoder and the training are those of benchmarks/translat
                        (Kim and Rush, 2016, arXiv 1606.07947)
 Each translates the dev and the test split by wait-k, with several k, and by adaptive policies: from k = 1 on, with a
 `confidence` and a `max_wait_k` of a grid.  Once a source is over, a beam of 4 goes on, as for whole sentences.  Of the
-policies of a kind that lag at most 3 tokens (AL) on dev the one with the highest BLEU there is taken.  Finished work is
-kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
+policies of a kind that lag at most 3 tokens (AL) on dev the one with the highest BLEU there is taken.  Of the first
+IN_TIME rows of test the lag is also measured in seconds, one sentence at a time, whose words come every WORD_SECONDS:
+without and with the time that computing takes (computation-aware), against the words of the reference.  Finished work
+is kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
 `--records` (by default in OUTPUT), and the table shows all files.
 
 Set before the first run, for means over three seeds: of the best arm (by BLEU of its adaptive policy on dev) that
@@ -21,6 +23,7 @@ policy is at most 1 BLEU below `whole` on whole sentences, on test2016, and lags
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,19 +33,26 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from fine_tuned import fine_tuned
+from moments import moments
 from outcomes import report
 from page_tables import LEARNERS, POLICIES, policy_name, waiting_less
 from record_files import Records, cached_record, slug
 from translation import BEAM, DROPOUT, MOST_TOKENS, initial_encoder, parsed, rows_of, split_files
 
 from ernie.atomic import put_text
-from ernie.decode.latency import Latency
+from ernie.decode.latency import Latency, average_lagging
 from ernie.text.load import load_tokenizer
 from inference.translator import TextTranslator
 from tasks.downstream.bleu import bleu
 
 PAIR, SOURCE, TARGET = "de-en", "de", "en"
 DEV_ROWS = 200  # by which checkpoints are chosen
+IN_TIME, WORD_SECONDS = 50, 0.4  # 150 words a minute
+LAGS = (
+    ("lagging", "average lagging (AL), tokens"),
+    ("length_adaptive", "length-adaptive average lagging (LAAL), tokens"),
+    ("computation-aware", "computation-aware AL, seconds"),
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,7 @@ def main() -> None:
         for split in ("dev", "test"):
             rows = rows_of(split, files[split])
             found[split] = {policy_name(policy): scored(run, policy, rows) for policy in POLICIES}
+        found["in time"] = {policy_name(policy): in_time(run, policy, rows[:IN_TIME]) for policy in POLICIES}
         return found
 
     for seed in arguments.seeds:
@@ -124,25 +135,40 @@ def scored(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any
     return {"bleu": score, "latency": asdict(Latency.mean(latencies)), "empty": len(rows) - len(latencies)}
 
 
+def in_time(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The mean AL in seconds of a policy, without and with the time that computing takes."""
+    translator = TextTranslator.load(run, beam=BEAM, **(policy or {"wait_k": MOST_TOKENS}))
+    lags: dict[str, list[float]] = {"seconds": [], "computation-aware": []}
+    for row in rows:
+        words = row[SOURCE].split()
+        came = moments(translator, ((f"{' ' if n else ''}{word}", WORD_SECONDS) for n, word in enumerate(words)))
+        if came.words:
+            source, reference = WORD_SECONDS * len(words), len(row[TARGET].split())
+            lags["seconds"].append(average_lagging(came.heard, source, reference))
+            lags["computation-aware"].append(average_lagging(came.done, source, reference))
+    return {name: statistics.mean(each) for name, each in lags.items()}
+
+
 def draw(records: Records, file: Path) -> None:
-    """Draw BLEU against AL and against LAAL on test, with a line for each arm and kind of policy."""
-    figure, panels = plt.subplots(1, 2, figsize=(11, 4.8), sharey=True)
+    """Draw BLEU on test against AL, LAAL and computation-aware AL, with a line for each arm and kind of policy."""
+    figure, panels = plt.subplots(1, 3, figsize=(15, 4.8), sharey=True)
     colors = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     for color, (_, label, seeds) in zip(colors, records.arms(LEARNERS), strict=False):
-        for panel, measure in zip(panels, ("lagging", "length_adaptive"), strict=True):
+        for panel, (measure, _) in zip(panels, LAGS, strict=True):
             for adaptive, style in ((False, ":"), (True, "-")):
                 points = []
                 for policy in POLICIES:
                     if policy and ("confidence" in policy) == adaptive:
-                        of_seeds = [seed["test"][policy_name(policy)] for seed in seeds]
-                        pairs = [(each["latency"][measure], 100 * each["bleu"]) for each in of_seeds]
-                        points.append(tuple(sum(part) / len(pairs) for part in zip(*pairs, strict=True)))
+                        name = policy_name(policy)
+                        lags = [seed["test"][name]["latency"] | seed["in time"][name] for seed in seeds]
+                        scores = [100 * seed["test"][name]["bleu"] for seed in seeds]
+                        points.append((statistics.mean(lag[measure] for lag in lags), statistics.mean(scores)))
                 shown = f"{label}, {'adaptive' if adaptive else 'wait-k'}"
                 panel.plot(*zip(*sorted(points), strict=True), style, color=color, marker=".", label=shown)
-    for panel, name in zip(panels, ("average lagging (AL)", "length-adaptive average lagging (LAAL)"), strict=True):
-        panel.set(xlabel=f"{name}, tokens", ylabel="BLEU" if panel is panels[0] else "")
+    for panel, (_, name) in zip(panels, LAGS, strict=True):
+        panel.set(xlabel=name, ylabel="BLEU" if panel is panels[0] else "")
         panel.grid(alpha=0.3)
-    panels[1].legend(loc="lower right", fontsize=7)
+    panels[-1].legend(loc="lower right", fontsize=7)
     figure.tight_layout()
     figure.savefig(file, dpi=120)
 

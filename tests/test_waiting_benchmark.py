@@ -1,18 +1,25 @@
-"""The benchmark of waiting: the policies that are compared lag little enough, or the table says that none does."""
+"""The benchmark of waiting: the policies that are compared lag little enough, and lags in time count computing."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import pytest
 from support.helpers import ROOT
+from support.sessions import Loud, LoudState
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import moments
 import outcomes
 import page_tables
 from record_files import Records
+
+from ernie.decode.stream import Outcome
 
 
 def write(folder: Path, arm: str, lags: dict[str, float], bleu: dict[str, float]) -> None:
@@ -36,3 +43,23 @@ def test_the_best_policies_that_lag_at_most_three_tokens_are_compared_with_whole
 def test_where_all_lag_more_the_target_is_missed(tmp_path: Path) -> None:
     write(tmp_path, "whole", {}, {"whole": 0.4})
     assert outcomes.waits_less(Records(tmp_path)) == ("all lag more than 3 tokens", "missed")
+
+
+class Slow(Loud):
+    """Takes a quarter of a second for each word that it gives."""
+
+    clock = 0.0
+
+    def advance(self, state: LoudState, most: int | None) -> tuple[LoudState, list[Outcome[Any]]]:
+        Slow.clock += 0.25
+        return super().advance(state, most)
+
+
+def test_a_word_is_late_by_the_computing_before_it_but_for_what_ran_while_the_source_went_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "perf_counter", lambda: Slow.clock)
+    words, heard, done = moments.moments(Slow(" word"), [("abc", 1.0), ("", 1.0), ("de", 0.0), ("f", 0.25)])
+    assert words == ["word"] * 6
+    assert heard == [1.0, 1.0, 1.0, 2.0, 2.0, 2.25]
+    assert done == [1.75, 1.75, 1.75, 2.5, 2.5, 2.75]  # the last began when the one before it was over
