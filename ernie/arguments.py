@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ernie.errors import check_count
+
 C = TypeVar("C")
 
 
@@ -101,6 +103,23 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="restarts from the last checkpoint after a failure (default: 0)",
     )
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add --jobs, for commands that train several models."""
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how many trials to train at once, each with its share of the cores: small models gain (default: 1)",
+    )
+
+
+def checked_jobs(arguments: argparse.Namespace) -> int:
+    """Return the number of --jobs.  Raises UserError if it is below 1."""
+    check_count("--jobs", arguments.jobs, 1)
+    return int(arguments.jobs)
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:

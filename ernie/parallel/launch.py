@@ -179,7 +179,7 @@ def _run(words: Sequence[str], files: Sequence[Path], part: _Part | None = None)
     (logs / _LAUNCHER).mkdir(mode=0o700)
     launcher = subprocess.Popen(
         [*command, "--log_dir", str(logs / _LAUNCHER), "--log_level", "ERROR", str(_WORKER), *words],
-        env={**_environment(len(files)), _LOGS: str(logs), **(part.variable() if part else {SECRET: new_secret()})},
+        env={**environment(len(files)), _LOGS: str(logs), **(part.variable() if part else {SECRET: new_secret()})},
         stdin=subprocess.PIPE,  # inherited by the processes: closing it asks them to end
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -263,8 +263,8 @@ def _explain(texts: Sequence[str], launcher: str) -> None:
         _say(others[0].removeprefix(_PREFIX) if others else silent)
 
 
-def _environment(processes: int) -> dict[str, str]:
-    """Return the environment of the launcher, which gives each process equally many threads.
+def environment(processes: int) -> dict[str, str]:
+    """Return the environment of processes that run at once, which gives each of them equally many threads.
 
     Paddle's launcher takes the variable CUDA_VISIBLE_DEVICES for GPUs, even an empty one and without any.
     """

@@ -15,7 +15,7 @@ import json
 import sys
 from pathlib import Path
 
-from ernie.arguments import add_output, add_quiet, add_set
+from ernie.arguments import add_jobs, add_output, add_quiet, add_set, checked_jobs
 from ernie.atomic import make_folder, put_text
 from ernie.errors import UserError
 
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", metavar="A,B", help="these tasks only")
     add_set(parser, "override a key in all tasks, for example train.epochs=1")
     add_output(parser, "folder for each task's run, results.md and results.json")
+    add_jobs(parser)
     add_quiet(parser)
 
 
@@ -43,6 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"--seeds: expected at least 1, found {arguments.seeds}")
     if arguments.data is not None and not arguments.data.is_dir():
         raise UserError(f"--data: there is no folder {arguments.data}")
+    jobs = checked_jobs(arguments)
     require_paddle()
 
     from finetune.report.suite_table import as_dict, markdown
@@ -57,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
             print(sentence, file=sys.stderr, flush=True)
 
     place, data = arguments.output, arguments.data
-    outcomes = list(run_suite(suite, arguments.model, place, data, arguments.seeds, say, arguments.quiet))
+    outcomes = list(run_suite(suite, arguments.model, place, data, arguments.seeds, say, arguments.quiet, jobs))
     page = markdown(suite.name, arguments.model, outcomes)
     if any(outcome.scores for outcome in outcomes) or not (place / _RESULTS).exists():
         make_folder(place)

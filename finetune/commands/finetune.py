@@ -13,7 +13,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from ernie.arguments import add_config, add_output, add_processes, add_quiet, add_seed, add_set, overridden
+from ernie.arguments import (
+    add_config,
+    add_jobs,
+    add_output,
+    add_processes,
+    add_quiet,
+    add_seed,
+    add_set,
+    checked_jobs,
+    overridden,
+)
 
 SUMMARY = "fine-tune an encoder on one downstream task"
 
@@ -25,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seed(parser)
     parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (also the key `seeds`)")
     add_processes(parser)
+    add_jobs(parser)
     add_quiet(parser)
 
 
@@ -53,14 +64,17 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(
             "tune: settings are searched by `ernie tune`; leave the block out here, or use the best.yaml of one"
         )
-    layout = config.parallel.over(count(arguments.processes))
+    layout, jobs = config.parallel.over(count(arguments.processes)), checked_jobs(arguments)
+    if jobs > 1 and layout.processes > 1:
+        raise UserError("--jobs: trains each trial on one process, and the run asks for several; leave it out")
     check_restarts(arguments.max_restarts, layout.processes)
     require_paddle()
 
     from ernie.parallel.mesh import Mesh
     from finetune.report.card import score_table
-    from finetune.train.run import run, sizes
+    from finetune.train.run import run, run_worker, sizes
     from finetune.train.run_contents import check_folder
+    from finetune.train.side_by_side import run_of_worker
     from finetune.train.warm_start import load_encoder
 
     def say(sentence: str) -> None:
@@ -71,10 +85,13 @@ def main(arguments: argparse.Namespace) -> int:
         layout.check(sizes(load_encoder(config).config, layout))
         check_folder(output)
         return launch(arguments.words, layout.processes, output, arguments.max_restarts)
+    if (identity := run_of_worker()) is not None:
+        with precision(config.train.precision, config.train.amp_level):
+            return run_worker(config, output, identity)
     mesh = Mesh.connect(layout)
     with mesh.watch:
         with precision(config.train.precision, config.train.amp_level):
-            result = run(config, output, say, arguments.quiet or not mesh.is_first, mesh)
+            result = run(config, output, say, arguments.quiet or not mesh.is_first, mesh, jobs=jobs)
         if mesh.is_first:
             print("\n".join(score_table(result)))
             if result.point:

@@ -84,12 +84,13 @@ def run_suite(
     seeds: int | None,
     say: Callable[[str], None],
     quiet: bool = False,
+    jobs: int = 1,
 ) -> Iterator[Outcome]:
     """Run the chosen tasks one after the other, each in a folder of its name, and yield the outcome of every task.
 
-    A finished task is not run again.  Tasks that are not chosen have an outcome too: their scores, if they finished
-    before.  A task that fails says so in its outcome, and the others still run.  Raises UserError when there is no such
-    model.
+    So many `jobs` trials of a task are trained at once.  A finished task is not run again.  Tasks that are not chosen
+    have an outcome too: their scores, if they finished before.  A task that fails says so in its outcome, and the
+    others still run.  Raises UserError when there is no such model.
     """
     encoder = encoder_fingerprint(read_encoder(model))
     for name, base in suite.configs.items():
@@ -113,7 +114,7 @@ def run_suite(
             continue
         try:
             with precision(config.train.precision, config.train.amp_level):
-                result = run(config, output / name, say, quiet)
+                result = run(config, output / name, say, quiet, jobs=jobs)
             yield Outcome(name, config, result.as_dict(), notes=notes)
         except UserError as error:
             say(f"failed: {error}")

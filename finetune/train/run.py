@@ -74,6 +74,7 @@ from finetune.train.run_contents import (
     take_model,
     trial_model,
 )
+from finetune.train.side_by_side import train_side_by_side, work
 from finetune.train.steps import planned_steps
 from finetune.train.teacher import Teacher, load_teacher
 from finetune.train.trial import SCORES_FILE, Kept, Result, Trial, best_point, best_trial, check_alike, trial_name
@@ -101,16 +102,89 @@ def run(
     mesh: Mesh | None = None,
     watch: Watch | None = None,
     search: SearchRecord | None = None,
+    jobs: int = 1,
 ) -> Result:
     """Fine-tune for every seed and grid point, and write the run's folder (only the first process of `mesh` does).
 
     A run of a search gives each evaluation of its first trial to `watch`, which may end it by an exception; such a run
     has no card and no report.  The report shows the `search` that found the settings.  Trials that the folder already
-    has are not run again.  Raises UserError for unusable data and for the folder of another run.
+    has are not run again.  With `jobs` above 1 so many are trained at once, in processes of their own.  Raises
+    UserError for unusable data and for the folder of another run.
     """
     mesh = mesh or Mesh()
     config.check_kept()
     check_trackers(config)
+    runner, encoder = _prepare(config, folder, say, quiet, mesh)
+    if (teacher := runner.teacher) is not None:
+        say(teacher.described)
+        scores = on_rank0(mesh, "scoring the teacher", lambda: teacher.score(runner.splits["dev"].rows))
+        say(f"teacher on dev: {', '.join(f'{name} {score:.4f}' for name, score in scores.items()) or 'has no head'}")
+    inputs = inputs_of(encoder, runner.splits, config, teacher)
+    metric = runner.task.scored_by[0]
+    with ExitStack() as stack:
+        claimed = claim_folder(config, inputs, folder)
+        runner = replace(runner, identity=on_rank0(mesh, "opening the run", lambda: stack.enter_context(claimed)))
+        trained = runner.train_side_by_side(jobs) if jobs > 1 else []
+        trials: list[Trial] = []
+        for point, settings in config.trials():
+            for seed, fold in _repeats(config):
+                name = trial_name(point, seed, fold)
+                if runner.scores_file(name).is_file():
+                    trials.append(runner.read_trial(name))
+                    check_alike(trials, runner.scores_file(name))
+                    if name not in trained:
+                        say(f"{name}: was done before, {runner.headline(trials[-1])}")
+                    continue
+                runner.check_room()
+                with about(name):
+                    model, trial = runner.train(settings, point, seed, fold, None if trials else watch)
+                say(runner.told(trial))
+                trials.append(trial)
+                is_best = best_trial(trials, metric) is trial
+                kept = model if is_best or config.keep == "ensemble" else None
+                on_rank0(mesh, "saving", partial(runner.save_trial, kept, trial))
+                del model
+            if config.keep == "ensemble":
+                on_rank0(mesh, "saving", partial(_drop_models, folder, trials, best_point(trials, metric)))
+        result = runner.with_signatures(runner.with_models(Result.of(runner.task, trials), say))
+        result = on_rank0(mesh, "scoring", lambda: runner.with_kept_scores(runner.with_out_of_fold(result)))
+        if watch is None:
+            on_rank0(mesh, "reporting", lambda: runner.write_results(runner.with_intervals(result), search))
+            on_rank0(mesh, "tidying up", lambda: runner.teacher_answers.unlink(missing_ok=True))
+    return result
+
+
+def run_worker(config: FinetuneConfig, folder: Path, identity: str) -> int:
+    """Train the trials of a run that another process gives to this one; return the exit status.
+
+    Each trial keeps its model, of which that process removes all that cannot become the run's.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Remark)  # that process has made them
+        runner, _ = _prepare(config, folder, lambda _: None, True, Mesh())
+    runner = replace(runner, identity=identity)
+    named = {
+        trial_name(point, seed, fold): (settings, point, seed, fold)
+        for point, settings in config.trials()
+        for seed, fold in _repeats(config)
+    }
+
+    def train(name: str) -> None:
+        runner.check_room()
+        with about(name):
+            model, trial = runner.train(*named[name])
+            runner.save_trial(model, trial, trial_model(folder, name))
+
+    return work(train)
+
+
+def _prepare(
+    config: FinetuneConfig, folder: Path, say: Callable[[str], None], quiet: bool, mesh: Mesh
+) -> tuple[_Runner, str]:
+    """Read the encoder, the rows and the teacher of a run; return what trains its trials, without the run's identity.
+
+    Also returns the encoder's fingerprint.
+    """
     ernie = load_encoder(config)
     mesh.layout.check(sizes(ernie.config, mesh.layout))
     say(f"model: {config.model}")
@@ -132,43 +206,14 @@ def run(
         for remark in folds.remarks(task, splits, tokenizer_of(ernie)):
             say(f"note: {remark}")
     teacher = load_teacher(config, task, ernie)
-    if teacher is not None:
-        say(teacher.described)
-        scores = on_rank0(mesh, "scoring the teacher", lambda: teacher.score(splits["dev"].rows))
-        say(f"teacher on dev: {', '.join(f'{name} {score:.4f}' for name, score in scores.items()) or 'has no head'}")
-    inputs = inputs_of(encoder_fingerprint(ernie), splits, config, teacher)
-    with ExitStack() as stack:
-        claimed = claim_folder(config, inputs, folder)
-        identity = on_rank0(mesh, "opening the run", lambda: stack.enter_context(claimed))
-        size = sum(4 * weight.size for weight in ernie.parameters())
-        del ernie  # each trial loads its own: do not hold two in memory
-        runner = _Runner(config, task, splits, folds, teacher, folder, identity, say, quiet, mesh)
-        trials: list[Trial] = []
-        for point, settings in config.trials():
-            for seed, fold in product(range(config.seed, config.seed + config.seeds), config.fold_numbers):
-                done = folder / TRIALS_FOLDER / trial_name(point, seed, fold) / SCORES_FILE
-                if done.is_file():
-                    trials.append(Trial.read(done, task.scored_by[0]))
-                    check_alike(trials, done)
-                    say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
-                    continue
-                on_rank0(mesh, "opening the trial", partial(check_room, folder, size, size, "the model"))
-                with about(trial_name(point, seed, fold)):
-                    model, trial = runner.train(settings, point, seed, fold, None if trials else watch)
-                say(f"{trial.name}: {runner.headline(trial)} on {trial.judged_on}, best at step {trial.best_step}")
-                trials.append(trial)
-                is_best = best_trial(trials, task.scored_by[0]) is trial
-                kept = model if is_best or config.keep == "ensemble" else None
-                on_rank0(mesh, "saving", partial(runner.save_trial, kept, trial))
-                del model
-            if config.keep == "ensemble":
-                on_rank0(mesh, "saving", partial(_drop_models, folder, trials, best_point(trials, task.scored_by[0])))
-        result = runner.with_signatures(runner.with_models(Result.of(task, trials), say))
-        result = on_rank0(mesh, "scoring", lambda: runner.with_kept_scores(runner.with_out_of_fold(result)))
-        if watch is None:
-            on_rank0(mesh, "reporting", lambda: runner.write_results(runner.with_intervals(result), search))
-            on_rank0(mesh, "tidying up", lambda: runner.teacher_answers.unlink(missing_ok=True))
-    return result
+    size = sum(4 * weight.size for weight in ernie.parameters())
+    # Each trial loads its own encoder: this one is not held beside it.
+    return _Runner(config, task, splits, folds, teacher, size, folder, "", say, quiet, mesh), encoder_fingerprint(ernie)
+
+
+def _repeats(config: FinetuneConfig) -> list[tuple[int, int | None]]:
+    """The seed and the fold of each trial at a point of the grid."""
+    return list(product(range(config.seed, config.seed + config.seeds), config.fold_numbers))
 
 
 def _drop_models(folder: Path, trials: Sequence[Trial], point: str) -> None:
@@ -205,6 +250,7 @@ class _Runner:
     splits: dict[str, Prepared]
     folds: CrossValidation | None
     teacher: Teacher | None
+    size: int  # of the encoder's weights, in bytes
     folder: Path
     identity: str
     say: Callable[[str], None]
@@ -214,6 +260,54 @@ class _Runner:
     def headline(self, trial: Trial) -> str:
         metric = self.task.scored_by[0]
         return f"{metric} {trial.headline(metric):.4f}"
+
+    def told(self, trial: Trial) -> str:
+        """A line on a trial that is done."""
+        return f"{trial.name}: {self.headline(trial)} on {trial.judged_on}, best at step {trial.best_step}"
+
+    def scores_file(self, name: str) -> Path:
+        """The file that a trial ends with."""
+        return self.folder / TRIALS_FOLDER / name / SCORES_FILE
+
+    def read_trial(self, name: str) -> Trial:
+        """Read a trial that is done."""
+        return Trial.read(self.scores_file(name), self.task.scored_by[0])
+
+    def check_room(self) -> None:
+        """Raise UserError if the disk has no room for a trial's model."""
+        on_rank0(self.mesh, "opening the trial", partial(check_room, self.folder, self.size, self.size, "the model"))
+
+    def train_side_by_side(self, jobs: int) -> list[str]:
+        """Train what is missing, so many trials at once; return the names of these trials.
+
+        Of a single one nothing is trained: it is better off with the whole machine.
+        """
+        names = [
+            trial_name(point, seed, fold) for point, _ in self.config.trials() for seed, fold in _repeats(self.config)
+        ]
+        missing = [name for name in names if not self.scores_file(name).is_file()]
+        if len(missing) < 2:
+            return []
+        if self.teacher is not None:
+            _ = self.training_rows  # the teacher's answers, which the workers then find
+        trials = [self.read_trial(name) for name in names if name not in missing]
+
+        def done(name: str, left: str) -> None:
+            trials.append(self.read_trial(name))
+            self.say(f"{self.told(trials[-1])} ({left})")
+            if self.config.keep == "best":
+                self._keep_best_of_each_point(trials)
+
+        train_side_by_side(self.folder, self.identity, missing, jobs, done, self.say)
+        return missing
+
+    def _keep_best_of_each_point(self, trials: Sequence[Trial]) -> None:
+        """Remove the models of trials that another one of the same point is better than."""
+        for point in {trial.point for trial in trials}:
+            best = best_trial([trial for trial in trials if trial.point == point], self.task.scored_by[0])
+            for trial in trials:
+                if trial.point == point and trial is not best:
+                    shutil.rmtree(trial_model(self.folder, trial.name), ignore_errors=True)
 
     @property
     def teacher_answers(self) -> Path:
@@ -256,11 +350,11 @@ class _Runner:
             fold=fold,
         )
 
-    def save_trial(self, model: TaskModel | None, trial: Trial) -> None:
-        """Write the scores of a trial, and its model if that is given: as the run's, or for the ensemble."""
+    def save_trial(self, model: TaskModel | None, trial: Trial, place: Path | None = None) -> None:
+        """Write the scores of a trial, and its model if that is given, as the run's, for the ensemble or to `place`."""
         trial_folder = self.folder / TRIALS_FOLDER / trial.name
         is_member = self.config.keep == "ensemble"
-        place = trial_model(self.folder, trial.name) if is_member else self.folder / MODEL
+        place = place or (trial_model(self.folder, trial.name) if is_member else self.folder / MODEL)
         with disk_guard(self.folder, f"the model of {trial.name} was not written, what is there is untouched"):
             if model is not None:
                 keep_model(model, trial.name, self.folder, place)
