@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parent / "peers" / "pretrain_transformers.py"
 
 @dataclass(frozen=True)
 class Transformers:
-    """BertForMaskedLM of a `shape`, with `rows` of `length` tokens in a batch.
+    """BertForMaskedLM, or ModernBertForMaskedLM, of a `shape`, with `rows` of `length` tokens in a batch.
 
     `python` is the interpreter of an environment with torch and transformers, and `corpus` a folder written by
     `ernie data build` with a WordPiece tokenizer.  The tokens of all training documents are written to the file `ids`.
@@ -30,6 +30,7 @@ class Transformers:
     shape: Mapping[str, Any]
     rows: int
     length: int
+    architecture: str = "bert"
 
     def pretrain(self, run: Path, *, seed: int, steps: int, parts: int, peak: float, precision: str) -> list[Path]:
         """Pretrain unless that is done, or go on; return the models after each part of the steps."""
@@ -49,6 +50,7 @@ class Transformers:
             "seed": seed,
             "rows": self.rows,
             "length": self.length,
+            "architecture": self.architecture,
             "precision": precision,
             "peak": peak,
         }

@@ -1,8 +1,8 @@
 """The other side of benchmarks/time_to_quality.py: transformers' BertForMaskedLM with PyTorch at its fastest here.
 
-Run by an interpreter that has both.  Compiled, with PyTorch's fused attention and fused AdamW, whole words masked by
-transformers' own collator, full rows without padding.  The learning rate rises over the first twentieth of the steps
-and falls to zero.
+Run by an interpreter that has both.  `--architecture modernbert` is ModernBertForMaskedLM.  Compiled, with PyTorch's
+fused attention and fused AdamW, whole words masked by transformers' own collator, full rows without padding.  The
+learning rate rises over the first twentieth of the steps and falls to zero.
 """
 
 from __future__ import annotations
@@ -16,9 +16,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast, DataCollatorForLanguageModeling
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizerFast,
+    DataCollatorForLanguageModeling,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+)
 
 WARMUP = 0.05
+ARCHITECTURES = {"bert": (BertForMaskedLM, BertConfig), "modernbert": (ModernBertForMaskedLM, ModernBertConfig)}
 
 
 def main() -> None:
@@ -30,6 +38,7 @@ def main() -> None:
     for name in ("--ids", "--vocabulary", "--shape", "--output"):
         parser.add_argument(name, required=True)
     parser.add_argument("--peak", type=float, required=True)
+    parser.add_argument("--architecture", choices=ARCHITECTURES, required=True)
     parser.add_argument("--precision", choices=("bf16", "fp32"), required=True)
     for name in ("--steps", "--parts", "--seed", "--rows", "--length"):
         parser.add_argument(name, type=int, required=True)
@@ -38,8 +47,10 @@ def main() -> None:
     np.random.seed(arguments.seed)
     torch.manual_seed(arguments.seed)
     tokenizer = BertTokenizerFast(arguments.vocabulary)
-    shape = json.loads(arguments.shape)
-    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), attn_implementation="sdpa", **shape)).train()
+    kind, config = ARCHITECTURES[arguments.architecture]
+    marks = {name: getattr(tokenizer, name) for name in ("pad_token_id", "cls_token_id", "sep_token_id")}
+    shape = {"vocab_size": len(tokenizer), "attn_implementation": "sdpa", **marks, **json.loads(arguments.shape)}
+    model = kind(config(**shape)).train()
     optimizer = torch.optim.AdamW(groups(model), lr=arguments.peak, eps=1e-6, fused=True)
     output = Path(arguments.output)
     output.mkdir(parents=True, exist_ok=True)
