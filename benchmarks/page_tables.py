@@ -506,6 +506,8 @@ REMEDIES = {
     "voices-and-places-streaming": "varied voices and places, statistics that follow the sound",
     "voices-and-places-averages": "varied voices and places, averaged weights",
     "all-remedies": "all of these",
+    "voices-and-places-whole": "varied voices and places, whole sounds",
+    "voices-and-places-recurrent": "varied voices and places, recurrent in both directions",
 }
 HOW = {
     "": "whole sounds",

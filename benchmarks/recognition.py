@@ -19,9 +19,9 @@ recording of a speaker, and tests on all of theirs. The last checkpoint of a run
 recordings that are trained on, too, so that they cannot tell which is best. The arms `voices` and after are `chunks`
 with remedies for voices that were not trained on: more changes of speed, pitch and vocal tract; also rooms, noise and
 loudness; with Kaldi's features, with a convolution after each layer, normalized by statistics that follow the sound,
-with averaged weights, with all of these. Finished work is kept, so that an interrupted command resumes where it
-stopped; the results of each arm are a small file under `--records` (by default in OUTPUT), and the table shows all
-files.
+with averaged weights, with all of these; attending to whole sounds, and `recurrent` with the same changes. Finished
+work is kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
+`--records` (by default in OUTPUT), and the table shows all files.
 
 Set before the first run: at most 10 % of the words are wrong on unseen recordings, in strings of 2 to 5. Set before the
 first run of `attention`: no more than with CTC in chunks, and in strings of 8 to 12 at most 1.5 times as many as in
@@ -91,6 +91,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "voices and places, convolution": {**CHUNKS, "augment": VARIED, "convolution": 15},
     "voices and places, streaming": {**CHUNKS, "augment": VARIED, "features": {"normalize": "streaming"}},
     "voices and places, averages": {**CHUNKS, "augment": VARIED},
+    "voices and places, whole": {"encoder": "whole", "augment": VARIED},
+    "voices and places, recurrent": {"encoder": "whole", "augment": VARIED, "recurrent": {"layers": 2, "units": 128}},
     "all remedies": {
         **CHUNKS,
         "augment": VARIED,
