@@ -481,6 +481,24 @@ def waiting_less(records: Records) -> Rows:
     return rows
 
 
+def simuleval(records: Records) -> Rows:
+    """BLEU and lags in words of the chosen policies, by our measures and by SimulEval's."""
+    names = ("BLEU", "AL", "LAAL")
+    rows = [["learned from", "policy", *(f"{name}, {who}" for name in names for who in ("ours", "SimulEval"))]]
+    for arm, label, seeds in records.arms(LEARNERS):
+        for policy in (chosen_policy(seeds, adaptive) for adaptive in (False, True)):
+            compared = records / "simuleval"
+            if policy is not None and record_files(compared.folder, name := f"{arm}-{slug(policy)}"):
+                found = compared.of(name)
+                means = [
+                    statistics.mean(seed[who][measure] for seed in found)
+                    for measure in names
+                    for who in ("ours", "SimulEval")
+                ]
+                rows.append([label, policy, *(f"{mean:.2f}" for mean in means)])
+    return rows
+
+
 # Speech
 
 RECOGNIZERS = {

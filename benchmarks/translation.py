@@ -137,7 +137,7 @@ def main() -> None:
     draw(points, records / "latency.png")
 
 
-def parsed(description: str | None, arms: list[str]) -> tuple[argparse.Namespace, str, Path]:
+def parsed(description: str | None, arms: list[str], flags: Sequence[str] = ()) -> tuple[argparse.Namespace, str, Path]:
     """The arguments of a command with these arms, the name of its schedule, and the folder of its records."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
@@ -146,6 +146,8 @@ def parsed(description: str | None, arms: list[str]) -> tuple[argparse.Namespace
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--arms", nargs="+", choices=arms, default=arms)
     parser.add_argument("--records", type=Path, metavar="DIR")
+    for flag in flags:
+        parser.add_argument(flag, action="store_true")
     arguments = parser.parse_args()
     name = f"epochs-{arguments.epochs}"
     return arguments, name, (arguments.records or arguments.output / "records") / name

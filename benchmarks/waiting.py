@@ -1,6 +1,7 @@
 """How little must a translation wait?  Adaptive waiting and distillation beside wait-k, German to English.
 
   python benchmarks/waiting.py --data DATA --output runs/waiting [--seeds 0 1 2] [--epochs 10] [--arms whole ...]
+  python benchmarks/waiting.py --data DATA --output runs/waiting --simuleval [...]
 
 DATA, the encoder, the decoder and the training are those of benchmarks/translation.py, with ten epochs.  The arms:
   whole                learns whole sentences, with an encoder that looks in both directions
@@ -14,7 +15,8 @@ policies of a kind that lag at most 3 tokens (AL) on dev the one with the highes
 IN_TIME rows of test the lag is also measured in seconds, one sentence at a time, whose words come every WORD_SECONDS:
 without and with the time that computing takes (computation-aware), against the words of the reference.  Finished work
 is kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
-`--records` (by default in OUTPUT), and the table shows all files.
+`--records` (by default in OUTPUT), and the table shows all files.  `--simuleval` also has SimulEval, which must be
+installed, drive the policies that were taken: its BLEU, AL and LAAL, in words, stand beside ours.
 
 Set before the first run, for means over three seeds: of the best arm (by BLEU of its adaptive policy on dev) that
 policy is at most 1 BLEU below `whole` on whole sentences, on test2016, and lags at most 3.1 tokens there.
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -35,13 +38,14 @@ import matplotlib.pyplot as plt
 from fine_tuned import fine_tuned
 from moments import moments
 from outcomes import report
-from page_tables import LEARNERS, POLICIES, policy_name, waiting_less
+from page_tables import LEARNERS, POLICIES, chosen_policy, policy_name, simuleval, waiting_less
 from record_files import Records, cached_record, slug
 from translation import BEAM, DROPOUT, MOST_TOKENS, initial_encoder, parsed, rows_of, split_files
 
 from ernie.atomic import put_text
 from ernie.decode.latency import Latency, average_lagging
 from ernie.text.load import load_tokenizer
+from finetune.report.latency import translate_live
 from inference.translator import TextTranslator
 from tasks.downstream.bleu import bleu
 
@@ -76,7 +80,7 @@ ARMS = {
 
 def main() -> None:
     """Run what is missing, print the table and draw the figure."""
-    arguments, name, records = parsed(__doc__, list(ARMS))
+    arguments, name, records = parsed(__doc__, list(ARMS), ["--simuleval"])
     folder = arguments.output / name
     files = split_files(arguments.data, arguments.output, PAIR)
     model = initial_encoder(files["train"], arguments.output / PAIR, PAIR)
@@ -102,7 +106,16 @@ def main() -> None:
     for seed in arguments.seeds:
         for arm in arguments.arms:
             cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    report(Records(records), waiting_less, targets=["waiting-less"])
+    if arguments.simuleval:
+        rows, policies = rows_of("test", files["test"]), {policy_name(policy): policy for policy in POLICIES}
+        for arm, _, seeds in Records(records).arms(LEARNERS):
+            for chosen in filter(None, (chosen_policy(seeds, adaptive) for adaptive in (False, True))):
+                for seed in arguments.seeds:
+                    stem = f"{arm}-{slug(chosen)}-{seed}"
+                    run, place = folder / f"{arm}-{seed}", folder / "simuleval" / stem
+                    make = partial(by_both, run, policies[chosen], rows, place)
+                    cached_record(records / "simuleval" / f"{stem}.json", make)
+    report(Records(records), waiting_less, simuleval, targets=["waiting-less"])
     draw(Records(records), records / "waiting.png")
 
 
@@ -147,6 +160,31 @@ def in_time(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, An
             lags["seconds"].append(average_lagging(came.heard, source, reference))
             lags["computation-aware"].append(average_lagging(came.done, source, reference))
     return {name: statistics.mean(each) for name, each in lags.items()}
+
+
+def by_both(
+    run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: Path
+) -> dict[str, dict[str, float]]:
+    """BLEU, and AL and LAAL in words, of a policy on live input, by our own measures and by SimulEval's."""
+    sources, targets = ([row[column] for row in rows] for column in (SOURCE, TARGET))
+    live = translate_live(TextTranslator.load(run, beam=BEAM, **policy), sources)
+    told = [(each, target) for each, target in zip(live, targets, strict=True) if each.delays]
+    latency = Latency.mean([Latency.of(each.delays, each.words, len(target.split())) for each, target in told])
+    ours = {"BLEU": 100 * bleu(targets, [each.text for each in live])}
+    place.mkdir(parents=True, exist_ok=True)
+    for name, texts in (("source", sources), ("target", targets)):
+        put_text(place / f"{name}.txt", "".join(f"{text}\n" for text in texts))
+    words = ["--agent-class", "inference.simuleval_agent.TranslatorAgent", "--run", str(run), "--beam", str(BEAM)]
+    words += [word for key, value in policy.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    words += ["--source", str(place / "source.txt"), "--target", str(place / "target.txt"), "--output", str(place)]
+    words += ["--quality-metrics", "BLEU", "--latency-metrics", "AL", "LAAL", "--no-progress-bar"]
+    subprocess.run([sys.executable, "-c", "from simuleval.cli import main; main()", *words], check=True)
+    header, values = (place / "scores.tsv").read_text(encoding="utf-8").splitlines()[:2]
+    scores = dict(zip(header.split("\t"), values.split("\t"), strict=True))
+    return {
+        "ours": ours | {"AL": latency.lagging, "LAAL": latency.length_adaptive},
+        "SimulEval": {name: float(scores[name]) for name in ("BLEU", "AL", "LAAL")},
+    }
 
 
 def draw(records: Records, file: Path) -> None:

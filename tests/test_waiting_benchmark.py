@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from support.helpers import ROOT
 from support.sessions import Loud, LoudState
+from support.toys import GERMAN
+from support.trained import trained
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import moments
 import outcomes
 import page_tables
+import waiting
 from record_files import Records
 
 from ernie.decode.stream import Outcome
@@ -63,3 +66,17 @@ def test_a_word_is_late_by_the_computing_before_it_but_for_what_ran_while_the_so
     assert words == ["word"] * 6
     assert heard == [1.0, 1.0, 1.0, 2.0, 2.0, 2.25]
     assert done == [1.75, 1.75, 1.75, 2.5, 2.5, 2.75]  # the last began when the one before it was over
+
+
+def test_our_figures_on_live_input_are_those_of_simuleval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("simuleval")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    trained("translate").model.save(tmp_path / "model")
+    sources = ("blue red green blue", "red", "green blue blue red", "red green red green blue")
+    rows = [{"de": source, "en": " ".join(GERMAN[word] for word in source.split())} for source in sources]
+    policy = {"wait_k": 1, "confidence": 0.5, "max_wait_k": 3}
+    found = waiting.by_both(tmp_path / "model", policy, rows, tmp_path / "place")
+    assert found["ours"] == pytest.approx(found["SimulEval"], abs=1e-3)
+    assert found["ours"]["AL"] > 1
+    aware = waiting.in_time(tmp_path / "model", policy, rows)
+    assert aware["computation-aware"] > aware["seconds"] > 0
