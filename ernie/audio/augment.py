@@ -192,11 +192,18 @@ def in_room(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.rando
         response = drawn_response(recordings(config.room_files), rate, rng)
     else:
         response = _computed_response(config.room, rate, rng)
-    from scipy.signal import oaconvolve
+    heard = _convolved(samples, response)
+    power = _power(heard) if len(heard) else 0.0
+    return heard * np.float32(np.sqrt(_power(samples) / power)) if power else samples
 
-    heard = oaconvolve(samples, response)[: len(samples)]
-    power = (heard**2).mean() if len(heard) else 0.0
-    return (heard * np.sqrt(_power(samples) / power)).astype(np.float32) if power else samples
+
+def _convolved(samples: np.ndarray, response: np.ndarray) -> np.ndarray:
+    """Return the convolution of samples (S,) with a response, as far as the samples go."""
+    from scipy.fft import irfft, next_fast_len, rfft
+
+    size = next_fast_len(max(1, len(samples) + len(response) - 1), real=True)
+    spectra = [rfft(part.astype(np.float32), size) for part in (samples, response)]
+    return irfft(spectra[0] * spectra[1], size)[: len(samples)]
 
 
 def _computed_response(range_: tuple[float, float], rate: int, rng: np.random.Generator) -> np.ndarray:
@@ -225,11 +232,13 @@ def add_noise(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.ran
 
 
 def _computed_noise(count: int, rng: np.random.Generator) -> np.ndarray:
-    fall = rng.uniform(0.0, 2.0)
-    spectrum = np.fft.rfft(rng.standard_normal(count))
-    spectrum *= np.maximum(np.arange(len(spectrum)), 1.0) ** (-fall / 2)
+    from scipy.fft import irfft, next_fast_len, rfft
+
+    fall, size = rng.uniform(0.0, 2.0), next_fast_len(count, real=True)
+    spectrum = rfft(rng.standard_normal(size, dtype=np.float32))
+    spectrum *= np.maximum(np.arange(len(spectrum), dtype=np.float32), 1.0) ** np.float32(-fall / 2)
     spectrum[0] = 0.0  # no offset
-    return np.fft.irfft(spectrum, count)
+    return irfft(spectrum, size)[:count]
 
 
 def _power(samples: np.ndarray) -> float:
