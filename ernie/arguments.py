@@ -112,7 +112,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="how many trials to train at once, each with its share of the cores: small models gain (default: 1)",
+        help="how many trials to train at once, each with its share of the cores: for small models and many cores",
     )
 
 

@@ -72,9 +72,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     from ernie.parallel.mesh import Mesh
     from finetune.report.card import score_table
-    from finetune.train.run import run, run_worker, sizes
+    from finetune.train.run import run, sizes
     from finetune.train.run_contents import check_folder
-    from finetune.train.side_by_side import run_of_worker
     from finetune.train.warm_start import load_encoder
 
     def say(sentence: str) -> None:
@@ -85,9 +84,6 @@ def main(arguments: argparse.Namespace) -> int:
         layout.check(sizes(load_encoder(config).config, layout))
         check_folder(output)
         return launch(arguments.words, layout.processes, output, arguments.max_restarts)
-    if (identity := run_of_worker()) is not None:
-        with precision(config.train.precision, config.train.amp_level):
-            return run_worker(config, output, identity)
     mesh = Mesh.connect(layout)
     with mesh.watch:
         with precision(config.train.precision, config.train.amp_level):

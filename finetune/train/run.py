@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -26,10 +27,14 @@ from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 
+import paddle
+
 from ernie.atomic import check_room, disk_guard, inner_folder, put_text
-from ernie.config import to_dict
+from ernie.config import differences, to_dict
 from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError, about
+from ernie.formatting import duration
+from ernie.kernels.precision import precision
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
@@ -40,11 +45,11 @@ from ernie.parallel.mesh import Mesh
 from ernie.train.checkpoint import await_visible
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
-from ernie.train.run_folder import CHECKPOINTS, MODEL
+from ernie.train.run_folder import CHECKPOINTS, CONFIG, MODEL
 from ernie.train.trackers import TrackedRun, check_trackers, tracked_by
 from ernie.train.trainer import StepReport
 from finetune.calibrate import Logits, calibrate, check_calibration
-from finetune.config import HELD_OUT, OUT_OF_FOLD, FinetuneConfig, GridConfig, TrainConfig
+from finetune.config import HELD_OUT, OUT_OF_FOLD, FinetuneConfig, GridConfig, TrainConfig, load
 from finetune.folds import CrossValidation
 from finetune.logits_file import read_logits, write_logits
 from finetune.prepare import Prepared, check_segments, describe, prepare_all, training_rows
@@ -71,10 +76,11 @@ from finetune.train.run_contents import (
     keep_ensemble,
     keep_model,
     kept_trials,
+    read_inputs,
     take_model,
     trial_model,
 )
-from finetune.train.side_by_side import train_side_by_side, work
+from finetune.train.side_by_side import train_side_by_side
 from finetune.train.steps import planned_steps
 from finetune.train.teacher import Teacher, load_teacher
 from finetune.train.trial import SCORES_FILE, Kept, Result, Trial, best_point, best_trial, check_alike, trial_name
@@ -154,15 +160,22 @@ def run(
     return result
 
 
-def run_worker(config: FinetuneConfig, folder: Path, identity: str) -> int:
-    """Train the trials of a run that another process gives to this one; return the exit status.
+def prepare_worker(folder: Path, identity: str) -> Callable[[str], None]:
+    """Return what trains a trial of a run for the process that has the run's folder, given the trial's name.
 
-    Each trial keeps its model, of which that process removes all that cannot become the run's.
+    Each trial keeps its model, of which that process removes all that cannot become the run's.  Raises UserError if the
+    encoder or the rows are not those that the run began with.
     """
+    config = load(folder / CONFIG)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Remark)  # that process has made them
-        runner, _ = _prepare(config, folder, lambda _: None, True, Mesh())
+        runner, encoder = _prepare(config, folder, lambda _: None, True, Mesh())
     runner = replace(runner, identity=identity)
+    if changed := differences(read_inputs(folder), inputs_of(encoder, runner.splits, config, runner.teacher)):
+        raise UserError(
+            f"{next(iter(changed))}: is not what it was when the run began, a moment ago; --jobs reads everything once "
+            "for each job, which a pipe does not allow"
+        )
     named = {
         trial_name(point, seed, fold): (settings, point, seed, fold)
         for point, settings in config.trials()
@@ -171,11 +184,11 @@ def run_worker(config: FinetuneConfig, folder: Path, identity: str) -> int:
 
     def train(name: str) -> None:
         runner.check_room()
-        with about(name):
+        with about(name), precision(config.train.precision, config.train.amp_level):
             model, trial = runner.train(*named[name])
             runner.save_trial(model, trial, trial_model(folder, name))
 
-    return work(train)
+    return train
 
 
 def _prepare(
@@ -286,20 +299,35 @@ class _Runner:
             trial_name(point, seed, fold) for point, _ in self.config.trials() for seed, fold in _repeats(self.config)
         ]
         missing = [name for name in names if not self.scores_file(name).is_file()]
-        if len(missing) < 2:
+        jobs = min(jobs, len(missing))
+        if jobs < 2:
             return []
+        if paddle.get_device() != "cpu":
+            raise UserError("--jobs: shares out the cores of a processor, and this run is on a GPU; leave it out")
         if self.teacher is not None:
             _ = self.training_rows  # the teacher's answers, which the workers then find
-        trials = [self.read_trial(name) for name in names if name not in missing]
+        trials = {name: self.read_trial(name) for name in names if name not in missing}
+        for name in missing:
+            if step := self._saved_step(name):
+                self.say(f"{name}: resumes after step {step:,}")
+        self.say(f"training {len(missing)} trials, {jobs} at once")
+        began = time.monotonic()
 
-        def done(name: str, left: str) -> None:
-            trials.append(self.read_trial(name))
-            self.say(f"{self.told(trials[-1])} ({left})")
+        def done(name: str, left: int) -> None:
+            trials[name] = self.read_trial(name)
+            turns = -(-(len(missing) - left) // jobs)  # that have been, if all take as long
+            still = f"{left} left, about {duration((time.monotonic() - began) / turns * -(-left // jobs))}"
+            self.say(f"{self.told(trials[name])} ({still if left else 'the last'})")
             if self.config.keep == "best":
-                self._keep_best_of_each_point(trials)
+                self._keep_best_of_each_point([trials[name] for name in names if name in trials])
 
         train_side_by_side(self.folder, self.identity, missing, jobs, done, self.say)
         return missing
+
+    def _saved_step(self, name: str) -> int:
+        """The step after which a trial resumes, 0 if it has no checkpoint."""
+        place = self.folder / TRIALS_FOLDER / name
+        return TrialCheckpoints(place, self.identity, 0, lambda: False, lambda: None).step
 
     def _keep_best_of_each_point(self, trials: Sequence[Trial]) -> None:
         """Remove the models of trials that another one of the same point is better than."""

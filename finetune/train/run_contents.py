@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -95,9 +95,47 @@ def claim_folder(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path
     check_folder(folder)
     inner_folder(make_folder(folder), TRIALS_FOLDER)
     with locked_folder(folder, (MODEL,)):
+        _check_no_workers(folder)
         write_config(folder, config)
         write_origin(folder, {"inputs": inputs, "identity": identity, **origin()})
         yield identity
+
+
+@contextmanager
+def training_trials(folder: Path) -> Iterator[None]:
+    """Mark the folder of a run as one whose trials this process trains for another one, which has its lock.
+
+    The other one may die, and this process then takes a moment to save.
+    """
+    import fcntl  # not on Windows
+
+    place = os.open(folder / TRIALS_FOLDER, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(place, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(place)
+
+
+def _check_no_workers(folder: Path) -> None:
+    """Raise UserError if processes still train trials of the run, whose own process is gone."""
+    if os.name == "nt":
+        return
+    import fcntl
+
+    place = os.open(folder / TRIALS_FOLDER, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"{folder}: trials of an earlier command, which is gone, are being saved. Give the command again in a "
+            "moment"
+        ) from None
+    except OSError:  # some file systems have no locks
+        pass
+    finally:
+        os.close(place)
 
 
 def check_folder(folder: Path) -> None:
