@@ -14,22 +14,20 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module, metadata, util
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
 
 import ernie_command
 from ernie import __version__
 from ernie.arguments import place_of_key
 from ernie.atomic import final_name, without_room
-from ernie.errors import Remark, UserError, about, nearest
+from ernie.errors import UserError, about, nearest
 from ernie.registry import import_plugins
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal
-from ernie.terminal import bounded, escaping, one_line, pass_data
+from ernie.terminal import bounded, escaping, pass_data, plain_warnings
 from ernie.train.origin import running
 
 GROUP = "ernie.commands"
@@ -162,23 +160,6 @@ def _terminable(signals: list[int]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Print the library's warnings as plain sentences, each once, without the source location that Python adds."""
-    with warnings.catch_warnings():
-        others, shown = warnings.showwarning, set[str]()
-
-        def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
-            if not issubclass(category, Remark):
-                others(message, category, filename, lineno, *rest)
-            elif str(message) not in shown:
-                shown.add(str(message))
-                print(f"note: {bounded(one_line(str(message)))}", file=sys.stderr)
-
-        warnings.showwarning = show  # type: ignore[assignment]
-        yield
 
 
 def _dispatch(words: list[str]) -> int:

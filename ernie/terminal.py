@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
+
+from ernie.errors import Remark
 
 _KEPT = "\n\t"
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
@@ -88,3 +91,20 @@ def pass_data() -> None:
     """Leave standard output as it is, unless it is a terminal: a file or a program gets it, and it is data."""
     if isinstance(sys.stdout, EscapingStream) and not sys.stdout.isatty():
         sys.stdout = sys.stdout.stream
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print the library's warnings as plain sentences, each once, without the source location that Python adds."""
+    with warnings.catch_warnings():
+        others, told = warnings.showwarning, set[str]()
+
+        def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+            if not issubclass(category, Remark):
+                others(message, category, filename, lineno, *rest)
+            elif str(message) not in told:
+                told.add(str(message))
+                print(f"note: {bounded(one_line(str(message)))}", file=sys.stderr)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield

@@ -13,8 +13,9 @@ import pytest
 from support.helpers import ROOT, install, python
 
 from ernie import __version__
-from ernie.cli import GROUP, main, plain_warnings
+from ernie.cli import GROUP, main
 from ernie.errors import Remark
+from ernie.terminal import plain_warnings
 
 COMMAND = '''
 """Greet somebody, at length."""

@@ -71,8 +71,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(_ENDED))  # there is nothing to save yet
     try:
         orders = Orders(socket.socket(fileno=int(descriptor)))
-        from ernie.cli import plain_warnings
         from ernie.runtime import require_paddle
+        from ernie.terminal import plain_warnings
 
         require_paddle()
         from finetune.train.run import prepare_worker
