@@ -519,7 +519,7 @@ REMEDIES = {
     "chunks": "CTC in chunks",
     "voices": "varied voices",
     "voices-and-places": "varied voices, rooms, noise and loudness",
-    "voices-and-places-kaldi": "the same with Kaldi's features",
+    "voices-and-places-Kaldi": "the same with Kaldi's features",
     "voices-and-places-convolution": "varied voices and places, with convolution",
     "voices-and-places-streaming": "varied voices and places, statistics that follow the sound",
     "voices-and-places-averages": "varied voices and places, averaged weights",
