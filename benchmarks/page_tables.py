@@ -526,6 +526,7 @@ REMEDIES = {
     "all-remedies": "all of these",
     "voices-and-places-whole": "varied voices and places, whole sounds",
     "voices-and-places-recurrent": "varied voices and places, recurrent in both directions",
+    "recurrent-sound-by-sound": "the same, averaged weights, each sound normalized by itself",
 }
 HOW = {
     "": "whole sounds",

@@ -19,9 +19,10 @@ recording of a speaker, and tests on all of theirs. The last checkpoint of a run
 recordings that are trained on, too, so that they cannot tell which is best. The arms `voices` and after are `chunks`
 with remedies for voices that were not trained on: more changes of speed, pitch and vocal tract; also rooms, noise and
 loudness; with Kaldi's features, with a convolution after each layer, normalized by statistics that follow the sound,
-with averaged weights, with all of these; attending to whole sounds, and `recurrent` with the same changes. Finished
-work is kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
-`--records` (by default in OUTPUT), and the table shows all files.
+with averaged weights, with all of these; attending to whole sounds, and `recurrent` with the same changes, also with
+averaged weights and each sound normalized by itself. Finished work is kept, so that an interrupted command resumes
+where it stopped; the results of each arm are a small file under `--records` (by default in OUTPUT), and the table shows
+all files.
 
 Set before the first run: at most 10 % of the words are wrong on unseen recordings, in strings of 2 to 5. Set before the
 first run of `attention`: no more than with CTC in chunks, and in strings of 8 to 12 at most 1.5 times as many as in
@@ -70,6 +71,7 @@ AUGMENT = {"speed": 0.1, "time_masks": 1, "time_width": 12, "freq_masks": 1, "fr
 VOICES = {**AUGMENT, "speed": 0.15, "pitch": 0.25, "vocal_tract": 0.2}
 VARIED = {**VOICES, "room": [0.05, 0.4], "noise": [5, 30], "volume": [-15, 10]}
 CHUNKS = {"encoder": "chunks", "left_chunks": 1}
+RECURRENT = {"encoder": "whole", "augment": VARIED, "recurrent": {"layers": 2, "units": 128}}
 ARMS: dict[str, dict[str, Any]] = {
     "whole": {"encoder": "whole"},
     "chunks": CHUNKS,
@@ -92,7 +94,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "voices and places, streaming": {**CHUNKS, "augment": VARIED, "features": {"normalize": "streaming"}},
     "voices and places, averages": {**CHUNKS, "augment": VARIED},
     "voices and places, whole": {"encoder": "whole", "augment": VARIED},
-    "voices and places, recurrent": {"encoder": "whole", "augment": VARIED, "recurrent": {"layers": 2, "units": 128}},
+    "voices and places, recurrent": RECURRENT,
+    "recurrent, sound by sound": {**RECURRENT, "features": {"normalize": "utterance"}},
     "all remedies": {
         **CHUNKS,
         "augment": VARIED,
@@ -100,7 +103,9 @@ ARMS: dict[str, dict[str, Any]] = {
         "convolution": 15,
     },
 }
-TRAINING: dict[str, dict[str, Any]] = {"voices and places, averages": {"ema": 0.998}, "all remedies": {"ema": 0.998}}
+TRAINING: dict[str, dict[str, Any]] = {
+    arm: {"ema": 0.998} for arm in ("voices and places, averages", "all remedies", "recurrent, sound by sound")
+}
 TESTED = range(5)  # numbers of the test recordings
 BEAM = 8
 STRINGS = {"train": 2400, "dev": 120, "test": 300, "long": 100}
