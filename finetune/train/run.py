@@ -176,16 +176,12 @@ def prepare_worker(folder: Path, identity: str) -> Callable[[str], None]:
             f"{next(iter(changed))}: is not what it was when the run began, a moment ago; --jobs reads everything once "
             "for each job, which a pipe does not allow"
         )
-    named = {
-        trial_name(point, seed, fold): (settings, point, seed, fold)
-        for point, settings in config.trials()
-        for seed, fold in _repeats(config)
-    }
+    planned = _planned(config)
 
     def train(name: str) -> None:
         runner.check_room()
         with about(name), precision(config.train.precision, config.train.amp_level):
-            model, trial = runner.train(*named[name])
+            model, trial = runner.train(*planned[name])
             runner.save_trial(model, trial, trial_model(folder, name))
 
     return train
@@ -227,6 +223,15 @@ def _prepare(
 def _repeats(config: FinetuneConfig) -> list[tuple[int, int | None]]:
     """The seed and the fold of each trial at a point of the grid."""
     return list(product(range(config.seed, config.seed + config.seeds), config.fold_numbers))
+
+
+def _planned(config: FinetuneConfig) -> dict[str, tuple[TrainConfig, str, int, int | None]]:
+    """The settings, the point of the grid, the seed and the fold of each trial by its name, in order."""
+    return {
+        trial_name(point, seed, fold): (settings, point, seed, fold)
+        for point, settings in config.trials()
+        for seed, fold in _repeats(config)
+    }
 
 
 def _drop_models(folder: Path, trials: Sequence[Trial], point: str) -> None:
@@ -295,9 +300,7 @@ class _Runner:
 
         Of a single one nothing is trained: it is better off with the whole machine.
         """
-        names = [
-            trial_name(point, seed, fold) for point, _ in self.config.trials() for seed, fold in _repeats(self.config)
-        ]
+        names = list(_planned(self.config))
         missing = [name for name in names if not self.scores_file(name).is_file()]
         jobs = min(jobs, len(missing))
         if jobs < 2:
@@ -509,7 +512,7 @@ class _Runner:
     def _trained_again(self, result: Result, trial: Trial, say: Callable[[str], None]) -> Result:
         why = "is part of the ensemble" if self.config.keep == "ensemble" else "is the best after all"
         say(f"{trial.name}: {why}; training it again, because its model was not kept")
-        model, again = self.train(dict(self.config.trials())[trial.point], trial.point, trial.seed, trial.fold)
+        model, again = self.train(*_planned(self.config)[trial.name])
         on_rank0(self.mesh, "saving", lambda: self.save_trial(model, again))
         trials = [again if each is trial else each for each in result.trials]
         return Result(self.task, trials, result.point, again if trial is result.best else result.best)
