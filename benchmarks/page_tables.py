@@ -527,6 +527,7 @@ REMEDIES = {
     "voices-and-places-whole": "varied voices and places, whole sounds",
     "voices-and-places-recurrent": "varied voices and places, recurrent in both directions",
     "recurrent-sound-by-sound": "the same, averaged weights, each sound normalized by itself",
+    "recurrent-half-in-places": "recurrent, rooms and noise in half of the sounds each",
 }
 HOW = {
     "": "whole sounds",
