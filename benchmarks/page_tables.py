@@ -528,6 +528,7 @@ REMEDIES = {
     "voices-and-places-recurrent": "varied voices and places, recurrent in both directions",
     "recurrent-sound-by-sound": "the same, averaged weights, each sound normalized by itself",
     "recurrent-half-in-places": "recurrent, rooms and noise in half of the sounds each",
+    "recurrent-microphones": "recurrent, varied voices, places and microphones",
 }
 HOW = {
     "": "whole sounds",

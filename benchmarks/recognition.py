@@ -20,9 +20,9 @@ recordings that are trained on, too, so that they cannot tell which is best. The
 with remedies for voices that were not trained on: more changes of speed, pitch and vocal tract; also rooms, noise and
 loudness; with Kaldi's features, with a convolution after each layer, normalized by statistics that follow the sound,
 with averaged weights, with all of these; attending to whole sounds, and `recurrent` with the same changes, also with
-averaged weights and each sound normalized by itself, or with echoes in half of the sounds and noise in half of them.
-Finished work is kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file
-under `--records` (by default in OUTPUT), and the table shows all files.
+averaged weights and each sound normalized by itself, or with echoes in half of the sounds and noise in half of them,
+or with varied microphones. Finished work is kept, so that an interrupted command resumes where it stopped; the results
+of each arm are a small file under `--records` (by default in OUTPUT), and the table shows all files.
 
 Set before the first run: at most 10 % of the words are wrong on unseen recordings, in strings of 2 to 5. Set before the
 first run of `attention`: no more than with CTC in chunks, and in strings of 8 to 12 at most 1.5 times as many as in
@@ -72,6 +72,7 @@ VOICES = {**AUGMENT, "speed": 0.15, "pitch": 0.25, "vocal_tract": 0.2}
 VARIED = {**VOICES, "room": [0.05, 0.4], "noise": [5, 30], "volume": [-15, 10]}
 CHUNKS = {"encoder": "chunks", "left_chunks": 1}
 HALF = {**VARIED, "room_fraction": 0.5, "noise_fraction": 0.5}
+MICROPHONES = {**VARIED, "equalizer": 10}
 RECURRENT = {"encoder": "whole", "augment": VARIED, "recurrent": {"layers": 2, "units": 128}}
 ARMS: dict[str, dict[str, Any]] = {
     "whole": {"encoder": "whole"},
@@ -98,6 +99,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "voices and places, recurrent": RECURRENT,
     "recurrent, sound by sound": {**RECURRENT, "features": {"normalize": "utterance"}},
     "recurrent, half in places": {**RECURRENT, "augment": HALF},
+    "recurrent, microphones": {**RECURRENT, "augment": MICROPHONES},
     "all remedies": {
         **CHUNKS,
         "augment": VARIED,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ernie.audio.convert import resample
+from ernie.audio.features import mel
 from ernie.audio.recordings import drawn_part, drawn_response, recordings, response_of, seconds_of
 from ernie.config import check_least
 from ernie.errors import UserError, about
@@ -20,6 +21,8 @@ _MOST_DECIBELS = 60
 _WINDOW, _REACH = 0.032, 0.008  # seconds, of the windows of a stretched sound
 _LONGEST_ROOM = 10.0  # seconds, as in a cathedral
 _MOST_DIRECT = 12.0  # decibels by which echoes are weaker than the direct sound
+_BANDS = (3, 6)  # of an equalizer, at least and at most
+_RINGING = 0.1  # seconds within which the response of an equalizer fades
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class AugmentConfig:
     the reverberation time in seconds, such as [0.1, 0.6].  `noise` is that of the ratio of signal to noise in decibels,
     such as [5, 30].  Echoes and noise are computed, unless `room_files` or `noise_files` name recordings:
     files, folders or patterns.  Each of the former holds the response to an impulse.  `room_fraction` and
-    `noise_fraction` of the sounds, drawn anew in every epoch, get echoes and noise.  `volume` is the range of the
+    `noise_fraction` of the sounds, drawn anew in every epoch, get echoes and noise.  `equalizer` is the maximum change
+    in decibels by which a microphone or a line makes some frequencies louder or quieter.  `volume` is the range of the
     change of loudness in decibels, such as [-20, 6]; [0, 0] changes nothing.  `time_masks` spans of up to `time_width`
     frames, and `freq_masks` bands of up to `freq_width` features, are masked (SpecAugment: Park et al., 2019, arXiv
     1904.08779).
@@ -47,6 +51,7 @@ class AugmentConfig:
     noise: tuple[float, float] | None = None
     noise_files: tuple[str, ...] = ()
     noise_fraction: float = 1.0
+    equalizer: float = 0.0
     volume: tuple[float, float] = (0.0, 0.0)
     time_masks: int = 0
     time_width: int = field(default=10, metadata=formerly("time"))
@@ -72,6 +77,8 @@ class AugmentConfig:
                     f"{name}: expected the lowest and the highest {what}, from -{_MOST_DECIBELS} to "
                     f"{_MOST_DECIBELS} dB, found [{low:g}, {high:g}]"
                 )
+        if not 0 <= self.equalizer <= _MOST_DECIBELS:
+            raise UserError(f"equalizer: expected 0 to {_MOST_DECIBELS} dB, found {self.equalizer:g}")
         if self.room is not None and self.room_files:
             raise UserError("room: is the reverberation of computed rooms; give it or room_files, not both")
         if self.noise_files and self.noise is None:
@@ -122,14 +129,15 @@ def varied(
     rng: np.random.Generator,
     fits: Callable[[np.ndarray], bool] = lambda _: True,
 ) -> np.ndarray:
-    """Change samples (S,) in all ways that can be heard, in turn: speed, pitch, room, noise, volume.
+    """Change samples (S,) in all ways that can be heard, in turn: speed, pitch, room, noise, equalizer, volume.
 
     The speed stays where the faster or slower samples would not fit.
     """
     changed = perturb_speed(samples, rate, config, rng)
     kept = changed if fits(changed) else samples
     heard = in_room(shift_pitch(kept, rate, config, rng), rate, config, rng)
-    return change_volume(add_noise(heard, rate, config, rng), config, rng)
+    noisy = add_noise(heard, rate, config, rng)
+    return change_volume(equalized(noisy, rate, config, rng), config, rng)
 
 
 def perturb_speed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
@@ -192,9 +200,7 @@ def in_room(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.rando
         response = drawn_response(recordings(config.room_files), rate, rng)
     else:
         response = _computed_response(config.room, rate, rng)
-    heard = _convolved(samples, response)
-    power = _power(heard) if len(heard) else 0.0
-    return heard * np.float32(np.sqrt(_power(samples) / power)) if power else samples
+    return _as_strong(_convolved(samples, response), samples)
 
 
 def _convolved(samples: np.ndarray, response: np.ndarray) -> np.ndarray:
@@ -239,6 +245,31 @@ def _computed_noise(count: int, rng: np.random.Generator) -> np.ndarray:
     spectrum *= np.maximum(np.arange(len(spectrum), dtype=np.float32), 1.0) ** np.float32(-fall / 2)
     spectrum[0] = 0.0  # no offset
     return irfft(spectrum, size)[:count]
+
+
+def equalized(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
+    """Play samples (S,) through a microphone or a line that does not pass all frequencies alike; the power stays.
+
+    Between three to six bands with edges drawn evenly from the mel scale the gain in decibels changes along straight
+    lines (FilterAugment: Nam et al., 2022, arXiv 2110.03282, section 2.2).
+    """
+    if not config.equalizer or not len(samples):
+        return samples
+    from scipy.fft import irfft, next_fast_len, rfft
+
+    bands, highest = int(rng.integers(_BANDS[0], _BANDS[1] + 1)), float(mel(rate / 2))
+    edges = np.concatenate([[0.0], np.sort(rng.uniform(0.0, highest, bands - 1)), [highest]])
+    decibels = rng.uniform(-config.equalizer, config.equalizer, bands + 1)
+    size = next_fast_len(len(samples) + round(_RINGING * rate), real=True)
+    spectrum = rfft(samples.astype(np.float32), size)
+    gain = 10 ** (np.interp(mel(np.linspace(0, rate / 2, len(spectrum))), edges, decibels) / 20)
+    return _as_strong(irfft(spectrum * gain.astype(np.float32), size)[: len(samples)], samples)
+
+
+def _as_strong(changed: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """Scale changed samples to the power of the samples before; silence stays as it was."""
+    power = _power(changed) if len(changed) else 0.0
+    return changed * np.float32(np.sqrt(_power(samples) / power)) if power else samples
 
 
 def _power(samples: np.ndarray) -> float:

@@ -385,7 +385,7 @@ def mel_bank(rate: int, fft_size: int, bins: int, warp: float = 1.0) -> sparse.c
     """
     from scipy import sparse
 
-    points = np.linspace(0, _mel(rate / 2), bins + 2)
+    points = np.linspace(0, mel(rate / 2), bins + 2)
     edges = 700 * (10 ** (points / 2595) - 1)
     if warp != 1:
         edges = rate / 2 * warped(edges / (rate / 2), 1 / warp)
@@ -412,14 +412,14 @@ def kaldi_bank(rate: int, fft_size: int, bins: int, warp: float = 1.0) -> sparse
     """Return Kaldi's filters (M, K): triangles on the mel scale itself, m = 1127 log(1 + f / 700), from 20 Hz on."""
     from scipy import sparse
 
-    def mel(frequency: np.ndarray) -> np.ndarray:
+    def kaldi_mel(frequency: np.ndarray) -> np.ndarray:
         return 1127 * np.log(1 + frequency / 700)
 
-    ends = mel(np.array([_KALDI_LOWEST, rate / 2]))
+    ends = kaldi_mel(np.array([_KALDI_LOWEST, rate / 2]))
     points = np.linspace(ends[0], ends[1], bins + 2)
     if warp != 1:
-        points = mel(rate / 2 * warped(700 * (np.exp(points / 1127) - 1) / (rate / 2), 1 / warp))
-    bank = _triangles(points, mel(np.fft.rfftfreq(fft_size, 1 / rate)))
+        points = kaldi_mel(rate / 2 * warped(700 * (np.exp(points / 1127) - 1) / (rate / 2), 1 / warp))
+    bank = _triangles(points, kaldi_mel(np.fft.rfftfreq(fft_size, 1 / rate)))
     bank[:, -1] = 0.0  # Kaldi leaves out the highest frequency
     return sparse.csr_matrix(bank)
 
@@ -446,5 +446,6 @@ def _moved(count: int, warp: float) -> sparse.csr_matrix:
     return sparse.csr_matrix((values, (np.concatenate([rows, rows]), columns)), (count, count))
 
 
-def _mel(frequency: float) -> float:
-    return 2595 * math.log10(1 + frequency / 700)
+def mel(frequency: np.ndarray | float) -> np.ndarray:
+    """Return frequencies in Hz on the mel scale."""
+    return 2595 * np.log10(1 + np.asarray(frequency) / 700)

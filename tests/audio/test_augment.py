@@ -14,6 +14,7 @@ from ernie.audio.augment import (
     AugmentConfig,
     add_noise,
     change_volume,
+    equalized,
     in_room,
     mask_spectrum,
     perturb_speed,
@@ -32,9 +33,10 @@ CHANGES: dict[str, Change] = {
     "pitch": lambda samples, config, rng: shift_pitch(samples, RATE, config, rng),
     "room": lambda samples, config, rng: in_room(samples, RATE, config, rng),
     "noise": lambda samples, config, rng: add_noise(samples, RATE, config, rng),
+    "equalizer": lambda samples, config, rng: equalized(samples, RATE, config, rng),
     "volume": change_volume,
 }
-ON = AugmentConfig(speed=0.2, pitch=0.1, vocal_tract=0.1, room=(0.1, 0.6), noise=(5, 30), volume=(-20, 6))
+ON = AugmentConfig(speed=0.2, pitch=0.1, vocal_tract=0.1, room=(0.1, 0.6), noise=(5, 30), equalizer=10, volume=(-20, 6))
 
 
 def power(samples: np.ndarray) -> float:
@@ -177,6 +179,32 @@ def test_only_a_fraction_of_sounds_gets_echoes_or_noise(change: str) -> None:
     assert 0.2 < np.mean(changed) < 0.4
 
 
+@given(st.integers(0, 1 << 30))
+@settings(max_examples=30)
+def test_an_equalizer_changes_each_frequency_by_at_most_its_decibels_and_not_the_power(seed: int) -> None:
+    before = noise(8 * RATE)
+    after = equalized(before, RATE, AugmentConfig(equalizer=10), np.random.default_rng(seed))
+    assert power(after) == pytest.approx(power(before), rel=1e-3)
+    gains = np.array([bands(after) / bands(before)])
+    decibels = 10 * np.log10(gains)
+    assert np.ptp(decibels) <= 20.5  # from -10 to 10, and what windows of finite length add
+    assert np.ptp(decibels) > 0.5
+
+
+def bands(samples: np.ndarray) -> np.ndarray:
+    """The power of a sound in 64 bands."""
+    windows = samples[: len(samples) // 1024 * 1024].reshape(-1, 1024) * np.hanning(1024)
+    return (np.abs(np.fft.rfft(windows)) ** 2).mean(0)[1:].reshape(64, 8).mean(1)
+
+
+def test_an_equalizer_delays_nothing() -> None:
+    click = np.zeros(RATE, np.float32)
+    click[RATE // 2] = 1.0
+    heard = equalized(click, RATE, AugmentConfig(equalizer=10), np.random.default_rng(3))
+    assert int(np.abs(heard).argmax()) == RATE // 2
+    assert power(heard[: RATE // 4]) < 1e-4 * power(heard)
+
+
 def test_all_that_can_be_heard_is_changed_in_turn_and_speed_where_the_sound_still_fits() -> None:
     one_by_one, rng, samples = tone(440.0), np.random.default_rng(5), tone(440.0)
     for change in CHANGES.values():  # in their order on the page
@@ -219,6 +247,7 @@ def test_no_warp_leaves_the_bits_of_features() -> None:
         ({"room": (0.5, 20)}, "up to 10 s"),
         ({"noise": (30, 5)}, "noise: expected the lowest and the highest ratio"),
         ({"noise": (-70, 5)}, "from -60 to 60 dB"),
+        ({"equalizer": -1}, "equalizer: expected 0 to 60 dB, found -1"),
         ({"vocal_tract": 0.5}, "vocal_tract: expected at least 0 and less than 0.5"),
         ({"noise_files": ("noise",)}, "noise_files: how loud is their noise"),
         ({"noise": (5, 30), "noise_fraction": 0}, "noise_fraction: expected more than 0 and at most 1, found 0"),
