@@ -27,7 +27,7 @@ from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.search_space import TuneConfig
 from tasks.downstream.base import FinetuneTask, LogitsTask
 from tasks.downstream.calibration import Calibrated
-from tasks.downstream.hooks import ComparesRows, EncoderConditions, LossOfVectors, PartialTraining
+from tasks.downstream.hooks import ComparesRows, EncoderConditions, LossOfVectors, PartialTraining, ReadsSounds
 from tasks.downstream.saved import completed
 from tasks.downstream.transcribe import Transcribe
 
@@ -317,10 +317,12 @@ class FinetuneConfig:
     is kept, after training, on dev or, without dev, on the rows that folds hold out: the `temperature` of its
     probabilities, a `threshold`, or both.
 
-    A trial is saved every `save_minutes` (0: never) and when it is stopped; the same command then resumes it.  `tune`
-    names settings that `ernie tune` searches.  `published` holds scores to show beside ours, times 100 as papers print
-    them: {model: {split: {metric: score}}}.  `tensorboard`, `mlflow` and `wandb` say which trackers get the numbers of
-    each trial.
+    A trial is saved every `save_minutes` (0: never) and when it is stopped; the same command then resumes it.  For
+    kinds that learn from sounds so many `workers` of each training process read them, change them and compute their
+    features, some steps ahead.  With 0 it does so itself, within the steps.  The result is the same.  `tune` names
+    settings that `ernie tune` searches.  `published` holds scores to show beside ours, times 100 as papers print them:
+    {model: {split: {metric: score}}}.  `tensorboard`, `mlflow` and `wandb` say which trackers get the numbers of each
+    trial.
     """
 
     task: FinetuneTask
@@ -345,6 +347,7 @@ class FinetuneConfig:
     published: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    workers: int = 0
     tensorboard: bool = False
     mlflow: bool = False
     wandb: bool = False
@@ -383,6 +386,13 @@ class FinetuneConfig:
         self._check_taught(degrees)
         if self.save_minutes < 0:
             raise UserError(f"save_minutes: expected at least 0, found {self.save_minutes:g}")
+        check_least(self, workers=0)
+        check_most(self, workers=10_000)
+        if self.workers and not isinstance(self.task, ReadsSounds):
+            raise UserError(
+                f"workers: a model of the kind {self.task.variant_name} learns from no sounds, which they would read; "
+                "leave it out"
+            )
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
         self._check_folds()

@@ -137,12 +137,14 @@ class Packed:
         return decoded + sum(len(labels.values) for labels in self.labels.values())
 
     def arrays(self) -> list[np.ndarray]:
-        """Return the arrays that a model reads, but for sounds and frames: what `Uploads` sends to a GPU."""
+        """Return the arrays that a model reads, but for sounds: what `Uploads` sends to a GPU."""
         found = [self.ids, self.segments, self.layout.offsets, self.layout.positions]
         found += [array for labels in self.labels.values() for array in labels if array is not None]
         if self.decoder_tokens is not None:
             ids, following, layout = self.decoder_tokens
             found += [ids, following, layout.offsets, layout.positions]
+        if self.frames is not None:
+            found.append(self.frames.features)
         return found
 
     @property

@@ -18,6 +18,7 @@ from ernie.data.batch import Frames, Layout
 from ernie.kernels.layer_norm import layer_norm
 from ernie.kernels.linear import linear
 from ernie.kernels.precision import in_float32
+from ernie.kernels.upload import on_device
 from ernie.model.convolution import Convolution, ConvolvedEncoder
 from ernie.model.encoder import Encoder
 from ernie.model.losses import Loss
@@ -52,7 +53,7 @@ class SpeechFrontend(nn.Layer):
 
     def forward(self, frames: Frames, before: np.ndarray | int = 0) -> tuple[Tensor, Layout]:
         """Return the vectors and their layout; `before` (N,) is the number of earlier vectors of each sequence."""
-        x_TD, layout = paddle.to_tensor(frames.features), frames.layout
+        x_TD, layout = on_device(frames.features), frames.layout
         for convolution, step in zip((self.first, self.second), STEPS, strict=True):
             x_TD, layout = _convolve(x_TD, layout, convolution, step)
         positions = layout.positions + np.repeat(np.broadcast_to(before, layout.sequences), layout.lengths)

@@ -101,7 +101,7 @@ class DistributedModel:
                     self._early.begin(self._task)
                 losses.append((own[turn].task, backward(own[turn], loss)))
             elif layout.shards_weights:  # the others need this process's slices
-                backward(next(iter(made.values()))._replace(factor=0.0), loss)
+                backward(next(iter((own or made).values()))._replace(factor=0.0), loss)
             if sharding is not None:
                 sharding.end(list(self.state.parameters.values()))
         return losses

@@ -50,9 +50,7 @@ class TrainingModel(TaskModel):
         return sum(each.size for each in trained), sum(each.size for each in own)
 
     def loss(self, batch: Packed) -> Loss:
-        """Return the loss of one batch."""
-        if isinstance(self.task, OwnBatches):
-            batch = self.task.augmented(batch, self.training)
+        """Return the loss of one batch, which has the features of its sounds if it has any."""
         if self.teacher is None or not self.teacher.config.compares_layers:
             return self.head_loss("", self.task.encode(self.ernie, self.head, batch, self.task_id), batch)
         states: list[paddle.Tensor] = []

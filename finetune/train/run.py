@@ -478,6 +478,7 @@ class _Runner:
                     checkpoints,
                     kept_head(self.config),
                     self.teacher,
+                    self.config.workers,
                 )
                 stop()
                 return outcome

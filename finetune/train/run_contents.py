@@ -73,6 +73,7 @@ _UNRELATED_KEYS = (
     "submission",
     "local",
     "parallel",
+    "workers",
     *TRACKERS,
 )
 

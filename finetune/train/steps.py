@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ernie.data import seeded_rng
 from ernie.data.batch import Packed, pack, plan, plan_by_length
+from ernie.data.document import Sample
 from ernie.errors import UserError
 from ernie.formatting import plural
 from finetune.config import TrainConfig
@@ -25,6 +27,17 @@ class Step(NamedTuple):
     epoch: int
     epochs: float
     scored: bool
+
+
+class Samples(NamedTuple):
+    """The samples of a micro-batch, and their names (N, 3): epoch, row, number within the row."""
+
+    samples: list[Sample]
+    names: np.ndarray
+
+    def packed(self, with_sounds: bool = True) -> Packed:
+        """Return the batch; its sounds are read now, unless it is to have none."""
+        return pack(self.samples if with_sounds else [replace(each, sound=None) for each in self.samples], self.names)
 
 
 def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -> list[Step]:
@@ -83,8 +96,8 @@ def split_steps(task: FinetuneTask, examples: Sequence[Example], steps: Sequence
 
 def micro_batches(
     examples: Sequence[Example], sizes: Sequence[int], step: Step, budget: int, replicas: int = 1, passes: int = 1
-) -> Iterator[Packed]:
-    """Yield the rows of a step as packed micro-batches of at most `budget` tokens, grouped by length.
+) -> Iterator[Samples]:
+    """Yield the rows of a step as micro-batches of at most `budget` tokens, grouped by length.
 
     `sizes` are the `OwnBatches.computed_tokens` of the examples.  There is at least one micro-batch for each of the
     `replicas` that share them, if there are enough rows.  With several `passes` all its samples come so many times.
@@ -95,4 +108,4 @@ def micro_batches(
         rows = step.rows[chosen].tolist()
         samples = [sample for i in rows for sample in examples[i].samples]
         names = [(step.epoch, i, k) for i in rows for k in range(len(examples[i].samples))]
-        yield pack(samples * passes, np.array(names * passes))
+        yield Samples(samples * passes, np.array(names * passes))

@@ -35,10 +35,11 @@ from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from finetune.config import TrainConfig
 from finetune.prepare import Prepared
+from finetune.train.batches import Batches
 from finetune.train.early_stopping import evaluations_since_best, is_out_of_patience
 from finetune.train.grad_cache import GradCache
 from finetune.train.model import TrainingModel
-from finetune.train.steps import Step, micro_batches, planned_steps, split_steps
+from finetune.train.steps import Samples, Step, micro_batches, planned_steps, split_steps
 from finetune.train.teacher import Teacher
 from finetune.train.trial_checkpoint import (
     Evaluation,
@@ -62,7 +63,8 @@ class Training:
 
     It goes on from the checkpoint that was found, if any.  `model` is trained; `full_model` is the same, whole, where
     a mesh of processes splits the model.  The weights of the head are random, or those of the file `head`.
-    The model learns from a `teacher`, if any, that has read the rows of train.
+    The model learns from a `teacher`, if any, that has read the rows of train.  So many `workers` make the batches,
+    or with 0 this process does.  A context manager, which ends the workers.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Training:
         checkpoints: TrialCheckpoints | None,
         head: Path | None,
         teacher: Teacher | None,
+        workers: int,
     ):
         self.task, self.config, self._mesh = task, config, mesh
         self._train, self._dev, self._checkpoints = train, dev, checkpoints
@@ -112,6 +115,14 @@ class Training:
         self._cache = GradCache(self.model) if config.grad_cache else None
         if mesh.is_first and (remark := split_steps(task, train.examples, self.steps, config)):
             warnings.warn(remark, Remark, 3)
+        self._batches = Batches(task, mesh, workers)
+        self._made = self._batches.of(map(self._micro_batches, self.steps[self.state.step :]))
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._batches.close()
 
     @property
     def evaluations(self) -> list[Evaluation]:
@@ -133,23 +144,27 @@ class Training:
         return [] if self.is_out_of_patience else list(enumerate(self.steps))[self.state.step :]
 
     def step(self, number: int, step: Step) -> StepReport:
-        """Do one step.  Raises TrainingStopped, in all processes, after too many steps that are not finite."""
-        began, state, replicas = time.perf_counter(), self.state, self._mesh.layout.replicas
-        if isinstance(self.task, ComparesRows) and self.task.compares_rows:
-            replicas = 1  # the loss is that of one process
-        budget, passes = self.config.micro_batch_tokens, 2 if self.config.r_drop else 1
-        packs = micro_batches(self._train.examples, self._sizes, step, budget, replicas, passes)
-        batches = [("task", packed) for packed in packs]
+        """Do the next step.  Raises TrainingStopped, in all processes, after too many steps that are not finite."""
+        began, state = time.perf_counter(), self.state
+        packs = next(self._made)
+        assert all(epoch == step.epoch for packed in packs for epoch in packed.samples[:, 0])
         lr = self.config.lr.at(number, len(self.steps))
-        loss, before = self._loss_of([packed for _, packed in batches])
-        report = self._trainer.step(number, batches, loss, lr, before)
+        loss, before = self._loss_of(packs)
+        report = self._trainer.step(number, [("task", packed) for packed in packs], loss, lr, before)
         state.step = number + 1
         state.failed += report.failed
         if not report.skipped and report.losses:  # rows may have no targets, such as words to tag
             state.losses.append(report.losses["task"])
-        state.tokens += sum(packed.layout.tokens for _, packed in batches)
+        state.tokens += sum(packed.layout.tokens for packed in packs)
         state.seconds += time.perf_counter() - began
         return report
+
+    def _micro_batches(self, step: Step) -> list[Samples]:
+        replicas = self._mesh.layout.replicas
+        if isinstance(self.task, ComparesRows) and self.task.compares_rows:
+            replicas = 1  # the loss is that of one process
+        budget, passes = self.config.micro_batch_tokens, 2 if self.config.r_drop else 1
+        return list(micro_batches(self._train.examples, self._sizes, step, budget, replicas, passes))
 
     def _loss_of(
         self, packs: Sequence[Packed]

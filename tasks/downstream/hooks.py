@@ -121,12 +121,19 @@ class OwnPositions(ABC):
 # Training
 
 
+class ReadsSounds(ABC):
+    """A kind whose batches have sounds, which take time to read and to change."""
+
+    @abstractmethod
+    def augmented(self, batch: Packed, training: bool) -> Packed:
+        """Return the batch with the features of its sounds, which in training are changed at random.
+
+        It depends on the batch alone, the names of its samples included: any process may call it.
+        """
+
+
 class OwnBatches:
     """A kind whose batches are not just the packed samples."""
-
-    def augmented(self, batch: Packed, training: bool) -> Packed:
-        """Return the batch as the model gets it; random changes that differ each time are made here."""
-        return batch
 
     def encoder_input(self, batch: Packed) -> tuple[Packed, Mask | None]:
         """Return what the encoder sees of a batch, and its attention mask (None: full attention)."""

@@ -28,6 +28,7 @@ from tasks.downstream.hooks import (
     EncoderConditions,
     FilesInRows,
     OwnBatches,
+    ReadsSounds,
     SplitRemarks,
 )
 
@@ -46,7 +47,7 @@ _DIGITS = 6  # of the feature statistics, which would otherwise depend on the or
 
 @dataclass(frozen=True, kw_only=True)
 class SoundTask(
-    FinetuneTask, DerivesFromRows, SplitRemarks, FilesInRows, EncoderConditions, OwnBatches, CompletesSaved
+    FinetuneTask, DerivesFromRows, SplitRemarks, FilesInRows, EncoderConditions, ReadsSounds, OwnBatches, CompletesSaved
 ):
     """A kind whose rows have a sound in the column `audio`.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.toys import PLUGIN, PLUGIN_MODULE, TOKENIZER, TOYS, Toy, plugin_toy, tiny_encoder
+from support.toys import PLUGIN, PLUGIN_MODULE, TOKENIZER, TOYS, Toy, packed_for, plugin_toy, tiny_encoder
 from support.trained import Trained, train
 from support.trained import trained as trained_toy
 
@@ -61,7 +61,7 @@ from tasks.downstream.base import (
 )
 from tasks.downstream.calibration import Calibrated, decisions_of
 from tasks.downstream.changes import with_values_of
-from tasks.downstream.hooks import DerivesFromRows, ExportNotes
+from tasks.downstream.hooks import DerivesFromRows, ExportNotes, ReadsSounds
 from tasks.downstream.loss_settings import WeightedRows
 from tasks.downstream.saved import HEAD_FILE
 from tasks.downstream.scoring import score_answers
@@ -303,7 +303,7 @@ def fresh(toy: Toy) -> TrainingModel:
 
 def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(toy: Toy, fresh: TrainingModel) -> None:
     fresh.clear_gradients()
-    fresh.loss(pack(labeled_samples(toy, toy.rows(30)))).total.backward()
+    fresh.loss(packed_for(toy.task, labeled_samples(toy, toy.rows(30)))).total.backward()
     with_gradient = {key for key, p in fresh.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
     head = {key for key, _ in fresh.named_parameters() if key.startswith("head.")}
     assert bool(head) == toy.has_head
@@ -322,7 +322,8 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, with_settings: bo
     examples = prepare(toy.task, Split("train", toy.rows(12)), TOKENIZER).examples
 
     def loss(first: int, behind: int) -> Loss:
-        return model.loss(pack([sample for example in examples[first:behind] for sample in example.samples]))
+        samples = [sample for example in examples[first:behind] for sample in example.samples]
+        return model.loss(packed_for(toy.task, samples))
 
     whole, parts = loss(0, 12), [loss(0, 5), loss(5, 10), loss(10, 12)]
     assert whole.count == sum(part.count for part in parts) >= len(examples)
@@ -554,7 +555,7 @@ def weights_after(toy: Toy, **settings: Any) -> dict[str, np.ndarray]:
     config = TrainConfig(epochs=2, batch=6, dropout=0.1, micro_batch_tokens=64, evaluations=0, **settings)
     FinetuneConfig(toy.task, train=config)
     rows = prepare(toy.task, Split("train", toy.rows(12)), TOKENIZER)
-    training = Training(tiny_encoder(), toy.task, rows, rows, config, 0, Mesh(), None, None, None)
+    training = Training(tiny_encoder(), toy.task, rows, rows, config, 0, Mesh(), None, None, None, 0)
     for number, step in training.remaining():
         training.step(number, step)
     with holding(training.full_model, training.averages(), training.full_model.adapter):
@@ -583,6 +584,7 @@ TOP_LEVEL: dict[str, Any] = {
     "keep": {"keep": "ensemble", "seeds": 2},
     "calibrate": {"calibrate": ("temperature",)},
     "teacher": {"teacher": TeacherConfig("somewhere")},
+    "workers": {"workers": 2},
 }
 
 
@@ -593,6 +595,7 @@ def test_a_kind_that_cannot_do_what_a_key_asks_for_says_so(toy: Toy, name: str) 
         "keep": isinstance(toy.task, LogitsTask),
         "calibrate": isinstance(toy.task, Calibrated),
         "teacher": isinstance(toy.task, LogitsTask),
+        "workers": isinstance(toy.task, ReadsSounds),
     }
     if can[name]:
         assert FinetuneConfig(toy.task, **TOP_LEVEL[name])

@@ -11,12 +11,11 @@ import numpy as np
 import paddle
 import pytest
 from safetensors.numpy import load_file
-from support.toys import TOKENIZER, TOYS, tiny_encoder
+from support.toys import TOKENIZER, TOYS, packed_for, tiny_encoder
 
 from ernie import ErnieModel
 from ernie.audio.recurrent_config import RecurrentConfig
 from ernie.cli import main
-from ernie.data.batch import pack
 from ernie.data.labeled.read import Split
 from ernie.errors import UserError
 from ernie.model.adapted import base_fingerprint
@@ -67,7 +66,8 @@ def test_only_factors_pooler_and_head_are_trained_and_the_saved_model_is_an_ordi
     assert adapter is not None
     trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=1, seed=0, adapter=adapter)
     rows = toy.rows(12)
-    packed = pack([sample for row in rows for sample in toy.task.training_example(row, TOKENIZER).samples])
+    samples = [sample for row in rows for sample in toy.task.training_example(row, TOKENIZER).samples]
+    packed = packed_for(toy.task, samples)
     for step in range(2):  # the second has gradients for all factors
         trainer.step(step, [("task", packed)], lambda _, batch: model.loss(batch), 1e-2)
     learned = {name.partition("/")[0] for name in trainer.state().optimizer}

@@ -90,8 +90,8 @@ def rows_of(kind: str, count: int = 12, split: str = "train") -> Prepared:
 
 def batch_of(train: Prepared, rows: range) -> Packed:
     step = Step(np.array(rows), 0, 1.0, True)
-    (packed,) = micro_batches(train.examples, [example.tokens for example in train.examples], step, 10**6)
-    return packed
+    (samples,) = micro_batches(train.examples, [example.tokens for example in train.examples], step, 10**6)
+    return samples.packed()
 
 
 def taught_loss(model: TrainingModel, teacher: Teacher, batch: Packed) -> float:

@@ -30,10 +30,11 @@ def test_micro_batch_sizes_count_every_encoded_prefix(encoder: str, k: int | tup
     assert isinstance(TASK, Translate)
     task = replace(TASK, encoder=encoder, wait_k=k, catch_up=catch_up)
     sizes = [task.computed_tokens(example) for example in EXAMPLES]
-    found = list(micro_batches(EXAMPLES, sizes, ALL, 64))
+    found = [samples.packed() for samples in micro_batches(EXAMPLES, sizes, ALL, 64)]
     assert sorted(row for batch in found for row in batch.samples[:, 1]) == list(range(60))
     assert max(computed(task, batch) for batch in found) <= 64
-    each = [next(micro_batches([example], [1], Step(np.arange(1), 0, 1.0, True), 64)) for example in EXAMPLES]
+    first = Step(np.arange(1), 0, 1.0, True)
+    each = [next(micro_batches([example], [1], first, 64)).packed() for example in EXAMPLES]
     exact = [computed(task, batch) for batch in each]
     # With several distances each row samples one, so the size is an upper bound: that of the most expensive.
     assert sizes == exact if isinstance(k, int) else all(np.array(exact) <= sizes)

@@ -23,8 +23,8 @@ def twice(kind: str, rows: int = 6) -> Packed:
     toy = TOYS[kind]
     examples = [toy.task.training_example(row, TOKENIZER) for row in toy.rows(rows, seed=1)]
     (step,) = planned_steps(examples, TrainConfig(epochs=1, batch=rows), 0)
-    (packed,) = micro_batches(examples, [example.tokens for example in examples], step, 10**6, passes=2)
-    return packed
+    (samples,) = micro_batches(examples, [example.tokens for example in examples], step, 10**6, passes=2)
+    return samples.packed()
 
 
 def model(kind: str, r_drop: float) -> TrainingModel:
@@ -87,7 +87,8 @@ def test_both_passes_of_a_row_are_in_one_micro_batch_of_the_budget() -> None:
     toy = TOYS["classify"]
     examples = [toy.task.training_example(row, TOKENIZER) for row in toy.rows(20, seed=1)]
     (step,) = planned_steps(examples, TrainConfig(epochs=1, batch=20), 0)
-    batches = list(micro_batches(examples, [example.tokens for example in examples], step, 60, passes=2))
+    planned = micro_batches(examples, [example.tokens for example in examples], step, 60, passes=2)
+    batches = [samples.packed() for samples in planned]
     assert len(batches) > 1
     for packed in batches:
         half = len(packed.samples) // 2

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support.processes import run_ernie, start_ernie, wait_until
+from support.processes import processes_in, run_ernie, start_ernie, wait_until
 
 from ernie.cli import main
 from finetune.train.run_contents import training_trials
@@ -108,21 +107,11 @@ def test_a_trial_whose_process_is_killed_is_told_and_the_others_save(work: Path)
     with start_ernie(finetune("run", *LONG, "--jobs", "2"), work) as process:
         logs = [work / "run" / "trials" / f"seed={seed}" / "metrics.jsonl" for seed in (0, 1)]
         wait_until(lambda: all(log.is_file() and log.stat().st_size for log in logs), process)
-        os.kill(workers(work)[0], signal.SIGKILL)
+        os.kill(processes_in(work, "trial_worker.py")[0], signal.SIGKILL)
         said = process.communicate()[1].decode()
     assert process.returncode == 2
     assert "its process was killed, perhaps for want of memory. The same command goes on; fewer --jobs take" in said
     assert sum((log.parent / "checkpoints").is_dir() for log in logs) == 1
-
-
-def workers(folder: Path) -> list[int]:
-    """The processes that train trials of a run in a folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if b"trial_worker.py" in (process / "cmdline").read_bytes() and (process / "cwd").readlink() == folder:
-                found.append(int(process.name))
-    return found
 
 
 def test_the_error_of_a_trial_ends_the_command_with_its_sentence_and_status(work: Path) -> None:
@@ -165,14 +154,14 @@ def test_a_second_signal_ends_the_command_though_a_trial_does_not(work: Path) ->
     with start_ernie(finetune("run", *LONG, "--jobs", "2"), work) as process:
         logs = [work / "run" / "trials" / f"seed={seed}" / "metrics.jsonl" for seed in (0, 1)]
         wait_until(lambda: all(log.is_file() and log.stat().st_size for log in logs), process)
-        stopped = workers(work)[0]
+        stopped = processes_in(work, "trial_worker.py")[0]
         os.kill(stopped, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
-        wait_until(lambda: len(workers(work)) == 1, process)
+        wait_until(lambda: len(processes_in(work, "trial_worker.py")) == 1, process)
         process.send_signal(signal.SIGINT)
         process.communicate()
     assert process.returncode == 128 + signal.SIGINT
-    assert workers(work) == []
+    assert processes_in(work, "trial_worker.py") == []
 
 
 def test_what_a_plug_in_prints_is_no_answer_and_is_seen(work: Path) -> None:

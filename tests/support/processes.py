@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 
@@ -59,3 +59,13 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) 
     while not condition():
         assert process.poll() is None, process.communicate()[1].decode()
         time.sleep(0.05)
+
+
+def processes_in(folder: Path, word: str) -> list[int]:
+    """The numbers of the processes that work in a folder and have this word in their command."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if word.encode() in (process / "cmdline").read_bytes() and (process / "cwd").readlink() == folder:
+                found.append(int(process.name))
+    return found

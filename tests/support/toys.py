@@ -13,6 +13,8 @@ from support.helpers import vocabulary
 
 from ernie.audio.features import FeatureConfig
 from ernie.audio.voice import VoiceConfig, WaveNetConfig
+from ernie.data.batch import Packed, pack
+from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
@@ -21,6 +23,7 @@ from tasks.downstream.choose import Choose
 from tasks.downstream.classify import Classify
 from tasks.downstream.embed import Embed
 from tasks.downstream.extract import Extract
+from tasks.downstream.hooks import ReadsSounds
 from tasks.downstream.multilabel import MultiLabel
 from tasks.downstream.rank import Rank
 from tasks.downstream.regress import Regress
@@ -347,6 +350,12 @@ def tiny_encoder(positions: int = 64) -> ErnieModel:
     model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, **sizes, **no_dropout, initializer_range=0.1))
     model.tokenizer = TOKENIZER
     return model
+
+
+def packed_for(task: FinetuneTask, samples: Sequence[Sample]) -> Packed:
+    """The batch of samples as a model of the task gets it, with unchanged sounds."""
+    batch = pack(samples)
+    return task.augmented(batch, training=False) if isinstance(task, ReadsSounds) else batch
 
 
 def plugin_toy(kind: type[FinetuneTask]) -> Toy:
