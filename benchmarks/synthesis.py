@@ -63,12 +63,11 @@ from ernie.model.voice_loss import (
 from ernie.text.pronounce import read_dictionary
 from ernie.train.adam_config import AdamConfig
 from ernie.train.trainer import Trainer
+from finetune.train.model import TrainingModel
 from inference.task_model import TaskModel
 from tasks.downstream.metrics import wer
 from tasks.downstream.synthesis.loss import teacher_forced
-from tasks.downstream.synthesize import (
-    Synthesize,
-)
+from tasks.downstream.synthesize import Synthesize
 
 SPEAKER = "jackson"
 TESTED = range(5)  # numbers of the test recordings
@@ -306,14 +305,15 @@ def gradient_spikes(run: Path, strings: Path, seed: int) -> float:
     task, ernie = trained.task, trained.ernie
     assert isinstance(task, Synthesize)
     paddle.seed(seed)
-    model = TaskModel(ernie, task)
+    model = TrainingModel(ernie, task)
     task.initialize(ernie, model.head)
     rows = [Row({"audio": str(file), "text": text}) for file, text in read_table(strings / "train.tsv")]
     samples = [task.training_example(row, trained.tokenizer).samples[0] for row in rows[: 8 * STEPS]]
     trainer = Trainer(model, AdamConfig(), clip=1.0, max_bad_steps=STEPS, seed=seed)
     norms = []
     for step in range(STEPS):
-        batch = pack(samples[8 * step : 8 * (step + 1)], np.array([(0, 8 * step + n, 0) for n in range(8)]))
+        packed = pack(samples[8 * step : 8 * (step + 1)], np.array([(0, 8 * step + n, 0) for n in range(8)]))
+        batch = task.augmented(packed, training=True)
         norms.append(trainer.step(step, [("task", batch)], lambda _, batch: model.loss(batch), 1e-3).gradient_norm)
     return max(norms) / statistics.median(norms)
 

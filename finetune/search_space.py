@@ -16,7 +16,7 @@ from ernie.train.trackers import TRACKERS
 # What all trials of a search share.
 _SHARED = (
     *("data", "local", "seed", "seeds", "folds", "fold_by", "keep", "calibrate", "grid", "tune", "output"),
-    *("save_minutes", "parallel", "plugins", "submission", "published", *TRACKERS),
+    *("save_minutes", "parallel", "workers", "plugins", "submission", "published", *TRACKERS),
 )
 _RANGE_KEYS = ("low", "high", "log", "step")
 

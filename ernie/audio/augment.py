@@ -22,7 +22,8 @@ _WINDOW, _REACH = 0.032, 0.008  # seconds, of the windows of a stretched sound
 _LONGEST_ROOM = 10.0  # seconds, as in a cathedral
 _MOST_DIRECT = 12.0  # decibels by which echoes are weaker than the direct sound
 _BANDS = (3, 6)  # of an equalizer, at least and at most
-_RINGING = 0.1  # seconds within which the response of an equalizer fades
+_RINGING = 0.1  # seconds before and after a click, beyond which an equalizer leaves less than -34 dB of it
+_MOST_EQUALIZED = 20.0  # decibels
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ class AugmentConfig:
                     f"{name}: expected the lowest and the highest {what}, from -{_MOST_DECIBELS} to "
                     f"{_MOST_DECIBELS} dB, found [{low:g}, {high:g}]"
                 )
-        if not 0 <= self.equalizer <= _MOST_DECIBELS:
-            raise UserError(f"equalizer: expected 0 to {_MOST_DECIBELS} dB, found {self.equalizer:g}")
+        if not 0 <= self.equalizer <= _MOST_EQUALIZED:
+            raise UserError(f"equalizer: expected 0 to {_MOST_EQUALIZED:g} dB, found {self.equalizer:g}")
         if self.room is not None and self.room_files:
             raise UserError("room: is the reverberation of computed rooms; give it or room_files, not both")
         if self.noise_files and self.noise is None:
@@ -250,7 +251,7 @@ def _computed_noise(count: int, rng: np.random.Generator) -> np.ndarray:
 def equalized(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
     """Play samples (S,) through a microphone or a line that does not pass all frequencies alike; the power stays.
 
-    Between three to six bands with edges drawn evenly from the mel scale the gain in decibels changes along straight
+    Across three to six bands with edges drawn evenly from the mel scale the gain in decibels changes along straight
     lines (FilterAugment: Nam et al., 2022, arXiv 2110.03282, section 2.2).
     """
     if not config.equalizer or not len(samples):
@@ -260,7 +261,7 @@ def equalized(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.ran
     bands, highest = int(rng.integers(_BANDS[0], _BANDS[1] + 1)), float(mel(rate / 2))
     edges = np.concatenate([[0.0], np.sort(rng.uniform(0.0, highest, bands - 1)), [highest]])
     decibels = rng.uniform(-config.equalizer, config.equalizer, bands + 1)
-    size = next_fast_len(len(samples) + round(_RINGING * rate), real=True)
+    size = next_fast_len(len(samples) + round(2 * _RINGING * rate), real=True)
     spectrum = rfft(samples.astype(np.float32), size)
     gain = 10 ** (np.interp(mel(np.linspace(0, rate / 2, len(spectrum))), edges, decibels) / 20)
     return _as_strong(irfft(spectrum * gain.astype(np.float32), size)[: len(samples)], samples)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from multiprocessing import get_context
 from types import TracebackType
@@ -14,6 +16,7 @@ from typing import Any, TypeVar
 
 from ernie.errors import UserError
 from ernie.runtime import initialize_worker, signals_held
+from ernie.terminal import plain_warnings
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,7 +59,8 @@ class Workers:
         """Have a worker call `function`.  Its result, and the call itself, belong inside `reporting_killed`."""
         # A process may start now, and Ctrl-C may come before it has imported its modules.
         with signals_held() if self.processes else nullcontext():
-            return self._executor.submit(function, *arguments)
+            call = partial(_called, function) if self.processes else function
+            return self._executor.submit(call, *arguments)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield the result of `function` for each of `items`, in order, reading few items ahead.
@@ -85,6 +89,22 @@ def reporting_killed(advice: str) -> Iterator[None]:
         raise UserError(f"a worker process was killed; the usual reason is that memory ran out. {advice}") from None
 
 
+_entered = ExitStack()  # to the end of a worker process
+
+
 def _start(prepare: Callable[[], None]) -> None:
     initialize_worker()
+    _entered.enter_context(plain_warnings())
     prepare()
+
+
+def _called(function: Callable[..., R], *arguments: Any) -> R:
+    """Call a function.  An error that could not be sent to the caller becomes one that can, with its traceback."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise RuntimeError("".join(traceback.format_exception(error))) from None
+        raise

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+from typing import TYPE_CHECKING
 
 from ernie.data.batch import Packed
 from ernie.data.workers import Workers
-from ernie.parallel.mesh import Mesh
 from finetune.train.steps import Samples
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.hooks import ReadsSounds
 
+if TYPE_CHECKING:  # it loads Paddle, which would cost each worker seconds and memory
+    from ernie.parallel.mesh import Mesh
+
 _ADVICE = "The same command goes on; fewer `workers` take less."
+_Parts = Sequence[tuple[Samples, bool]]  # the micro-batches of a step, and whether each is one's own
 
 
 class Batches:
@@ -22,30 +28,51 @@ class Batches:
     """
 
     def __init__(self, task: FinetuneTask, mesh: Mesh, workers: int):
-        self._task, self._mesh = task, mesh
-        self._workers = Workers(workers, _ADVICE)
+        self._mesh = mesh
+        self._is_over: Event | None = None
+        self._make: Callable[[_Parts], list[Packed]] = partial(_made, task)
+        if not workers:
+            self._workers = Workers(0, _ADVICE)
+            return
+        self._is_over = get_context("spawn").Event()
+        self._make = _made_in_worker
+        self._workers = Workers(workers, _ADVICE, partial(_begin, task, self._is_over))
 
     def of(self, steps: Iterable[Sequence[Samples]]) -> Iterator[list[Packed]]:
         """Yield the micro-batches of each step, given their samples.
 
         Raises UserError where a sound cannot be read, and if a worker is killed.
         """
-        return self._workers.map(partial(_made, self._task), map(self._with_own, steps))
+        return self._workers.map(self._make, map(self._with_own, steps))
 
     def close(self) -> None:
-        """End the workers; what they have made ahead is dropped."""
+        """End the workers, after at most a micro-batch; what they have made ahead is dropped."""
+        if self._is_over is not None:
+            self._is_over.set()
         self._workers.close()
 
-    def _with_own(self, step: Sequence[Samples]) -> list[tuple[Samples, bool]]:
+    def _with_own(self, step: Sequence[Samples]) -> _Parts:
         numbers = range(len(step))
         own = self._mesh.shard(numbers) or numbers
-        return [(samples, number in own) for number, samples in enumerate(step)]
+        return [(each, True) if number in own else (each.without_sounds(), False) for number, each in enumerate(step)]
 
 
-def _made(task: FinetuneTask, step: Sequence[tuple[Samples, bool]]) -> list[Packed]:
-    if not isinstance(task, ReadsSounds):
-        return [samples.packed() for samples, _ in step]
-    return [
-        task.augmented(samples.packed(), training=True) if is_own else samples.packed(with_sounds=False)
-        for samples, is_own in step
-    ]
+def _made(task: FinetuneTask, step: _Parts) -> list[Packed]:
+    return [_packed(task, *part) for part in step]
+
+
+def _packed(task: FinetuneTask, samples: Samples, is_own: bool) -> Packed:
+    batch = samples.packed()
+    return task.augmented(batch, training=True) if is_own and isinstance(task, ReadsSounds) else batch
+
+
+_given: list[tuple[FinetuneTask, Event]] = []  # a worker's task, and whether its batches are wanted no more
+
+
+def _begin(task: FinetuneTask, is_over: Event) -> None:
+    _given.append((task, is_over))
+
+
+def _made_in_worker(step: _Parts) -> list[Packed]:
+    [(task, is_over)] = _given
+    return [_packed(task, *part) for part in step if not is_over.is_set()]

@@ -35,9 +35,13 @@ class Samples(NamedTuple):
     samples: list[Sample]
     names: np.ndarray
 
-    def packed(self, with_sounds: bool = True) -> Packed:
-        """Return the batch; its sounds are read now, unless it is to have none."""
-        return pack(self.samples if with_sounds else [replace(each, sound=None) for each in self.samples], self.names)
+    def without_sounds(self) -> Samples:
+        """Return the same for a process that does not compute them."""
+        return Samples([replace(each, sound=None) for each in self.samples], self.names)
+
+    def packed(self) -> Packed:
+        """Return the batch, whose sounds are read now."""
+        return pack(self.samples, self.names)
 
 
 def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -> list[Step]:

@@ -146,6 +146,7 @@ class Training:
     def step(self, number: int, step: Step) -> StepReport:
         """Do the next step.  Raises TrainingStopped, in all processes, after too many steps that are not finite."""
         began, state = time.perf_counter(), self.state
+        self._mesh.watch.at(step=number, doing="reading sounds and making batches")
         packs = next(self._made)
         assert all(epoch == step.epoch for packed in packs for epoch in packed.samples[:, 0])
         lr = self.config.lr.at(number, len(self.steps))

@@ -247,7 +247,7 @@ def test_no_warp_leaves_the_bits_of_features() -> None:
         ({"room": (0.5, 20)}, "up to 10 s"),
         ({"noise": (30, 5)}, "noise: expected the lowest and the highest ratio"),
         ({"noise": (-70, 5)}, "from -60 to 60 dB"),
-        ({"equalizer": -1}, "equalizer: expected 0 to 60 dB, found -1"),
+        ({"equalizer": 30}, "equalizer: expected 0 to 20 dB, found 30"),
         ({"vocal_tract": 0.5}, "vocal_tract: expected at least 0 and less than 0.5"),
         ({"noise_files": ("noise",)}, "noise_files: how loud is their noise"),
         ({"noise": (5, 30), "noise_fraction": 0}, "noise_fraction: expected more than 0 and at most 1, found 0"),

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
+import soundfile
 from support.processes import processes_in, run_ernie, start_ernie, wait_until
 from support.toys import TOKENIZER, TOYS, tiny_encoder
 
@@ -17,13 +23,35 @@ from ernie.audio.augment import AugmentConfig
 from ernie.data.labeled.read import Split
 from ernie.errors import UserError
 from ernie.model.weights import arrays
+from ernie.parallel.mesh import Mesh
 from ernie.train.lr_schedule import LRScheduleConfig
 from finetune.config import FinetuneConfig, TrainConfig
 from finetune.prepare import prepare
+from finetune.train.batches import Batches
 from finetune.train.loop import finetune
+from finetune.train.steps import Samples
 from tasks.downstream.transcribe import Transcribe
 
+T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
 CHANGED = AugmentConfig(speed=0.1, pitch=0.1, noise=(5, 20), time_masks=1, time_width=3)
+SLOW_KIND = """
+import time
+from dataclasses import dataclass
+
+from tasks.downstream.base import finetune_task
+from tasks.downstream.transcribe import Transcribe
+
+
+@finetune_task("slow")
+@dataclass(frozen=True, kw_only=True)
+class Slow(Transcribe):
+    \"\"\"A kind whose sounds take long to read.\"\"\"
+
+    def augmented(self, batch, training):
+        time.sleep(2.0 * training)
+        return super().augmented(batch, training)
+"""
 CONFIG = """
 task: {kind: transcribe, max_len: 32, features: {bins: 20}, augment: {speed: 0.1, noise: [5, 20]}}
 data: {train: train.jsonl, dev: dev.jsonl}
@@ -62,7 +90,7 @@ def test_the_model_does_not_depend_on_who_reads_the_sounds(kind: str) -> None:
 
 
 def test_a_run_goes_on_with_another_number_of_workers(work: Path) -> None:
-    words = ["finetune", "task.yaml", "--set", "save_minutes=0.0001", "--output"]
+    words = ["finetune", "task.yaml", "--set", "save_minutes=0.0001", "--set", "train.epochs=20", "--output"]
     with start_ernie([*words, "resumed", "--set", "workers=1"], work) as process:
         checkpoints = work / "resumed" / "trials" / "seed=0" / "checkpoints"
         wait_until(lambda: checkpoints.is_dir() and any(checkpoints.iterdir()), process)
@@ -80,13 +108,81 @@ def test_a_run_goes_on_with_another_number_of_workers(work: Path) -> None:
 
 def test_a_worker_that_is_killed_is_told_with_the_way_out(work: Path) -> None:
     words = ["finetune", "task.yaml", "--output", "run", "--set", "workers=1", "--set", "train.epochs=2000"]
+    log = work / "run" / "trials" / "seed=0" / "metrics.jsonl"
     with start_ernie(words, work) as process:
-        wait_until(lambda: bool(processes_in(work, "spawn_main")), process)
+        wait_until(lambda: log.is_file() and b'"step"' in log.read_bytes(), process)
         os.kill(*processes_in(work, "spawn_main"), signal.SIGKILL)
         said = process.communicate()[1].decode()
     assert process.returncode == 2, said
     assert "a worker process was killed; the usual reason is that memory ran out. The same command goes on" in said
     assert "Traceback" not in said
+
+
+def test_a_signal_to_all_processes_while_a_step_waits_for_sounds_saves(work: Path) -> None:
+    (work / "slow_kind.py").write_text(SLOW_KIND, encoding="utf-8")
+    words = ["finetune", "task.yaml", "--set", "task.kind=slow", "--set", "plugins=[slow_kind]", "--set", "workers=2"]
+    log = work / "run" / "trials" / "seed=0" / "metrics.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ernie.cli", *words, "--output", "run"],
+        cwd=work,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{work}"},
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # a group of its own, whose processes all get the signal
+    )
+    try:
+        wait_until(lambda: log.is_file() and b'"step"' in log.read_bytes(), process)
+        os.killpg(process.pid, signal.SIGTERM)
+        said = process.communicate(timeout=60)[1].decode()
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert "SIGTERM: finishing this step and saving" in said
+    assert any((log.parent / "checkpoints").iterdir())
+    assert "FatalError" not in said and "Traceback" not in said
+
+
+def test_a_sound_that_vanishes_is_told_as_it_is_without_workers(work: Path) -> None:
+    for name in ("train", "dev"):
+        rows = [json.loads(line) for line in (work / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+        for number, row in enumerate(rows):
+            samples = np.array(row["audio"]["array"], np.float32)
+            soundfile.write(work / f"{name}-{number}.wav", samples, row["audio"]["sampling_rate"])
+            row["audio"] = f"{name}-{number}.wav"
+        (work / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    words = ["finetune", "task.yaml", "--output", "run", "--set", "workers=1", "--set", "train.epochs=2000"]
+    log = work / "run" / "trials" / "seed=0" / "metrics.jsonl"
+    with start_ernie(words, work) as process:
+        wait_until(lambda: log.is_file() and b'"step"' in log.read_bytes(), process)
+        (work / "train-7.wav").unlink()
+        said = process.communicate()[1].decode()
+    assert process.returncode == 2, said
+    assert re.search(r"ernie: error: seed=0: .*train-7.wav: there is no such file", said), said
+    assert "Traceback" not in said
+
+
+class Replica(Mesh):
+    """One of several processes that share a step."""
+
+    def __init__(self, number: int, count: int):
+        super().__init__()
+        self.number, self.count = number, count
+
+    def shard(self, items: Sequence[T]) -> list[T]:
+        return list(items[self.number :: self.count])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_process_reads_the_sounds_of_its_own_micro_batches_or_of_all_if_none_is_its_own(workers: int) -> None:
+    task = TOYS["transcribe"].task
+    samples = [sample for row in TOYS["transcribe"].rows(3) for sample in task.training_example(row, TOKENIZER).samples]
+    step = [Samples([sample], np.array([[0, number, 0]])) for number, sample in enumerate(samples)]
+    for count, number, with_features in ((1, 0, {0, 1, 2}), (2, 1, {1}), (2, 0, {0, 2}), (4, 3, {0, 1, 2})):
+        batches = Batches(task, Replica(number, count), workers)
+        [found] = batches.of([step])
+        batches.close()
+        assert {place for place, batch in enumerate(found) if batch.frames is not None} == with_features
+        assert [batch.targets for batch in found] == [samples.packed().targets for samples in step]
+        assert all(not batch.sounds for batch in found)
 
 
 def test_a_negative_number_of_workers_is_refused() -> None:

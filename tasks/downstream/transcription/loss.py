@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def augmented(task: TranscribeSettings, batch: Packed, training: bool) -> Packed:
-    """Return a batch with the features of its sounds.
+    """Return a batch with the features of its sounds in their place.
 
     In training each sound is augmented, by random numbers that its name and the epoch determine.
     """
@@ -44,9 +44,8 @@ def augmented(task: TranscribeSettings, batch: Packed, training: bool) -> Packed
             sound_FM = mask_spectrum(sound_FM, task.augment, rng, mean)
         features_FM.append(sound_FM)
     frames = Frames(np.concatenate(features_FM), Layout.of_lengths([len(own_FM) for own_FM in features_FM]))
-    return replace(
-        batch, frames=frames, layout=Layout.of_lengths([vector_count(len(own_FM)) for own_FM in features_FM])
-    )
+    layout = Layout.of_lengths([vector_count(len(own_FM)) for own_FM in features_FM])
+    return replace(batch, sounds=(), frames=frames, layout=layout)
 
 
 def _perturbed(task: TranscribeSettings, sound: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -1,0 +1,48 @@
+"""What worker processes do with errors and remarks."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from ernie.data.workers import Workers
+from ernie.errors import Remark, UserError
+
+
+class TwoArguments(Exception):
+    """An error that is pickled, and cannot be unpickled."""
+
+    def __init__(self, what: str, where: str):
+        super().__init__(f"{what} in {where}")
+
+
+def fail(how: str) -> None:
+    if how == "theirs":
+        raise TwoArguments("fault", "a plug-in")
+    if how == "with a function":
+        raise ValueError("fault", lambda: None)
+    raise UserError("row 3: fault") if how == "ours" else KeyError("fault")
+
+
+def remark() -> None:
+    for _ in range(2):
+        warnings.warn("a quiet sound", Remark, 2)
+
+
+def test_an_error_that_cannot_be_sent_keeps_its_traceback() -> None:
+    with Workers(1, "") as workers:
+        for how, words in (("theirs", "fault in a plug-in"), ("with a function", "fault")):
+            with pytest.raises(RuntimeError, match=words) as raised:
+                list(workers.map(fail, [how]))
+            assert "test_workers.py" in str(raised.value)
+        with pytest.raises(UserError, match=r"^row 3: fault$"):
+            list(workers.map(fail, ["ours"]))
+        with pytest.raises(KeyError, match="fault"):
+            list(workers.map(fail, ["Python's"]))
+
+
+def test_a_remark_of_a_worker_is_a_plain_sentence_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    with Workers(1, "") as workers:
+        workers.submit(remark).result()
+    assert capfd.readouterr().err == "note: a quiet sound\n"
