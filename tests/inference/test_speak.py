@@ -479,7 +479,7 @@ def test_a_flows_teacher_runs_without_dropout_during_training(run: Path) -> None
     task.initialize(model.ernie, model.head)
     set_dropout(model, 0.3)
     samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(4)]
-    batch = pack(samples, np.array([(0, n, 0) for n in range(4)]))
+    batch = task.augmented(pack(samples, np.array([(0, n, 0) for n in range(4)])), training=True)
     model.train()
     training_loss = model.loss(batch).total
     training_loss.backward()
