@@ -252,7 +252,7 @@ def equalized(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.ran
     """Play samples (S,) through a microphone or a line that does not pass all frequencies alike; the power stays.
 
     Across three to six bands with edges drawn evenly from the mel scale the gain in decibels changes along straight
-    lines (FilterAugment: Nam et al., 2022, arXiv 2110.03282, section 2.2).
+    lines, as in FilterAugment (Nam et al., 2022, arXiv 2110.03282).
     """
     if not config.equalizer or not len(samples):
         return samples
