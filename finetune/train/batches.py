@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from ctypes import c_bool
 from functools import partial
 from multiprocessing import get_context
-from multiprocessing.synchronize import Event
 from typing import TYPE_CHECKING
 
 from ernie.data.batch import Packed
@@ -29,12 +29,13 @@ class Batches:
 
     def __init__(self, task: FinetuneTask, mesh: Mesh, workers: int):
         self._mesh = mesh
-        self._is_over: Event | None = None
+        # Without a lock, which a worker that is killed might hold.
+        self._is_over: c_bool | None = None
         self._make: Callable[[_Parts], list[Packed]] = partial(_made, task)
         if not workers:
             self._workers = Workers(0, _ADVICE)
             return
-        self._is_over = get_context("spawn").Event()
+        self._is_over = get_context("spawn").RawValue(c_bool, False)
         self._make = _made_in_worker
         self._workers = Workers(workers, _ADVICE, partial(_begin, task, self._is_over))
 
@@ -48,7 +49,7 @@ class Batches:
     def close(self) -> None:
         """End the workers, after at most a micro-batch; what they have made ahead is dropped."""
         if self._is_over is not None:
-            self._is_over.set()
+            self._is_over.value = True
         self._workers.close()
 
     def _with_own(self, step: Sequence[Samples]) -> _Parts:
@@ -66,13 +67,13 @@ def _packed(task: FinetuneTask, samples: Samples, is_own: bool) -> Packed:
     return task.augmented(batch, training=True) if is_own and isinstance(task, ReadsSounds) else batch
 
 
-_given: list[tuple[FinetuneTask, Event]] = []  # a worker's task, and whether its batches are wanted no more
+_given: list[tuple[FinetuneTask, c_bool]] = []  # a worker's task, and whether its batches are wanted no more
 
 
-def _begin(task: FinetuneTask, is_over: Event) -> None:
+def _begin(task: FinetuneTask, is_over: c_bool) -> None:
     _given.append((task, is_over))
 
 
 def _made_in_worker(step: _Parts) -> list[Packed]:
     [(task, is_over)] = _given
-    return [_packed(task, *part) for part in step if not is_over.is_set()]
+    return [_packed(task, *part) for part in step if not is_over.value]
