@@ -28,7 +28,7 @@ class Batches:
     """
 
     def __init__(self, task: FinetuneTask, mesh: Mesh, workers: int):
-        self._mesh = mesh
+        self._mesh, self._reads_sounds = mesh, isinstance(task, ReadsSounds)
         # Without a lock, which a worker that is killed might hold.
         self._is_over: c_bool | None = None
         self._make: Callable[[_Parts], list[Packed]] = partial(_made, task)
@@ -53,6 +53,8 @@ class Batches:
         self._workers.close()
 
     def _with_own(self, step: Sequence[Samples]) -> _Parts:
+        if not self._reads_sounds:  # a batch of text costs next to nothing
+            return [(each, True) for each in step]
         numbers = range(len(step))
         own = self._mesh.shard(numbers) or numbers
         return [(each, True) if number in own else (each.without_sounds(), False) for number, each in enumerate(step)]
