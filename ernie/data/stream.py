@@ -16,7 +16,6 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -29,7 +28,7 @@ from ernie.data.batch import Packed, pack, plan
 from ernie.data.document import Sample
 from ernie.data.order import Everywhere, Order, order_of
 from ernie.data.shards import Split, Subset
-from ernie.data.workers import Workers, reporting_killed
+from ernie.data.workers import Pending, Workers
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 
@@ -239,7 +238,7 @@ class Feed:
         # A process has the sources already; a thread is given this one.
         make = partial(_make_in_worker, name) if self._workers.processes else source.batches
 
-        def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
+        def submit(epoch: int, first: int, last: int) -> Pending[list[Packed]]:
             return self._workers.submit(make, epoch, first, last)
 
         return Stream(source, submit, data_shards, own)
@@ -269,7 +268,7 @@ class Stream:
     def __init__(
         self,
         source: Source,
-        submit: Callable[[int, int, int], Future[list[Packed]]],
+        submit: Callable[[int, int, int], Pending[list[Packed]]],
         data_shards: int = 1,
         own: Sequence[int] | None = None,
     ):
@@ -335,7 +334,7 @@ class _DataShard:
     def __init__(
         self,
         source: Source,
-        submit: Callable[[int, int, int], Future[list[Packed]]],
+        submit: Callable[[int, int, int], Pending[list[Packed]]],
         per_block: int,
         shard: int,
         data_shards: int,
@@ -345,7 +344,7 @@ class _DataShard:
         self._blocks = math.ceil(self._size / per_block)
         epoch, block = divmod(shard, self._blocks)
         self.position = Position(epoch, block)
-        self._ahead: deque[tuple[tuple[int, int], Future[list[Packed]]]] = deque()
+        self._ahead: deque[tuple[tuple[int, int], Pending[list[Packed]]]] = deque()
 
     def __next__(self) -> Packed:
         """Return the next batch and advance the position."""
@@ -370,9 +369,8 @@ class _DataShard:
         block = (self.position.epoch, self.position.block)
         if self._ahead and self._ahead[0][0] != block:
             self._cancel()
-        with reporting_killed(_ADVICE):
-            self._prefetch(block)
-            return self._ahead[0][1].result()
+        self._prefetch(block)
+        return self._ahead[0][1].result()
 
     def _prefetch(self, current: tuple[int, int]) -> None:
         upcoming = current if not self._ahead else self._next_block(self._ahead[-1][0])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ernie.errors import UserError
 from ernie.runtime import initialize_worker, signals_held
@@ -20,12 +22,31 @@ from ernie.terminal import plain_warnings
 
 T = TypeVar("T")
 R = TypeVar("R")
+Result = TypeVar("Result", covariant=True)
 
 _AHEAD = 2  # items that `map` has in flight for each process
+_MOST_WAITED = 1.0  # seconds for the status of a process that has ended
+_NOT_STARTED = (
+    "a worker process could not start; its own error is shown above. It imports the main program anew: in a script, "
+    'call this below `if __name__ == "__main__":`; where there is no file, as in a notebook, define tasks in a module. '
+    "0 workers need no process."
+)
 
 
 def _nothing() -> None:
     pass
+
+
+class Pending(Protocol[Result]):
+    """A result to come."""
+
+    def result(self) -> Result:
+        """Wait for it."""
+        ...
+
+    def cancel(self) -> object:
+        """Drop the work unless it was begun."""
+        ...
 
 
 class Workers:
@@ -44,6 +65,7 @@ class Workers:
             if processes
             else ThreadPoolExecutor(1, thread_name_prefix="worker")
         )
+        self._children: list[BaseProcess] = []  # at least those of the pool
 
     def __enter__(self) -> Workers:
         return self
@@ -55,38 +77,69 @@ class Workers:
         """End the workers; what they have not begun is dropped."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
-        """Have a worker call `function`.  Its result, and the call itself, belong inside `reporting_killed`."""
+    def submit(self, function: Callable[..., R], *arguments: Any) -> Pending[R]:
+        """Have a worker call `function`.
+
+        Raises UserError if a worker process has ended before its work is done; so does `result`.
+        """
+        if not self.processes:
+            return self._executor.submit(function, *arguments)
         # A process may start now, and Ctrl-C may come before it has imported its modules.
-        with signals_held() if self.processes else nullcontext():
-            call = partial(_called, function) if self.processes else function
-            return self._executor.submit(call, *arguments)
+        with self._reporting_ended(), signals_held():
+            future = self._executor.submit(partial(_called, function), *arguments)
+        self._children = self._children or active_children()  # the first call starts all processes
+        return _Reporting(future, self._reporting_ended)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield the result of `function` for each of `items`, in order, reading few items ahead.
 
-        Raises UserError if a worker process is killed.
+        Raises UserError if a worker process ends before its work is done.
         """
         if not self.processes:
             yield from map(function, items)
             return
-        pending: deque[Future[R]] = deque()
-        with reporting_killed(self._advice):
-            for item in items:
-                pending.append(self.submit(function, item))
-                if len(pending) > _AHEAD * self.processes:
-                    yield pending.popleft().result()
-            while pending:
+        pending: deque[Pending[R]] = deque()
+        for item in items:
+            pending.append(self.submit(function, item))
+            if len(pending) > _AHEAD * self.processes:
                 yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+    @contextmanager
+    def _reporting_ended(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenProcessPool:
+            if _ended_by_python(self._children):
+                raise UserError(_NOT_STARTED) from None
+            raise UserError(
+                f"a worker process was killed; the usual reason is that memory ran out. {self._advice}"
+            ) from None
 
 
-@contextmanager
-def reporting_killed(advice: str) -> Iterator[None]:
-    """Raise UserError, which ends with the advice, if a worker process is killed meanwhile."""
-    try:
-        yield
-    except BrokenProcessPool:
-        raise UserError(f"a worker process was killed; the usual reason is that memory ran out. {advice}") from None
+class _Reporting(Generic[R]):
+    """The result of a worker process, waited for `within` a context."""
+
+    def __init__(self, future: Future[R], within: Callable[[], AbstractContextManager[None]]):
+        self._future, self._within = future, within
+
+    def result(self) -> R:
+        with self._within():
+            return self._future.result()
+
+    def cancel(self) -> object:
+        return self._future.cancel()
+
+
+def _ended_by_python(processes: Sequence[BaseProcess]) -> bool:
+    """Whether the first of the processes that have ended did so by an error of Python, and was not killed."""
+    last = time.monotonic() + _MOST_WAITED
+    while time.monotonic() < last:
+        if codes := [process.exitcode for process in processes if process.exitcode is not None]:
+            return bool({*codes} & {0, 1})  # 0 after an error of `prepare`
+        time.sleep(0.01)
+    return False
 
 
 _entered = ExitStack()  # to the end of a worker process

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +49,29 @@ def test_a_remark_of_a_worker_is_a_plain_sentence_said_once(capfd: pytest.Captur
     with Workers(1, "") as workers:
         workers.submit(remark).result()
     assert capfd.readouterr().err == "note: a quiet sound\n"
+
+
+def refuse() -> None:
+    raise ImportError("no such plug-in")
+
+
+def test_workers_that_cannot_start_are_not_said_to_have_been_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    with (
+        Workers(2, "", refuse) as workers,
+        pytest.raises(UserError, match=r"^a worker process could not start; its own"),
+    ):
+        list(workers.map(str, [1, 2]))
+    assert "no such plug-in" in capfd.readouterr().err
+
+
+def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    lines = [
+        "from ernie.data.workers import Workers",
+        "with Workers(1, '') as workers:",
+        "    list(workers.map(len, ['']))",
+    ]
+    script.write_text("\n".join(lines), encoding="utf-8")
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert ended.returncode
+    assert 'in a script, call this below `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]
