@@ -622,6 +622,9 @@ PROMPT_ARMS = {
     "all-remedies": "all three",
     "all-remedies-sentences-too": "all three, trained on sentences, too",
     "recurrent": "recurrent in place of the layers",
+    "recurrent-voices": "recurrent, more changes of voices",
+    "recurrent-voices-finer": "the same with twice as many vectors",
+    "recurrent-voices-sentences-too": "recurrent, more changes of voices, trained on sentences, too",
 }
 
 

@@ -9,8 +9,9 @@ the tenth for testing.  An encoder of 3 layers of 256 is trained with CTC over l
 `de-en/knows-1` of benchmarks/translation.py.  `sentences first` is trained on other sentences in another voice before,
 those of speech_arctic_fraser (likewise, 16 kHz), and continues with all that was learned; `sentences too` is trained on
 both at once.  The others are `fresh` with remedies for how little sound there is: `voices` has more changes of speed,
-pitch and vocal tract, `convolution` a convolution after each layer, `averages` averaged weights; `recurrent` has gated
-units in place of the layers; `all remedies` has the first three, and with `sentences too` is trained on these as well.
+pitch and vocal tract, `convolution` a convolution after each layer, `averages` averaged weights; `all remedies` has all
+three, and with `sentences too` is trained on these as well. `recurrent` has gated units in place of the layers, also
+with `voices`, then with a vector every 20 ms in place of 40 (`finer`), and with `sentences too`.
 Each is decoded in three ways: the likeliest letter of each vector, a beam of 16 hypotheses, and the beam with a
 six-gram language model of letters, trained on the transcripts of the training prompts.  With TEXT, a folder of plain
 text, there is a fourth: a trigram language model of words, of that text and PROMPTS times those transcripts.  Finished
@@ -71,6 +72,8 @@ class Arm:
 
 
 REMEDIES = Arm(task={"augment": VOICES, "convolution": 15}, train={"ema": 0.998})
+RECURRENT = Arm(task={"recurrent": {"layers": 3, "units": 256}}, train={"shortest_first": True})
+RECURRENT_VOICES = replace(RECURRENT, task={**RECURRENT.task, "augment": VOICES})
 ARMS = {
     "fresh": Arm(),
     "pretrained": Arm("pretrained"),
@@ -79,9 +82,12 @@ ARMS = {
     "voices": Arm(task={"augment": VOICES}),
     "convolution": Arm(task={"convolution": 15}),
     "averages": Arm(train={"ema": 0.998}),
-    "recurrent": Arm(task={"recurrent": {"layers": 3, "units": 256}}, train={"shortest_first": True}),
     "all remedies": REMEDIES,
     "all remedies, sentences too": replace(REMEDIES, with_sentences=True),
+    "recurrent": RECURRENT,
+    "recurrent, voices": RECURRENT_VOICES,
+    "recurrent, voices, finer": replace(RECURRENT_VOICES, task={**RECURRENT_VOICES.task, "features": {"hop": 0.005}}),
+    "recurrent, voices, sentences too": replace(RECURRENT_VOICES, with_sentences=True),
 }
 
 
