@@ -53,7 +53,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from cells import Rows, markdown
-from page_tables import ablations
+from page_tables import MINIATURES, ablations, scored
 from recipe import FINE_TUNING, RECIPES, ernie, set_options
 from record_files import Records, cached_record, read_record, slug
 
@@ -92,8 +92,7 @@ ENGLISH = Suite(
     16000,
     {"cola": "matthews", "sst2": "accuracy", "mrpc": "f1", "stsb": "pearson", "rte": "accuracy"},
     (f"grid={json.dumps(GRID)}", "train.dropout=0.1"),
-    # Published scores on GLUE's test sets.
-    {"BERT-Mini": (0.0, 85.9, 81.1, 75.4, 57.9), "BERT-Small": (27.8, 89.7, 83.4, 78.8, 61.8)},
+    MINIATURES,
 )
 CHINESE = Suite(
     8000,
@@ -405,7 +404,7 @@ def table(size: str, dev: Mapping[str, Sequence[float]], hours: float) -> Rows:
     medians = [statistics.median(dev[task]) for task in measures]
     rows = [["", *measures, "mean"]]
     for name, scores in {f"ours, {size}": medians, **wanted.suite.others}.items():
-        rows.append([name, *(f"{score:.1f}" for score in scores), f"{statistics.mean(scores):.1f}"])
+        rows.append([name, *scored(scores)])
     if hours != wanted.hours:
         return rows
     least = [wanted.scores.get(task) for task in measures] + [wanted.mean]

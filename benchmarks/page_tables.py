@@ -236,6 +236,33 @@ NIGHT_ARMS = {
     "beta2-0.98": "AdamW's beta2 0.98",
 }
 NIGHT_TASKS = {"sst2": "SST-2", "stsb": "STS-B", "cola": "CoLA"}
+# The tasks of the BERT miniatures that a night is judged by, and their published scores on GLUE's test sets, in percent
+# (google-research/bert, Turc et al., 2019).
+MINIATURE_TASKS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
+MINIATURES = {"BERT-Mini": (0.0, 85.9, 81.1, 75.4, 57.9), "BERT-Small": (27.8, 89.7, 83.4, 78.8, 61.8)}
+LAPTOP = 45  # watts, of a laptop both of whose cores are busy
+
+
+def nights(records: Records) -> Rows:
+    """The scores of each night, the median of its seeds, beside those of the miniatures, and the cost of its hours."""
+    rows = [["encoder", "hours", "kWh", *MINIATURE_TASKS.values(), "mean"]]
+    for prefix, whose in (("", "ours"), ("peer-", "transformers'")):
+        found = [
+            read_record(records.file(file.name))
+            for size in ("mini", "small")
+            for file in records.folder.glob(f"{prefix}{size}-*-hours.json")
+        ]
+        for night in sorted(found, key=lambda each: (each["size"], each["hours"])):
+            scores = [statistics.median(night["dev"][task]) for task in MINIATURE_TASKS]
+            cells = [f"{night['hours']:g}", f"{LAPTOP * night['hours'] / 1000:.2f}"]
+            rows.append([f"{whose}, {night['size']}", *cells, *scored(scores)])
+    rows += [[name, "", "", *scored(scores)] for name, scores in MINIATURES.items()]
+    return rows
+
+
+def scored(scores: Sequence[float]) -> list[str]:
+    """The cells of scores and of their mean."""
+    return [f"{score:.1f}" for score in (*scores, statistics.mean(scores))]
 
 
 def ablations(records: Records) -> Rows:
@@ -1214,6 +1241,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "zh-held-out": ("models", partial(card, language="zh", heading="Evaluation")),
     "zh-fine-tuned": ("models", partial(card, language="zh", heading="Fine-tuned")),
     "masking": ("masking/steps-4000", masking),
+    "nights": ("night", nights),
     "night-ablations": ("night/night-mini-20-minutes", ablations),
     "stream-caches": ("stream-caches", stream_caches),
     "translation": ("translation/epochs-10", translation),

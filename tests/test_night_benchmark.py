@@ -19,7 +19,7 @@ from support.running import CONFIG, build_corpus, made_up_text
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import night
-from page_tables import NIGHT_ARMS, NIGHT_TASKS, ablations
+from page_tables import NIGHT_ARMS, NIGHT_TASKS, ablations, nights
 from record_files import Records, slug
 
 from ernie.errors import UserError
@@ -71,6 +71,23 @@ def test_the_curve_has_a_point_for_each_run(tmp_path: Path) -> None:
         (tmp_path / f"{size}-{hours}-hours.json").write_text(record, encoding="utf-8")
     night.draw(tmp_path, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_nights_stand_beside_the_miniatures_with_what_their_hours_cost(tmp_path: Path) -> None:
+    dev = {"cola": [10.0, 30.0, 20.0], "sst2": [84.0], "mrpc": [80.0], "stsb": [80.0], "rte": [60.0]}
+    for name, size, hours in (("small-12", "small", 12), ("mini-4", "mini", 4), ("peer-mini-4", "mini", 4)):
+        record = json.dumps({"size": size, "hours": hours, "dev": dev})
+        (tmp_path / f"{name}-hours.json").write_text(record, encoding="utf-8")
+    records = Records(tmp_path)
+    own = ["20.0", "84.0", "80.0", "80.0", "60.0", "64.8"]
+    assert nights(records)[1:] == [
+        ["ours, mini", "4", "0.18", *own],
+        ["ours, small", "12", "0.54", *own],
+        ["transformers', mini", "4", "0.18", *own],
+        ["BERT-Mini", "", "", "0.0", "85.9", "81.1", "75.4", "57.9", "60.1"],
+        ["BERT-Small", "", "", "27.8", "89.7", "83.4", "78.8", "61.8", "68.3"],
+    ]
+    assert len(records.read) == 3
 
 
 def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_difference(tmp_path: Path) -> None:
