@@ -83,6 +83,8 @@ class Hypothesis(NamedTuple):
     @property
     def acoustic_score(self) -> float:
         """The log-probability of all its alignments."""
+        if self.log_blank == -np.inf:  # that of all that have just got a token
+            return self.log_nonblank
         return float(np.logaddexp(self.log_blank, self.log_nonblank))
 
     @property
@@ -161,38 +163,29 @@ class Beam:
         return bonus + sum(scorer.end(state) for scorer, state in zip(self.scorers, own, strict=True))
 
     def _step(self, hypotheses: Sequence[Hypothesis], log_V: np.ndarray, vector: int) -> list[Hypothesis]:
-        candidates = self._candidates(log_V)
+        candidates = [(token, float(log_V[token]), float(np.exp(log_V[token]))) for token in self._candidates(log_V)]
+        log_blank = float(log_V[self.blank])
         merged: dict[tuple[int, ...], Hypothesis] = {}
         for each in hypotheses:
             # No new token: a blank, or a repeat of the last token.
             log_nonblank = each.log_nonblank + float(log_V[each.tokens[-1]]) if each.tokens else -np.inf
-            log_blank = each.acoustic_score + float(log_V[self.blank])
-            _merge(merged, each._replace(log_blank=log_blank, log_nonblank=log_nonblank))
+            _merge(merged, each._replace(log_blank=each.acoustic_score + log_blank, log_nonblank=log_nonblank))
         for each in hypotheses:
-            for token in candidates:
+            acoustic_score = each.acoustic_score
+            for token, log_probability, probability in candidates:
                 # The last token a second time needs a blank in between.
-                before = each.log_blank if each.tokens[-1:] == (token,) else each.acoustic_score
-                tokens = (*each.tokens, token)
-                log_nonblank = before + float(log_V[token])
+                before = each.log_blank if each.tokens[-1:] == (token,) else acoustic_score
+                log_nonblank = before + log_probability
                 if log_nonblank == -np.inf:
                     continue
+                tokens = (*each.tokens, token)
                 if tokens in merged:
                     lm_score, states = merged[tokens].lm_score, merged[tokens].states
                 else:
                     bonus, states = self.bonus(each.tokens, token, each.states)
                     lm_score = each.lm_score + bonus
-                _merge(
-                    merged,
-                    Hypothesis(
-                        tokens,
-                        (*each.vectors, vector),
-                        -np.inf,
-                        log_nonblank,
-                        lm_score,
-                        (*each.probabilities, float(np.exp(log_V[token]))),
-                        states,
-                    ),
-                )
+                vectors, probabilities = (*each.vectors, vector), (*each.probabilities, probability)
+                _merge(merged, Hypothesis(tokens, vectors, -np.inf, log_nonblank, lm_score, probabilities, states))
         best = sorted(merged.values(), key=lambda each: (-each.score, each.tokens))[: self.width]
         settled = bisect_left(best[0].vectors, vector - self.patience)
         return [each for each in best if each.tokens[:settled] == best[0].tokens[:settled]]
