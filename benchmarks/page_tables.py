@@ -239,7 +239,10 @@ NIGHT_TASKS = {"sst2": "SST-2", "stsb": "STS-B", "cola": "CoLA"}
 # The tasks of the BERT miniatures that a night is judged by, and their published scores on GLUE's test sets, in percent
 # (google-research/bert, Turc et al., 2019).
 MINIATURE_TASKS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "rte": "RTE"}
-MINIATURES = {"BERT-Mini": (0.0, 85.9, 81.1, 75.4, 57.9), "BERT-Small": (27.8, 89.7, 83.4, 78.8, 61.8)}
+MINIATURES: dict[str, tuple[float, ...]] = {
+    "BERT-Mini": (0.0, 85.9, 81.1, 75.4, 57.9),
+    "BERT-Small": (27.8, 89.7, 83.4, 78.8, 61.8),
+}
 LAPTOP = 45  # watts, of a laptop both of whose cores are busy
 
 

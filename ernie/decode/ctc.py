@@ -5,15 +5,18 @@ Legend: T vectors, E of them that emit a token, V vocabulary.
 
 from __future__ import annotations
 
+import heapq
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
-from ernie.decode.fusion import Scorer, State
+from ernie.decode.fusion import ROUNDED, Scorer, State
 
 LINE_END = -1  # stands among tokens for a pause that ends a line
 Ranked = list[tuple[tuple[int, ...], float]]  # tokens of alternatives, and their scores
@@ -159,7 +162,7 @@ class Beam:
     def end_bonus(self, tokens: tuple[int, ...], states: Sequence[State] = ()) -> float:
         """Return what the end of the sound after these tokens adds to the score of a hypothesis."""
         bonus = 0.0 if self.end_score is None else self.alpha * self.end_score(tokens)
-        own = states or [scorer.begin for scorer in self.scorers]
+        own = states or self._first_states
         return bonus + sum(scorer.end(state) for scorer, state in zip(self.scorers, own, strict=True))
 
     def _step(self, hypotheses: Sequence[Hypothesis], log_V: np.ndarray, vector: int) -> list[Hypothesis]:
@@ -170,20 +173,33 @@ class Beam:
             # No new token: a blank, or a repeat of the last token.
             log_nonblank = each.log_nonblank + float(log_V[each.tokens[-1]]) if each.tokens else -np.inf
             _merge(merged, each._replace(log_blank=each.acoustic_score + log_blank, log_nonblank=log_nonblank))
+        last_tokens: dict[tuple[int, ...], set[int]] = {}
+        for tokens in filter(None, merged):
+            last_tokens.setdefault(tokens[:-1], set()).add(tokens[-1])
+        # The highest scores so far, of as many hypotheses as are kept.  What cannot reach the lowest is not made.
+        highest = heapq.nlargest(self.width, (each.score for each in merged.values()))
+        heapq.heapify(highest)
         for each in hypotheses:
-            acoustic_score = each.acoustic_score
+            acoustic_score, most_bonus = each.acoustic_score, self._most_bonus(each.states)
+            own_last_tokens = last_tokens.get(each.tokens, ())
             for token, log_probability, probability in candidates:
                 # The last token a second time needs a blank in between.
                 before = each.log_blank if each.tokens[-1:] == (token,) else acoustic_score
                 log_nonblank = before + log_probability
                 if log_nonblank == -np.inf:
                     continue
+                is_new = token not in own_last_tokens
+                lowest = highest[0] if len(highest) == self.width else -np.inf
+                if is_new and log_nonblank + each.lm_score + most_bonus(token) < lowest:
+                    continue
                 tokens = (*each.tokens, token)
-                if tokens in merged:
-                    lm_score, states = merged[tokens].lm_score, merged[tokens].states
-                else:
+                if is_new:
                     bonus, states = self.bonus(each.tokens, token, each.states)
                     lm_score = each.lm_score + bonus
+                    add = heapq.heappush if len(highest) < self.width else heapq.heappushpop
+                    add(highest, log_nonblank + lm_score)
+                else:
+                    lm_score, states = merged[tokens].lm_score, merged[tokens].states
                 vectors, probabilities = (*each.vectors, vector), (*each.probabilities, probability)
                 _merge(merged, Hypothesis(tokens, vectors, -np.inf, log_nonblank, lm_score, probabilities, states))
         best = sorted(merged.values(), key=lambda each: (-each.score, each.tokens))[: self.width]
@@ -205,9 +221,23 @@ class Beam:
         bonus = self.beta
         if self.language_model is not None:
             bonus += self.alpha * self.language_model(tokens, token)
-        own = states or [scorer.begin for scorer in self.scorers]
+        own = states or self._first_states
         steps = [scorer.extend(state, token) for scorer, state in zip(self.scorers, own, strict=True)]
         return bonus + sum(score for score, _ in steps), tuple(state for _, state in steps)
+
+    def _most_bonus(self, states: Sequence[State]) -> Callable[[int], float]:
+        """Return a function of what a token adds to the score at most, see `bonus`."""
+        bonus = self.beta
+        if self.language_model is not None:
+            bonus += self.alpha * ROUNDED if self.alpha >= 0 else math.inf
+        if not self.scorers:
+            return lambda token: bonus
+        own = list(zip(self.scorers, states or self._first_states, strict=True))
+        return lambda token: bonus + sum([scorer.most(state, token) for scorer, state in own])
+
+    @cached_property
+    def _first_states(self) -> tuple[State, ...]:
+        return tuple(scorer.begin for scorer in self.scorers)
 
     def trim(self, hypotheses: Sequence[Hypothesis], stable: int) -> tuple[tuple[Hypothesis, ...], int]:
         """Drop those of the first `stable` tokens that no later score depends on, and return how many were dropped."""

@@ -6,6 +6,7 @@ the score of the hypothesis.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 from ernie.decode.ngram import BEGIN, END
 from ernie.text.scripts import words_in
 
+ROUNDED = 0.01  # how far above zero rounding may lift a log-probability
 State = tuple[Any, ...]
 Decode = Callable[[Sequence[int]], str]
 
@@ -28,6 +30,9 @@ class Scorer(Protocol):
 
     def end(self, state: State) -> float:
         """Return what the end of the sound adds to the score."""
+
+    def most(self, state: State, token: int) -> float:
+        """Return what a token adds to the score at most, quickly: hypotheses without a chance are not extended."""
 
 
 class HotWords:
@@ -49,7 +54,7 @@ class HotWords:
         for node in range(1, len(self._depth)):  # what is kept of a node's bonus: that of the longest whole phrase
             self._whole[node] = self._depth[node] if self._whole[node] else self._whole[self._parent[node]]
         self._failure = self._failures()
-        self._decode = decode
+        self._decode, self._longest = decode, max(self._depth)
         self._continues = lru_cache(maxsize=None)(self._word_continues)
 
     def _add(self, phrase: Sequence[int]) -> None:
@@ -105,6 +110,10 @@ class HotWords:
         (node,) = state
         return self._weight * (self._whole[node] - self._depth[node])
 
+    def most(self, state: State, token: int) -> float:
+        """Return what any token adds to the score at most, or takes back from it."""
+        return abs(self._weight) * self._longest
+
 
 class WordModel(Protocol):
     """A language model of words."""
@@ -138,6 +147,8 @@ class WordFusion:
     def __init__(self, model: WordModel, decode: Decode, alpha: float, beta: float, unknown: float):
         self._model, self._alpha, self._beta, self._unknown = model, alpha, beta, unknown
         self._words = lru_cache(maxsize=1 << 16)(lambda tokens: tuple(words_in(decode(tokens))))
+        self._begins_word = lru_cache(maxsize=1 << 16)(self._begins_word_after)
+        self._ended = lru_cache(maxsize=1 << 16)(self._score_of_end)
 
     def extend(self, state: State, token: int) -> tuple[float, State]:
         """Return what a token adds to the score, and the state after it."""
@@ -156,11 +167,37 @@ class WordFusion:
     def end(self, state: State) -> float:
         """Return what the end of the sound adds to the score."""
         history, pending = tuple(state[0]), tuple(state[1])
+        words = self._words(pending)[self._scored(pending) :]
+        ended = self._score_of_end(history, pending)
+        return ended + self._alpha * self._model.score(self._context((*history, *words)), END)
+
+    def most(self, state: State, token: int) -> float:
+        """Return what a token adds to the score at most: what the word before it adds if it ends there, or nothing.
+
+        A word that no known one begins with stays so, whatever letters come.
+        """
+        if self._alpha < 0 or self._unknown > 0:
+            return math.inf
+        history, pending = tuple(state[0]), tuple(state[1])
+        further = (len(self._words((token,))) - 1) * (max(0.0, self._beta) + self._alpha * ROUNDED)
+        if not pending:
+            return max(0.0, further)
+        begins = self._begins_word(pending[-1], token)
+        ended = 0.0 if begins is False else self._ended(history, pending)
+        return max(0.0, further) + (ended if begins else max(0.0, ended))
+
+    def _begins_word_after(self, last: int, token: int) -> bool | None:
+        """Return whether a token begins a word of its own after another; None where that is unclear."""
+        own, before, both = (len(self._words(tokens)) for tokens in ((token,), (last,), (last, token)))
+        return both > before if own and before else None
+
+    def _score_of_end(self, history: Sequence[str], pending: tuple[int, ...]) -> float:
+        """Return what pending tokens add to the score once their last word is over."""
         score = -self._hopeless(pending)
         for word in self._words(pending)[self._scored(pending) :]:
             score += self._score(history, word)
             history = (*history, word)
-        return score + self._alpha * self._model.score(self._context(history), END)
+        return score
 
     def _scored(self, pending: tuple[int, ...]) -> int:
         """Return how many words of pending tokens have been scored: all but the last, which may go on."""

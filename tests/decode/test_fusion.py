@@ -142,6 +142,62 @@ def test_hypotheses_with_scorers_can_be_saved_between_vectors(seed: int, cut: in
     assert beam.extend(early.hypotheses, scores_TV[cut:], first=cut) == whole
 
 
+class Anything:
+    """A scorer that changes no score, and promises to add no less than infinity, so that every hypothesis is made."""
+
+    begin = ()
+
+    def extend(self, state: tuple[int, ...], token: int) -> tuple[float, tuple[int, ...]]:
+        return 0.0, state
+
+    def end(self, state: tuple[int, ...]) -> float:
+        return 0.0
+
+    def most(self, state: tuple[int, ...], token: int) -> float:
+        return math.inf
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([1, 2, 6, 20]),
+    st.sampled_from([0.0, 0.5, 2.0]),
+    st.sampled_from([-2.0, 0.0, 1.5]),
+    st.sampled_from([-0.5, 0.5]),
+    st.booleans(),
+)
+def test_hypotheses_that_are_not_made_had_no_chance(
+    seed: int, width: int, beta: float, hot: float, alpha: float, with_words: bool
+) -> None:
+    scores_TV = np.random.default_rng(seed).normal(0, 2, (14, 7))
+    words = (WordFusion(MODEL, decode, alpha, beta, -5.0),) if with_words else ()
+    scorers = (HotWords([[NEW, YORK], [YORK, CITY, NO], [ART]], hot, decode), *words)
+    language_model = None if with_words else lambda before, token: -0.3 * token - (0.5 if before[-1:] == (NEW,) else 0)
+    beams = [Beam(BLANK, width, language_model, alpha, beta, scorers=(*scorers, *own)) for own in ((), (Anything(),))]
+    found, expected = (beam.extend([Hypothesis()], scores_TV) for beam in beams)
+    assert [each._replace(states=()) for each in found] == [each._replace(states=()) for each in expected]
+
+
+SCRIPTS = ["", "\u4f60", "\u4f60\u597d", "##\u597d", "'", "##'", "-", "##-", "don", "##t", "a", "."]
+
+
+def in_scripts(tokens: Sequence[int]) -> str:
+    return " ".join(SCRIPTS[token] for token in tokens).replace(" ##", "").replace("##", "")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 11), max_size=8), st.sampled_from([-1.0, 0.0, 2.0]), st.sampled_from([-3.0, 1.0]))
+def test_no_token_adds_more_than_a_scorer_says(tokens: list[int], gain: float, unknown: float) -> None:
+    texts = [["\u4f60", "\u597d", "don't", "a"], ["don't", "don", "\u597d"]]
+    words = WordFusion(NgramModel.learn(texts, 2), in_scripts, 0.5, gain, unknown)
+    for scorer in (HotWords([[1, 2], [2, 3, 4], [8, 5, 9], [1, 1]], gain, in_scripts), words):
+        state = scorer.begin
+        for token in tokens:
+            most = scorer.most(state, token)
+            added, state = scorer.extend(state, token)
+            assert added <= most
+
+
 def test_the_entropy_of_a_model_is_that_of_its_texts() -> None:
     digits = [str(n) for n in range(8)]
     uniform = NgramModel.learn([[digit] for digit in digits] * 50, order=1)
