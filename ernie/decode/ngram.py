@@ -162,8 +162,12 @@ class NgramModel:
                 elif line.startswith("\\") and line.endswith("-grams:"):
                     n = int(line[1:].removesuffix("-grams:"))
                 elif line and not line.startswith("\\") and n:
-                    fields = _SPACE.split(line)
-                    gram = tuple(UNKNOWN if token == _UNKNOWN else token for token in fields[1 : n + 1])
+                    fields = line.replace("\t", " ").split(" ")
+                    if "" in fields:
+                        fields = _SPACE.split(line)
+                    gram = tuple(fields[1 : n + 1])
+                    if _UNKNOWN in gram:
+                        gram = tuple(UNKNOWN if token == _UNKNOWN else token for token in gram)
                     if not n + 1 <= len(fields) <= n + 2:
                         raise ValueError
                     log_probability, weight = float(fields[0]), float(fields[n + 1]) if len(fields) > n + 1 else 0.0
@@ -172,8 +176,9 @@ class NgramModel:
                     grams[gram] = (max(log_probability, _LOG_ZERO) * _LOG10, weight * _LOG10)
             except ValueError:
                 raise UserError(f"{path}:{number}: expected a line of an ARPA file, found '{line[:60]}'") from None
+        counts = Counter(map(len, grams))
         for order, count in expected.items():
-            if sum(len(gram) == order for gram in grams) != count:
+            if counts[order] != count:
                 raise UserError(f"{path}: says that it has {count:,} {order}-grams, and has others; is it whole?")
         if not expected:
             raise UserError(f"{path}: is no ARPA file: no line says how many n-grams there are")
