@@ -653,7 +653,7 @@ PROMPT_ARMS = {
     "all-remedies-sentences-too": "all three, trained on sentences, too",
     "recurrent": "recurrent in place of the layers",
     "recurrent-voices": "recurrent, more changes of voices",
-    "recurrent-voices-finer": "the same with twice as many vectors",
+    "recurrent-voices-finer": "the same with a vector every 28 ms in place of 40",
     "recurrent-voices-sentences-too": "recurrent, more changes of voices, trained on sentences, too",
 }
 

@@ -11,7 +11,7 @@ those of speech_arctic_fraser (likewise, 16 kHz), and continues with all that wa
 both at once.  The others are `fresh` with remedies for how little sound there is: `voices` has more changes of speed,
 pitch and vocal tract, `convolution` a convolution after each layer, `averages` averaged weights; `all remedies` has all
 three, and with `sentences too` is trained on these as well. `recurrent` has gated units in place of the layers, also
-with `voices`, then with a vector every 20 ms in place of 40 (`finer`), and with `sentences too`.
+with `voices`, then with a vector every 28 ms in place of 40 (`finer`), and with `sentences too`.
 Each is decoded in three ways: the likeliest letter of each vector, a beam of 16 hypotheses, and the beam with a
 six-gram language model of letters, trained on the transcripts of the training prompts.  With TEXT, a folder of plain
 text, there is a fourth: a trigram language model of words, of that text and PROMPTS times those transcripts.  Finished
@@ -86,7 +86,7 @@ ARMS = {
     "all remedies, sentences too": replace(REMEDIES, with_sentences=True),
     "recurrent": RECURRENT,
     "recurrent, voices": RECURRENT_VOICES,
-    "recurrent, voices, finer": replace(RECURRENT_VOICES, task={**RECURRENT_VOICES.task, "features": {"hop": 0.005}}),
+    "recurrent, voices, finer": replace(RECURRENT_VOICES, task={**RECURRENT_VOICES.task, "features": {"hop": 0.007}}),
     "recurrent, voices, sentences too": replace(RECURRENT_VOICES, with_sentences=True),
 }
 
