@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pickle
-import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from ctypes import c_bool
 from functools import partial
-from multiprocessing import active_children, get_context
-from multiprocessing.process import BaseProcess
+from multiprocessing import get_context
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -25,9 +24,8 @@ R = TypeVar("R")
 Result = TypeVar("Result", covariant=True)
 
 _AHEAD = 2  # items that `map` has in flight for each process
-_MOST_WAITED = 1.0  # seconds for the status of a process that has ended
 _NOT_STARTED = (
-    "a worker process could not start; its own error is shown above. It imports the main program anew: in a script, "
+    "worker processes could not start; their own error is shown above. They import the main program anew: in a script, "
     'call this below `if __name__ == "__main__":`; where there is no file, as in a notebook, define tasks in a module. '
     "0 workers need no process."
 )
@@ -60,12 +58,13 @@ class Workers:
     def __init__(self, processes: int, advice: str, prepare: Callable[[], None] = _nothing):
         self.processes = processes
         self._advice = advice
+        context = get_context("spawn")
+        self._begun: c_bool = context.RawValue(c_bool, False)  # whether a process has started
         self._executor: Executor = (
-            ProcessPoolExecutor(processes, get_context("spawn"), partial(_start, prepare))
+            ProcessPoolExecutor(processes, context, partial(_start, self._begun, prepare))
             if processes
             else ThreadPoolExecutor(1, thread_name_prefix="worker")
         )
-        self._children: list[BaseProcess] = []  # at least those of the pool
 
     def __enter__(self) -> Workers:
         return self
@@ -86,9 +85,7 @@ class Workers:
             return self._executor.submit(function, *arguments)
         # A process may start now, and Ctrl-C may come before it has imported its modules.
         with self._reporting_ended(), signals_held():
-            future = self._executor.submit(partial(_called, function), *arguments)
-        self._children = self._children or active_children()  # the first call starts all processes
-        return _Reporting(future, self._reporting_ended)
+            return _Reporting(self._executor.submit(partial(_called, function), *arguments), self._reporting_ended)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield the result of `function` for each of `items`, in order, reading few items ahead.
@@ -111,7 +108,7 @@ class Workers:
         try:
             yield
         except BrokenProcessPool:
-            if _ended_by_python(self._children):
+            if not self._begun.value:
                 raise UserError(_NOT_STARTED) from None
             raise UserError(
                 f"a worker process was killed; the usual reason is that memory ran out. {self._advice}"
@@ -132,28 +129,27 @@ class _Reporting(Generic[R]):
         return self._future.cancel()
 
 
-def _ended_by_python(processes: Sequence[BaseProcess]) -> bool:
-    """Whether the first of the processes that have ended did so by an error of Python, and was not killed."""
-    last = time.monotonic() + _MOST_WAITED
-    while time.monotonic() < last:
-        if codes := [process.exitcode for process in processes if process.exitcode is not None]:
-            return bool({*codes} & {0, 1})  # 0 after an error of `prepare`
-        time.sleep(0.01)
-    return False
-
-
 _entered = ExitStack()  # to the end of a worker process
 
 
-def _start(prepare: Callable[[], None]) -> None:
+_failed: list[Exception] = []  # what a worker process could not be prepared by
+
+
+def _start(begun: c_bool, prepare: Callable[[], None]) -> None:
     initialize_worker()
     _entered.enter_context(plain_warnings())
-    prepare()
+    begun.value = True
+    try:
+        prepare()
+    except Exception as error:
+        _failed.append(error)
 
 
 def _called(function: Callable[..., R], *arguments: Any) -> R:
     """Call a function.  An error that could not be sent to the caller becomes one that can, with its traceback."""
     try:
+        for error in _failed:
+            raise error
         return function(*arguments)
     except Exception as error:
         try:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ernie.decode.fusion import ROUNDED, Scorer, State
+from ernie.decode.fusion import Scorer, State
 
 LINE_END = -1  # stands among tokens for a pause that ends a line
 Ranked = list[tuple[tuple[int, ...], float]]  # tokens of alternatives, and their scores
@@ -190,7 +190,7 @@ class Beam:
                     continue
                 is_new = token not in own_last_tokens
                 lowest = highest[0] if len(highest) == self.width else -np.inf
-                if is_new and log_nonblank + each.lm_score + most_bonus(token) < lowest:
+                if is_new and log_nonblank + (each.lm_score + most_bonus(token)) < lowest:
                     continue
                 tokens = (*each.tokens, token)
                 if is_new:
@@ -220,20 +220,16 @@ class Beam:
         """
         bonus = self.beta
         if self.language_model is not None:
-            bonus += self.alpha * self.language_model(tokens, token)
+            bonus += self.alpha * min(0.0, self.language_model(tokens, token))  # rounded files may be above
         own = states or self._first_states
         steps = [scorer.extend(state, token) for scorer, state in zip(self.scorers, own, strict=True)]
         return bonus + sum(score for score, _ in steps), tuple(state for _, state in steps)
 
     def _most_bonus(self, states: Sequence[State]) -> Callable[[int], float]:
         """Return a function of what a token adds to the score at most, see `bonus`."""
-        bonus = self.beta
-        if self.language_model is not None:
-            bonus += self.alpha * ROUNDED if self.alpha >= 0 else math.inf
-        if not self.scorers:
-            return lambda token: bonus
-        own = list(zip(self.scorers, states or self._first_states, strict=True))
-        return lambda token: bonus + sum([scorer.most(state, token) for scorer, state in own])
+        bonus = self.beta if self.language_model is None or self.alpha >= 0 else math.inf
+        own = [scorer.most(state) for scorer, state in zip(self.scorers, states or self._first_states, strict=True)]
+        return lambda token: bonus + sum([most(token) for most in own])
 
     @cached_property
     def _first_states(self) -> tuple[State, ...]:

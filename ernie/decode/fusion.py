@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from ernie.decode.ngram import BEGIN, END
 from ernie.text.scripts import words_in
 
-ROUNDED = 0.01  # how far above zero rounding may lift a log-probability
+_REPLACED = "\N{REPLACEMENT CHARACTER}"  # what bytes that are not a whole character decode to
 State = tuple[Any, ...]
 Decode = Callable[[Sequence[int]], str]
 
@@ -31,8 +31,8 @@ class Scorer(Protocol):
     def end(self, state: State) -> float:
         """Return what the end of the sound adds to the score."""
 
-    def most(self, state: State, token: int) -> float:
-        """Return what a token adds to the score at most, quickly: hypotheses without a chance are not extended."""
+    def most(self, state: State) -> Callable[[int], float]:
+        """Return a quick function of what a token adds to the score at most: what has no chance is not extended."""
 
 
 class HotWords:
@@ -54,7 +54,7 @@ class HotWords:
         for node in range(1, len(self._depth)):  # what is kept of a node's bonus: that of the longest whole phrase
             self._whole[node] = self._depth[node] if self._whole[node] else self._whole[self._parent[node]]
         self._failure = self._failures()
-        self._decode, self._longest = decode, max(self._depth)
+        self._decode = decode
         self._continues = lru_cache(maxsize=None)(self._word_continues)
 
     def _add(self, phrase: Sequence[int]) -> None:
@@ -110,9 +110,15 @@ class HotWords:
         (node,) = state
         return self._weight * (self._whole[node] - self._depth[node])
 
-    def most(self, state: State, token: int) -> float:
-        """Return what any token adds to the score at most, or takes back from it."""
-        return abs(self._weight) * self._longest
+    def most(self, state: State) -> Callable[[int], float]:
+        """Return a function of what a token adds to the score at most: that of its node."""
+        (node,) = state
+        longest = (
+            self._depth[self._failure[node]] + 1 if self._weight >= 0 else 0
+        )  # the phrase that goes on, of any token
+        after = self._weight * ((self._whole[node] if longest else 0) - self._depth[node] + longest)
+        bound = max(self._weight, after)
+        return lambda token: bound
 
 
 class WordModel(Protocol):
@@ -147,8 +153,7 @@ class WordFusion:
     def __init__(self, model: WordModel, decode: Decode, alpha: float, beta: float, unknown: float):
         self._model, self._alpha, self._beta, self._unknown = model, alpha, beta, unknown
         self._words = lru_cache(maxsize=1 << 16)(lambda tokens: tuple(words_in(decode(tokens))))
-        self._begins_word = lru_cache(maxsize=1 << 16)(self._begins_word_after)
-        self._ended = lru_cache(maxsize=1 << 16)(self._score_of_end)
+        self._begins = lru_cache(maxsize=1 << 16)(partial(_begins_word, decode, self._words))
 
     def extend(self, state: State, token: int) -> tuple[float, State]:
         """Return what a token adds to the score, and the state after it."""
@@ -169,27 +174,22 @@ class WordFusion:
         history, pending = tuple(state[0]), tuple(state[1])
         words = self._words(pending)[self._scored(pending) :]
         ended = self._score_of_end(history, pending)
-        return ended + self._alpha * self._model.score(self._context((*history, *words)), END)
+        return ended + self._alpha * min(0.0, self._model.score(self._context((*history, *words)), END))
 
-    def most(self, state: State, token: int) -> float:
-        """Return what a token adds to the score at most: what the word before it adds if it ends there, or nothing.
-
-        A word that no known one begins with stays so, whatever letters come.
-        """
-        if self._alpha < 0 or self._unknown > 0:
-            return math.inf
+    def most(self, state: State) -> Callable[[int], float]:
+        """Return a function of what a token adds to the score at most: the score of the word that it ends."""
         history, pending = tuple(state[0]), tuple(state[1])
-        further = (len(self._words((token,))) - 1) * (max(0.0, self._beta) + self._alpha * ROUNDED)
-        if not pending:
-            return max(0.0, further)
-        begins = self._begins_word(pending[-1], token)
-        ended = 0.0 if begins is False else self._ended(history, pending)
-        return max(0.0, further) + (ended if begins else max(0.0, ended))
+        ended = self._score_of_end(history, pending)
+        last = pending[-1] if pending else None
 
-    def _begins_word_after(self, last: int, token: int) -> bool | None:
-        """Return whether a token begins a word of its own after another; None where that is unclear."""
-        own, before, both = (len(self._words(tokens)) for tokens in ((token,), (last,), (last, token)))
-        return both > before if own and before else None
+        def bound(token: int) -> float:
+            begins = self._begins(last, token)
+            if begins is None:
+                return math.inf
+            further = (len(self._words((token,))) - 1) * max(0.0, self._beta)
+            return ended + further if begins else 0.0
+
+        return bound if self._alpha >= 0 >= self._unknown else lambda token: math.inf
 
     def _score_of_end(self, history: Sequence[str], pending: tuple[int, ...]) -> float:
         """Return what pending tokens add to the score once their last word is over."""
@@ -205,7 +205,7 @@ class WordFusion:
 
     def _score(self, history: Sequence[str], word: str) -> float:
         known = 0.0 if self._model.knows(word) else self._unknown
-        return self._beta + self._alpha * (self._model.score(self._context(history), word) + known)
+        return self._beta + self._alpha * (min(0.0, self._model.score(self._context(history), word)) + known)
 
     def _context(self, history: Sequence[str]) -> Sequence[str]:
         return history if len(history) >= self._model.order - 1 else (BEGIN, *history)
@@ -218,3 +218,19 @@ class WordFusion:
         place = bisect_left(known, begun[-1])
         begins = place < len(known) and known[place].startswith(begun[-1])
         return 0.0 if begins else self._alpha * self._unknown
+
+
+def _begins_word(
+    decode: Decode, words: Callable[[tuple[int, ...]], tuple[str, ...]], last: int | None, token: int
+) -> bool | None:
+    """Return whether a token begins words of its own after another, or only makes that one's word longer.
+
+    None where it does neither, or that is unclear: a mark, a part of a character, a token that does both.
+    """
+    pair = (token,) if last is None else (last, token)
+    if any(not words((each,)) or _REPLACED in decode((each,)) for each in pair):
+        return None
+    own, before, both = words((token,)), () if last is None else words((last,)), words(pair)
+    if both == (*before, *own):
+        return True
+    return False if len(own) == 1 and len(both) == len(before) and both[:-1] == before[:-1] else None

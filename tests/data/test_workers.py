@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -55,13 +56,18 @@ def refuse() -> None:
     raise ImportError("no such plug-in")
 
 
-def test_workers_that_cannot_start_are_not_said_to_have_been_killed(capfd: pytest.CaptureFixture[str]) -> None:
-    with (
-        Workers(2, "", refuse) as workers,
-        pytest.raises(UserError, match=r"^a worker process could not start; its own"),
-    ):
-        list(workers.map(str, [1, 2]))
-    assert "no such plug-in" in capfd.readouterr().err
+def test_workers_that_cannot_be_prepared_say_why() -> None:
+    with Workers(2, "", refuse) as workers, pytest.raises(ImportError, match="no such plug-in"):
+        list(workers.map(str, [1, 2, 3]))
+
+
+def leave(status: int) -> None:
+    os._exit(status)
+
+
+def test_a_worker_that_ends_after_the_start_is_not_said_to_have_failed_at_it() -> None:
+    with Workers(1, "Use fewer.") as workers, pytest.raises(UserError, match=r"was killed.* Use fewer\.$"):
+        list(workers.map(leave, [1]))
 
 
 def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -153,8 +153,8 @@ class Anything:
     def end(self, state: tuple[int, ...]) -> float:
         return 0.0
 
-    def most(self, state: tuple[int, ...], token: int) -> float:
-        return math.inf
+    def most(self, state: tuple[int, ...]) -> Callable[[int], float]:
+        return lambda token: math.inf
 
 
 @settings(max_examples=60, deadline=None)
@@ -178,24 +178,66 @@ def test_hypotheses_that_are_not_made_had_no_chance(
     assert [each._replace(states=()) for each in found] == [each._replace(states=()) for each in expected]
 
 
-SCRIPTS = ["", "\u4f60", "\u4f60\u597d", "##\u597d", "'", "##'", "-", "##-", "don", "##t", "a", "."]
+PIECES = [
+    "\u4f60",
+    "\u4f60\u597d",
+    "##\u597d",
+    "'",
+    "##'",
+    "-",
+    "##-",
+    "don",
+    "##t",
+    "a",
+    ".",
+    "2",
+    "##1\u5e74",
+    "##1.",
+]
+SCRIPTS = ["", *PIECES, "##\xc3", "##\xa9"]  # the last two are bytes of a character
+
+
+OF_SCRIPTS = NgramModel.learn([["\u4f60", "\u597d", "don't", "a", "21"], ["don't", "don", "\u597d", "\u00e9"]], 2)
 
 
 def in_scripts(tokens: Sequence[int]) -> str:
-    return " ".join(SCRIPTS[token] for token in tokens).replace(" ##", "").replace("##", "")
+    text = " ".join(SCRIPTS[token] for token in tokens).replace(" ##", "").replace("##", "")
+    return text.replace("\xc3\xa9", "\u00e9").translate(dict.fromkeys(b"\xc3\xa9", "\N{REPLACEMENT CHARACTER}"))
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(1, 11), max_size=8), st.sampled_from([-1.0, 0.0, 2.0]), st.sampled_from([-3.0, 1.0]))
+@given(
+    st.lists(st.integers(1, len(SCRIPTS) - 1), max_size=8),
+    st.sampled_from([-1.0, 0.0, 2.0]),
+    st.sampled_from([-3.0, 1.0]),
+)
 def test_no_token_adds_more_than_a_scorer_says(tokens: list[int], gain: float, unknown: float) -> None:
-    texts = [["\u4f60", "\u597d", "don't", "a"], ["don't", "don", "\u597d"]]
-    words = WordFusion(NgramModel.learn(texts, 2), in_scripts, 0.5, gain, unknown)
+    words = WordFusion(OF_SCRIPTS, in_scripts, 0.5, gain, unknown)
     for scorer in (HotWords([[1, 2], [2, 3, 4], [8, 5, 9], [1, 1]], gain, in_scripts), words):
         state = scorer.begin
         for token in tokens:
-            most = scorer.most(state, token)
+            most = scorer.most(state)(token)
             added, state = scorer.extend(state, token)
             assert added <= most
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([2, 4, 16]), st.sampled_from([0.0, 1.0]))
+def test_hypotheses_in_any_script_that_are_not_made_had_no_chance(seed: int, width: int, beta: float) -> None:
+    scores_TV = np.random.default_rng(seed).normal(0, 2, (10, len(SCRIPTS)))
+    words = WordFusion(OF_SCRIPTS, in_scripts, 0.5, beta, -10.0)
+    beams = [Beam(BLANK, width, scorers=(words, *own)) for own in ((), (Anything(),))]
+    found, expected = (beam.extend([Hypothesis()], scores_TV) for beam in beams)
+    assert [each._replace(states=()) for each in found] == [each._replace(states=()) for each in expected]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_ties_are_kept_as_if_every_hypothesis_were_made(seed: int) -> None:
+    scores_TV = np.random.default_rng(seed).integers(-4, 5, (12, 8)) * 0.5
+    beams = [Beam(BLANK, 4, beta=0.3, scorers=own) for own in ((), (Anything(),))]
+    found, expected = (beam.extend([Hypothesis()], scores_TV) for beam in beams)
+    assert [each._replace(states=()) for each in found] == [each._replace(states=()) for each in expected]
 
 
 def test_the_entropy_of_a_model_is_that_of_its_texts() -> None:
