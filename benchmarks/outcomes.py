@@ -661,7 +661,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "silent": ("disturbed/all-epochs-20", silent),
     "prompts": ("prompts/epochs-60", prompts),
     "prompts-sentences": ("prompts/epochs-60", prompts_sentences),
-    "prompts-remedies": ("prompts/epochs-60", prompts_remedies),
+    "prompts-remedies": ("prompts/epochs-120", prompts_remedies),
     "speech-translation": ("speech-translation/epochs-4-chunks-0", speech_translation),
     "voice": ("synthesis/epochs-24-8", voice),
     "voice-likelihood": ("synthesis/epochs-24-8", voice_likelihood),

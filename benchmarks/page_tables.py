@@ -1258,6 +1258,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "offsets": ("disturbed/all-epochs-20", offsets),
     "silences": ("disturbed/all-epochs-20", silences),
     "prompts": ("prompts/epochs-60", prompts),
+    "prompts-remedies": ("prompts/epochs-120", prompts),
     "speech-translation": ("speech-translation/epochs-4-chunks-0", speech_translation),
     "synthesis": ("synthesis/epochs-24-8", synthesis),
     "synthesis-likelihood": ("synthesis/epochs-24-8", synthesis_likelihood),
