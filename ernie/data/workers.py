@@ -6,14 +6,14 @@ import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from ctypes import c_bool
 from functools import partial
 from multiprocessing import get_context
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ernie.errors import UserError
 from ernie.runtime import initialize_worker, signals_held
@@ -23,6 +23,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 Result = TypeVar("Result", covariant=True)
 
+_SECONDS = 5.0  # between two looks at whether the pool waits for what no longer comes
 _AHEAD = 2  # items that `map` has in flight for each process
 _NOT_STARTED = (
     "worker processes could not start; their own error is shown above. They import the main program anew: in a script, "
@@ -85,7 +86,7 @@ class Workers:
             return self._executor.submit(function, *arguments)
         # A process may start now, and Ctrl-C may come before it has imported its modules.
         with self._reporting_ended(), signals_held():
-            return _Reporting(self._executor.submit(partial(_called, function), *arguments), self._reporting_ended)
+            return _Result(self, self._executor.submit(partial(_called, function), *arguments))
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield the result of `function` for each of `items`, in order, reading few items ahead.
@@ -103,6 +104,25 @@ class Workers:
         while pending:
             yield pending.popleft().result()
 
+    def wait(self, future: Future[R]) -> R:
+        """Return the result of a call once it is there.  Raises UserError if a worker process has ended before."""
+        with self._reporting_ended():
+            while not wait([future], _SECONDS).done:
+                self._end_if_broken()
+            return future.result()
+
+    def _end_if_broken(self) -> None:
+        """Have all calls fail if a process has ended, and the pool waits for the rest of what it was sending.
+
+        The pool does so for ever, as it holds the other end of the pipe itself (Python 3.11 to 3.13).
+        """
+        processes = list((getattr(self._executor, "_processes", None) or {}).values())
+        if any(process.exitcode is not None for process in processes):
+            for process in processes:
+                process.kill()
+            with suppress(AttributeError, OSError):
+                cast(Any, self._executor)._result_queue._writer.close()
+
     @contextmanager
     def _reporting_ended(self) -> Iterator[None]:
         try:
@@ -115,15 +135,14 @@ class Workers:
             ) from None
 
 
-class _Reporting(Generic[R]):
-    """The result of a worker process, waited for `within` a context."""
+class _Result(Generic[R]):
+    """The result of a worker process."""
 
-    def __init__(self, future: Future[R], within: Callable[[], AbstractContextManager[None]]):
-        self._future, self._within = future, within
+    def __init__(self, workers: Workers, future: Future[R]):
+        self._workers, self._future = workers, future
 
     def result(self) -> R:
-        with self._within():
-            return self._future.result()
+        return self._workers.wait(self._future)
 
     def cancel(self) -> object:
         return self._future.cancel()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -81,3 +84,20 @@ def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path: Path) -> No
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert ended.returncode
     assert 'in a script, call this below `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]
+
+
+def end_while_sending(seconds: float) -> bytes:
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    return bytes(2**28)
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.3, 0.4, 0.5, 0.6])
+def test_a_worker_that_is_killed_while_it_sends_a_result_is_told(seconds: float) -> None:
+    said = ""
+    with Workers(1, "Use fewer.") as workers:
+        try:
+            workers.submit(end_while_sending, seconds).result()
+            workers.submit(time.sleep, 9).result()  # where all was sent in time
+        except UserError as error:
+            said = str(error)
+    assert said.endswith("memory ran out. Use fewer.")
