@@ -75,6 +75,7 @@ class Workers:
 
     def close(self) -> None:
         """End the workers; what they have not begun is dropped."""
+        self._end_if_broken()
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, function: Callable[..., R], *arguments: Any) -> Pending[R]:

@@ -91,7 +91,10 @@ def end_while_sending(seconds: float) -> bytes:
     return bytes(2**28)
 
 
-@pytest.mark.parametrize("seconds", [0.2, 0.3, 0.4, 0.5, 0.6])
+AROUND = [0.3, 0.4, 0.5, 0.6, 0.7]  # seconds, of which some are while it sends
+
+
+@pytest.mark.parametrize("seconds", AROUND)
 def test_a_worker_that_is_killed_while_it_sends_a_result_is_told(seconds: float) -> None:
     said = ""
     with Workers(1, "Use fewer.") as workers:
@@ -101,3 +104,11 @@ def test_a_worker_that_is_killed_while_it_sends_a_result_is_told(seconds: float)
         except UserError as error:
             said = str(error)
     assert said.endswith("memory ran out. Use fewer.")
+
+
+@pytest.mark.parametrize("seconds", AROUND)
+def test_workers_end_though_one_was_killed_while_it_sent_a_result(seconds: float) -> None:
+    workers = Workers(1, "")
+    workers.submit(end_while_sending, seconds)
+    time.sleep(2.5)
+    workers.close()
