@@ -115,7 +115,7 @@ class Workers:
     def _end_if_broken(self) -> None:
         """Have all calls fail if a process has ended, and the pool waits for the rest of what it was sending.
 
-        The pool does so for ever, as it holds the other end of the pipe itself (Python 3.11 to 3.13).
+        The pool does so for ever, as it holds the other end of the pipe itself (seen in Python 3.11.7).
         """
         processes = list((getattr(self._executor, "_processes", None) or {}).values())
         if any(process.exitcode is not None for process in processes):
@@ -150,8 +150,6 @@ class _Result(Generic[R]):
 
 
 _entered = ExitStack()  # to the end of a worker process
-
-
 _failed: list[Exception] = []  # what a worker process could not be prepared by
 
 
