@@ -253,7 +253,7 @@ def nights(records: Records) -> Rows:
         found = [
             read_record(records.file(file.name))
             for size in ("mini", "small")
-            for file in records.folder.glob(f"{prefix}{size}-*-hours.json")
+            for file in records.folder.glob(f"{prefix}{size}-[0-9]*-hours.json")
         ]
         for night in sorted(found, key=lambda each: (each["size"], each["hours"])):
             scores = [statistics.median(night["dev"][task]) for task in MINIATURE_TASKS]

@@ -78,6 +78,8 @@ def test_nights_stand_beside_the_miniatures_with_what_their_hours_cost(tmp_path:
     for name, size, hours in (("small-12", "small", 12), ("mini-4", "mini", 4), ("peer-mini-4", "mini", 4)):
         record = json.dumps({"size": size, "hours": hours, "dev": dev})
         (tmp_path / f"{name}-hours.json").write_text(record, encoding="utf-8")
+    chinese = json.dumps({"size": "mini-chinese", "hours": 1, "dev": {"tnews": [50.0]}})
+    (tmp_path / "mini-chinese-1-hours.json").write_text(chinese, encoding="utf-8")
     records = Records(tmp_path)
     own = ["20.0", "84.0", "80.0", "80.0", "60.0", "64.8"]
     assert nights(records)[1:] == [
