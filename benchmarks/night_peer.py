@@ -74,9 +74,8 @@ def main() -> None:
     ours = Ours(size, corpus, night.paced(size, hours, corpus, arguments.output))
     chosen = cached_record(folder / "chosen.json", lambda: choice(side, ours, 3600 * hours, folder))
     options = {"seed": 0, "peak": chosen["peak"], "precision": chosen["precision"]}
-    model = side.pretrain(folder / "encoder", steps=steps_in(3600 * hours, chosen["seconds"]), parts=PARTS, **options)[
-        -1
-    ]
+    steps = steps_in(3600 * hours, chosen["seconds"])
+    model = side.pretrain(folder / "encoder", steps=steps, parts=PARTS, **options)[-1]
     if arguments.loss:
         losses = logged(folder / "encoder", "loss")
         last = statistics.mean(losses[-max(1, len(losses) // PARTS) :])
@@ -86,7 +85,7 @@ def main() -> None:
     scores = night.dev_scores(arguments, model, folder)
     record = cached_record(
         night.records_of(arguments) / f"{folder.name}.json",
-        lambda: {"size": size, "hours": hours, **chosen, "dev": scores},
+        lambda: {"size": size, "hours": hours, **chosen, "steps": steps, "tokens": steps * batch, "dev": scores},
     )
     print(markdown(night.table(size, record["dev"], hours)))
 

@@ -247,8 +247,8 @@ LAPTOP = 45  # watts, of a laptop both of whose cores are busy
 
 
 def nights(records: Records) -> Rows:
-    """The scores of each night, the median of its seeds, beside those of the miniatures, and the cost of its hours."""
-    rows = [["encoder", "hours", "kWh", *MINIATURE_TASKS.values(), "mean"]]
+    """The scores of each night, the median of its seeds, beside those of the miniatures, and what its hours cost."""
+    rows = [["encoder", "hours", "million tokens", "kWh", *MINIATURE_TASKS.values(), "mean"]]
     for prefix, whose in (("", "ours"), ("peer-", "transformers'")):
         found = [
             read_record(records.file(file.name))
@@ -257,10 +257,15 @@ def nights(records: Records) -> Rows:
         ]
         for night in sorted(found, key=lambda each: (each["size"], each["hours"])):
             scores = [statistics.median(night["dev"][task]) for task in MINIATURE_TASKS]
-            cells = [f"{night['hours']:g}", f"{LAPTOP * night['hours'] / 1000:.2f}"]
+            cells = [f"{night['hours']:g}", millions(night), f"{LAPTOP * night['hours'] / 1000:.2f}"]
             rows.append([f"{whose}, {night['size']}", *cells, *scored(scores)])
-    rows += [[name, "", "", *scored(scores)] for name, scores in MINIATURES.items()]
+    rows += [[name, "", "", "", *scored(scores)] for name, scores in MINIATURES.items()]
     return rows
+
+
+def millions(night: Mapping[str, Any]) -> str:
+    """The tokens that the encoder of a record has read, in millions."""
+    return f"{night['tokens'] / 1e6:,.0f}"
 
 
 def scored(scores: Sequence[float]) -> list[str]:

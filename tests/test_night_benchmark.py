@@ -67,7 +67,7 @@ def test_the_curve_has_a_point_for_each_run(tmp_path: Path) -> None:
     dev = {"cola": [10.0], "sst2": [84.0], "mrpc": [80.0], "stsb": [80.0], "rte": [60.0]}
     assert night.mean_score({**dev, "cola": [10.0, 30.0, 20.0]}) == pytest.approx(64.8)
     for size, hours in (("mini", 1), ("mini", 4), ("small", 12)):
-        record = json.dumps({"size": size, "hours": hours, "dev": dev})
+        record = json.dumps({"size": size, "hours": hours, "tokens": hours * 12_345_678, "dev": dev})
         (tmp_path / f"{size}-{hours}-hours.json").write_text(record, encoding="utf-8")
     night.draw(tmp_path, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
@@ -76,18 +76,18 @@ def test_the_curve_has_a_point_for_each_run(tmp_path: Path) -> None:
 def test_nights_stand_beside_the_miniatures_with_what_their_hours_cost(tmp_path: Path) -> None:
     dev = {"cola": [10.0, 30.0, 20.0], "sst2": [84.0], "mrpc": [80.0], "stsb": [80.0], "rte": [60.0]}
     for name, size, hours in (("small-12", "small", 12), ("mini-4", "mini", 4), ("peer-mini-4", "mini", 4)):
-        record = json.dumps({"size": size, "hours": hours, "dev": dev})
+        record = json.dumps({"size": size, "hours": hours, "tokens": hours * 12_345_678, "dev": dev})
         (tmp_path / f"{name}-hours.json").write_text(record, encoding="utf-8")
-    chinese = json.dumps({"size": "mini-chinese", "hours": 1, "dev": {"tnews": [50.0]}})
+    chinese = json.dumps({"size": "mini-chinese", "hours": 1, "tokens": 1, "dev": {"tnews": [50.0]}})
     (tmp_path / "mini-chinese-1-hours.json").write_text(chinese, encoding="utf-8")
     records = Records(tmp_path)
     own = ["20.0", "84.0", "80.0", "80.0", "60.0", "64.8"]
     assert nights(records)[1:] == [
-        ["ours, mini", "4", "0.18", *own],
-        ["ours, small", "12", "0.54", *own],
-        ["transformers', mini", "4", "0.18", *own],
-        ["BERT-Mini", "", "", "0.0", "85.9", "81.1", "75.4", "57.9", "60.1"],
-        ["BERT-Small", "", "", "27.8", "89.7", "83.4", "78.8", "61.8", "68.3"],
+        ["ours, mini", "4", "49", "0.18", *own],
+        ["ours, small", "12", "148", "0.54", *own],
+        ["transformers', mini", "4", "49", "0.18", *own],
+        ["BERT-Mini", "", "", "", "0.0", "85.9", "81.1", "75.4", "57.9", "60.1"],
+        ["BERT-Small", "", "", "", "27.8", "89.7", "83.4", "78.8", "61.8", "68.3"],
     ]
     assert len(records.read) == 3
 
@@ -174,6 +174,10 @@ def test_ctrl_c_lets_the_command_save_and_ends_with_its_status(tmp_path: Path) -
     assert "Traceback" not in said
     last = read_records(tmp_path / "run", "step")[-1]["step"]
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [last + 1]
+    read = night.amount_read(tmp_path / "run")
+    most = load(tmp_path / "run.yaml").data.micro_batch_tokens
+    assert read["steps"] == last + 1
+    assert 0.3 * most * read["steps"] < read["tokens"] <= most * read["steps"]
 
 
 @pytest.mark.slow
