@@ -54,7 +54,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from cells import Rows, markdown
-from page_tables import MINIATURES, ablations, millions, scored
+from page_tables import MINIATURES, ablations, millions, night_scores, scored
 from recipe import FINE_TUNING, RECIPES, ernie, set_options
 from record_files import Records, cached_record, read_record, slug
 
@@ -439,7 +439,9 @@ def draw(folder: Path, file: Path) -> None:
                 json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"{prefix}{size}-*-hours.json")
             ]
             points = sorted(
-                (run["hours"], mean_score(run["dev"]), millions(run)) for run in runs if run["size"] == size
+                (run["hours"], statistics.mean(night_scores(run["dev"])), millions(run))
+                for run in runs
+                if run["size"] == size
             )
             if points:
                 hours, scores, read = zip(*points, strict=True)
@@ -459,11 +461,6 @@ def draw(folder: Path, file: Path) -> None:
     axes.legend(loc="lower right")
     figure.tight_layout()
     figure.savefig(file, dpi=120)
-
-
-def mean_score(dev: Mapping[str, Sequence[float]]) -> float:
-    """The mean over the tasks of the median over seeds."""
-    return statistics.mean(statistics.median(values) for values in dev.values())
 
 
 if __name__ == "__main__":

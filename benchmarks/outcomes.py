@@ -39,6 +39,7 @@ from page_tables import (
     forgotten,
     left_out,
     mean_left_out,
+    night_scores,
     parts,
     parts_served,
     points_of,
@@ -101,6 +102,17 @@ def hour_beside_masked_words(records: Records) -> Outcome:
     (ours, alone), error, more = map(statistics.mean, scores), standard_error(*scores), losses[0] - losses[1]
     figure = f"{100 * ours:.1f} vs {percent(alone)} (standard error {100 * error:.1f}); {more:.2f} higher"
     return outcome(figure, ours - alone > error, more <= 0.1)
+
+
+def night(records: Records, size: str, hours: int, mean: float, sst2: float | None = None) -> Outcome:
+    """The mean over the tasks of the miniatures, and the accuracy on SST-2, are at least as high."""
+    file = records.file(f"{size}-{hours}-hours.json")
+    if not file.is_file():
+        raise MissingRecord(f"{records.folder}: there is no night of {hours} hours of {size}")
+    dev = read_record(file)["dev"]
+    found = [statistics.mean(night_scores(dev)), statistics.median(dev["sst2"])]
+    pairs = [(score, low) for score, low in zip(found, (mean, sst2), strict=True) if low is not None]
+    return outcome("; ".join(f"{score:.1f}" for score, _ in pairs), *(score >= low for score, low in pairs))
 
 
 def forgetting(records: Records) -> Outcome:
@@ -606,6 +618,9 @@ def replaying(records: Records) -> Outcome:
 OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "hour-beside-transformers": ("quality/minutes-60", hour_beside_transformers),
     "hour-beside-masked-words": ("quality/minutes-60", hour_beside_masked_words),
+    "night-mini-1": ("night", partial(night, size="mini", hours=1, mean=60.5, sst2=81)),  # as was predicted
+    "night-mini": ("night", partial(night, size="mini", hours=4, mean=65, sst2=84)),
+    "night-small": ("night", partial(night, size="small", hours=12, mean=68)),
     "forgetting": ("evidence/ablation-800", forgetting),
     "forgetting-downstream": ("evidence/ablation-800", forgetting_downstream),
     "each-task": ("evidence/tasks-1600-moments-each_task", partial(each_task, tasks=OTHERS)),

@@ -256,11 +256,16 @@ def nights(records: Records) -> Rows:
             for file in records.folder.glob(f"{prefix}{size}-[0-9]*-hours.json")
         ]
         for night in sorted(found, key=lambda each: (each["size"], each["hours"])):
-            scores = [statistics.median(night["dev"][task]) for task in MINIATURE_TASKS]
+            scores = night_scores(night["dev"])
             cells = [f"{night['hours']:g}", millions(night), f"{LAPTOP * night['hours'] / 1000:.2f}"]
             rows.append([f"{whose}, {night['size']}", *cells, *scored(scores)])
     rows += [[name, "", "", "", *scored(scores)] for name, scores in MINIATURES.items()]
     return rows
+
+
+def night_scores(dev: Mapping[str, Sequence[float]]) -> list[float]:
+    """The median over the seeds of each task of the miniatures, in percent."""
+    return [statistics.median(dev[task]) for task in MINIATURE_TASKS]
 
 
 def millions(night: Mapping[str, Any]) -> str:

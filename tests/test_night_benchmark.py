@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,8 +20,9 @@ from support.running import CONFIG, build_corpus, made_up_text
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import night
-from page_tables import NIGHT_ARMS, NIGHT_TASKS, ablations, nights
-from record_files import Records, slug
+import outcomes
+from page_tables import NIGHT_ARMS, NIGHT_TASKS, ablations, night_scores, nights
+from record_files import MissingRecord, Records, slug
 
 from ernie.errors import UserError
 from ernie.train.checkpoint import Checkpoints
@@ -65,7 +67,7 @@ def test_the_table_says_what_was_met() -> None:
 
 def test_the_curve_has_a_point_for_each_run(tmp_path: Path) -> None:
     dev = {"cola": [10.0], "sst2": [84.0], "mrpc": [80.0], "stsb": [80.0], "rte": [60.0]}
-    assert night.mean_score({**dev, "cola": [10.0, 30.0, 20.0]}) == pytest.approx(64.8)
+    assert statistics.mean(night_scores({**dev, "cola": [10.0, 30.0, 20.0]})) == pytest.approx(64.8)
     for size, hours in (("mini", 1), ("mini", 4), ("small", 12)):
         record = json.dumps({"size": size, "hours": hours, "tokens": hours * 12_345_678, "dev": dev})
         (tmp_path / f"{size}-{hours}-hours.json").write_text(record, encoding="utf-8")
@@ -90,6 +92,10 @@ def test_nights_stand_beside_the_miniatures_with_what_their_hours_cost(tmp_path:
         ["BERT-Small", "", "", "", "27.8", "89.7", "83.4", "78.8", "61.8", "68.3"],
     ]
     assert len(records.read) == 3
+    assert outcomes.night(records, "mini", 4, 65.0, 84.0) == ("64.8; 84.0", "missed; met")
+    assert outcomes.night(records, "small", 12, 64.0) == ("64.8", "met")
+    with pytest.raises(MissingRecord, match="no night of 2 hours of mini"):
+        outcomes.night(records, "mini", 2, 60.0)
 
 
 def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_difference(tmp_path: Path) -> None:
