@@ -696,6 +696,14 @@ def speech_translation(records: Records) -> Rows:
     return rows
 
 
+PITCH = {
+    "cents of F0": "F0, cents",
+    "F0 off by a fifth": "off by a fifth",
+    "voiced in one only": "voiced in one only",
+    "clearness": "clearness",
+}
+
+
 def synthesis(records: Records) -> Rows:
     """Voices and their ablations."""
     labels = {
@@ -704,17 +712,18 @@ def synthesis(records: Records) -> Rows:
         "phonemes": "`phonemes`: pronunciations as input",
         "flow": "`flow`: the default, four networks of 32 channels",
         "middle-flow": "`middle flow`: three of 16",
+        "middle-flow-longer": "`middle flow, longer`: the same with three times the steps",
+        "middle-flow-long-windows": "`middle flow, long windows`: spectra in windows of 0.1 s, too",
+        "middle-flow-longer-long-windows": "`middle flow, longer, long windows`: both",
         "short-flow": "`short flow`: two of 16",
-        "flow-windows": "`flow, windows`: the default, spectra in windows of four lengths",
-        "middle-flow-windows": "`middle flow, windows`: three of 16, the same",
         "no-apart": "`no apart`: two of 16, without the regularization of the divergence",
         "no-spectra": "`no spectra`: two of 16, without the loss on spectra",
     }
     header = ["", "spoken", "frames alone", "recordings", "nats per sample", "spectral distance"]
     arms = list(records.arms(labels))
-    has_pitch = any("cents of F0" in seed for _, _, seeds in arms for seed in seeds)
-    pitch = ["F0, cents"] if has_pitch else []
-    rows = [[*header, "power, dB", *pitch, "times as fast as the WaveNet, one core"]]
+    pitch = PITCH if any("clearness" in seed for _, _, seeds in arms for seed in seeds) else {}
+    cores = {1: "one core", 2: "two cores"}[next((seeds[0].get("threads", 1) for _, _, seeds in arms), 1)]
+    rows = [[*header, "power, dB", *pitch.values(), f"times as fast as the WaveNet, {cores}"]]
     for _, label, seeds in arms:
         heard = [seed["not understood"] for seed in seeds if "not understood" in seed]
         cells = [spread([each[how] for each in heard]) if heard else "" for how in ("spoken", "frames", "recorded")]
@@ -722,9 +731,8 @@ def synthesis(records: Records) -> Rows:
         cells.append(spread([seed["nats a sample"] for seed in seeds], decimals(2)) if has_wavenet else "")
         cells.append(spread([seed["distance of spectra"] for seed in seeds], decimals(2)))
         cells.append(spread([seed["decibels louder"] for seed in seeds], decimals(1)))
-        if has_pitch:
-            cents = [seed["cents of F0"] for seed in seeds if "cents of F0" in seed]
-            cells.append(spread(cents, decimals(0)) if cents else "")
+        for name in pitch:
+            cells.append(spread([seed[name] for seed in seeds], decimals(0) if name == "cents of F0" else percent))
         rows.append(
             [label, *cells, "" if has_wavenet else spread([seed["times as fast"] for seed in seeds], decimals(1))]
         )

@@ -1,27 +1,33 @@
 """Does the encoder learn to speak?  Digits in the voice of one speaker, and whether a recognizer understands them.
 
-  python benchmarks/synthesis.py --data DATA --output runs/synthesis [--recognizer RUN] [--seeds 0] [--epochs 24 8]
+  python benchmarks/synthesis.py --data DATA --output runs/synthesis --recognizer RUN [--seeds 0] [--arms ARM...]
 
 DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Dataset, 8 kHz). Voices are trained, letter
 by letter, on strings of 2 to 5 digits of one speaker from recordings 5 to 24, and tested on strings from recordings 0
 to 4. `wavenet` is a whole voice, and so is `phonemes`, whose input is the pronunciation of words
 (nltk_corpora/cmudict.zip); `flow` is distilled from the voice of the former to generate all samples at once, and so are
-`middle flow` and `short flow`, with three and two instead of four networks of half as many channels; `..., windows`
-compares spectra in windows of four lengths; `no apart` is a short flow without the regularization of the divergence,
-and `no spectra` one without the loss on spectra. --epochs are those of the first two and of the flows. RUN is a run of
-benchmarks/recognition.py, trained on recordings of all speakers and on no synthetic sound: it recognizes the voice's
-speech, the recordings of the same strings and, to find out which half of a voice is at fault, sound made from the
-decoder's frames by Griffin and Lim's method (1984) in place of the vocoder. Finished work is kept, so that an
-interrupted command resumes where it stopped; the results of each arm are a small file under `--records` (by default in
-OUTPUT).
+`middle flow` and `short flow`, with three and two instead of four networks of half as many channels; `..., longer` has
+three times as many steps, `..., long windows` compares spectra in windows of 0.1 s as well; `no apart` is a short flow
+without the regularization of the divergence, and `no spectra` one without the loss on spectra.
+
+--epochs are those of the first two and of the flows. RUN is a run of benchmarks/recognition.py, trained on recordings
+of all speakers and on no synthetic sound: it recognizes the voice's speech, from several draws of noise, the recordings
+of the same strings and, to find out which half of a voice is at fault, sound made from the decoder's frames by Griffin
+and Lim's method (1984) in place of the vocoder. The clearness of a voice is the mean of the highest normalized
+autocorrelation over the windows in which the recording is voiced. Finished work is kept, so that an interrupted command
+resumes where it stopped; the results of each arm are a small file under `--records` (by default in OUTPUT), and
+`spectrograms.png` beside them shows the first test recording and what the voices made of its frames.
 
 Set before the first run: held-out samples have a likelihood at least 0.2 nats better than by linear prediction of order
 16; the flow is at least 20 times as fast as the WaveNet, and its spectra, of the same frames, are at most 1.3 times as
 far from the recordings as the WaveNet's; without the regularization the largest gradient, as a multiple of the median,
 is at least 5 times as large, without the loss on spectra the power is 3 dB off; at most 20 % of the spoken digits are
-not understood. Set before the first run with windows of four lengths: `middle flow, windows` has at most 8 % of the
-words wrong, and a lower error of F0 than `middle flow`. (When the speed was set, the WaveNet's loop was in NumPy, which
-takes five times as long. A flow and the WaveNet that taught it are timed in turns, on the same frames.)
+not understood. (When the speed was set, the WaveNet's loop was in NumPy, which takes five times as long. A flow and the
+WaveNet that taught it are timed in turns, on the same frames.)
+
+Set before the first run of more steps: `middle flow, longer` has less than 8 % of the words wrong, and a higher
+clearness than `middle flow`; `middle flow, longer, long windows` has a still higher clearness, and no more of the words
+wrong. That three networks of 16 are 20 times as fast on two cores was found before (benchmarks/results/kernels.md).
 """
 
 from __future__ import annotations
@@ -30,11 +36,12 @@ import argparse
 import statistics
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import matplotlib.pyplot as plt
 import numpy as np
 import paddle
 import soundfile
@@ -51,6 +58,8 @@ from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
 from ernie.data.labeled.row import Row
 from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder
+from ernie.doctor.machine import find
+from ernie.errors import UserError
 from ernie.model.voice_loss import (
     MIN_LOG_SCALE,
     Segment,
@@ -66,41 +75,56 @@ from ernie.train.trainer import Trainer
 from finetune.train.model import TrainingModel
 from inference.task_model import TaskModel
 from tasks.downstream.metrics import wer
+from tasks.downstream.synthesis.answers import answer_all
 from tasks.downstream.synthesis.loss import teacher_forced
 from tasks.downstream.synthesize import Synthesize
 
 SPEAKER = "jackson"
 TESTED = range(5)  # numbers of the test recordings
 CROP = 0.15  # seconds of each string whose samples are trained on in a step: few, so that the decoder gets many steps
-STRINGS = {"train": 1200, "dev": 1, "test": 40}
+STRINGS = {"train": 1200, "dev": 1, "test": 100}
+NOISES = range(3)  # seeds of the noise from which the test strings are spoken
 SHAPE: dict[str, Any] = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 128}
 SMALL: dict[str, Any] = {
     "vocoder": "flow",
     "voice": {"flows": 2, "flow": {"channels": 16, "stacks": 1, "depth": 8, "taps": 3}},
 }
-WINDOWS = [0.1, 0.025, 0.008]  # seconds, beside those of the features, 0.05
 MIDDLE = {**SMALL, "voice": {**SMALL["voice"], "flows": 3}}
-ARMS: dict[str, dict[str, Any]] = {
-    "wavenet": {},
-    "end to end": {"end_to_end": True},
-    "phonemes": {},
-    "flow": {"vocoder": "flow"},
-    "middle flow": MIDDLE,
-    "short flow": SMALL,
-    "middle flow, windows": {**MIDDLE, "spectral_windows": WINDOWS},
-    "flow, windows": {"vocoder": "flow", "spectral_windows": WINDOWS},
-    "no apart": {**SMALL, "log_std_penalty": 0.0},
-    "no spectra": {**SMALL, "spectral": 0.0},
+LONG = {"spectral_windows": [0.1]}  # seconds, beside those of the features, 0.05
+
+
+class Arm(NamedTuple):
+    """The options of a task, and how many times as many epochs it has."""
+
+    task: dict[str, Any]
+    times: int = 1
+
+
+ARMS = {
+    "wavenet": Arm({}),
+    "end to end": Arm({"end_to_end": True}),
+    "phonemes": Arm({}),
+    "flow": Arm({"vocoder": "flow"}),
+    "middle flow": Arm(MIDDLE),
+    "middle flow, longer": Arm(MIDDLE, 3),
+    "middle flow, long windows": Arm(MIDDLE | LONG),
+    "middle flow, longer, long windows": Arm(MIDDLE | LONG, 3),
+    "short flow": Arm(SMALL),
+    "no apart": Arm({**SMALL, "log_std_penalty": 0.0}),
+    "no spectra": Arm({**SMALL, "spectral": 0.0}),
 }
 VOICE_TRAINING: dict[str, Any] = {"batch": 8}
 FLOW_TRAINING: dict[str, Any] = {"batch": 4, "dropout": 0.0, "lr": {"peak": 2e-3, "warmup": 0.1}}
 ORDER, FRAME = 16, 240  # of the linear prediction: past samples, and samples of a frame with its own weights
-TARGETS = ("voice", "voice-likelihood", "flow", "middle-flow", "short-flow", "voice-gradients", "voice-power")
+TARGETS = ("voice", "voice-likelihood", "flow", "middle-flow", "short-flow", "voice-longer", "voice-windows")
+WITHOUT = ("voice-gradients", "voice-power")
 LOWEST, HIGHEST = 60, 400  # F0 of a voice in Hz
 FORMANTS = 900  # Hz above which F0 is not looked for
 VOICED, AUDIBLE = 0.6, 0.005  # the autocorrelation of a voiced window, and its root mean square, at least
 STEPS = 60  # whose gradients are measured
 TURNS = 40  # iterations of Griffin and Lim's method
+TIMED = 10  # recordings whose frames both vocoders are timed with
+DRAWN = 1000  # Hz up to which spectrograms are drawn
 
 
 def main() -> None:
@@ -108,21 +132,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--recognizer", type=Path, metavar="RUN")
+    parser.add_argument("--recognizer", type=Path, metavar="RUN", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=(0,))
     parser.add_argument("--epochs", type=int, nargs=2, default=(24, 8))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    name = "epochs-{}-{}".format(*arguments.epochs)
+    try:
+        listener = TaskModel.load(arguments.recognizer)
+    except UserError as error:
+        parser.error(f"--recognizer: {error}")
+    name = "strings-{}-epochs-{}-{}".format(STRINGS["test"], *arguments.epochs)
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
     strings = write_strings(arguments.data / "speech_fsdd" / "recordings", arguments.output / "strings")
     fresh = initial_encoder(arguments.output / "fresh", "".join(WORDS))
 
     def record(arm: str, seed: int) -> dict[str, Any]:
-        teacher, is_flow = folder / f"wavenet-{seed}", "vocoder" in ARMS[arm]
-        task, encoder = {"kind": "synthesize", "crop": CROP, **ARMS[arm]}, fresh
+        teacher, is_flow = folder / f"wavenet-{seed}", "vocoder" in ARMS[arm].task
+        task, encoder = {"kind": "synthesize", "crop": CROP, **ARMS[arm].task}, fresh
         if is_flow:
+            if not (teacher / "scores.json").is_file():
+                parser.error(f"--arms: '{arm}' learns from 'wavenet', whose run is not there: {teacher}; name it, too")
             task["teacher"] = str(teacher.resolve())
         if arm == "phonemes":
             words = pronunciations(arguments.data / "nltk_corpora" / "cmudict.zip", arguments.output / "words.dict")
@@ -132,23 +162,25 @@ def main() -> None:
         run = folder / f"{slug(arm)}-{seed}"
         data = {split: str(strings / f"{split}.tsv") for split in ("train", "dev")}
         train = FLOW_TRAINING if is_flow else VOICE_TRAINING
-        fine_tuned(run, encoder, task, data, seed, epochs=arguments.epochs[is_flow], evaluations=0, **train)
+        epochs = ARMS[arm].times * arguments.epochs[is_flow]
+        fine_tuned(run, encoder, task, data, seed, epochs=epochs, evaluations=0, **train)
         results = measured(run, strings)
         if arm in ("short flow", "no apart"):
             results["largest gradient, in medians"] = gradient_spikes(run, strings, seed)
-        if arguments.recognizer:
-            results["not understood"] = misunderstood(run, strings, arguments.recognizer)
-        return results
+        return results | understood(run, strings, listener)
 
     for seed in arguments.seeds:
         for arm in arguments.arms:
             cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    report(Records(records), synthesis, targets=TARGETS)
+    runs = {arm: folder / f"{slug(arm)}-{arguments.seeds[0]}" for arm in ARMS}
+    draw({arm: run for arm, run in runs.items() if (run / "made.wav").is_file()}, records / "spectrograms.png")
+    report(Records(records), synthesis, targets=TARGETS + WITHOUT)
 
 
 def write_strings(recordings: Path, folder: Path) -> Path:
     """Write strings of digits as sound files, and a table for each split; they are the same in every run."""
-    if not (folder / "test.tsv").is_file():
+    table = folder / "test.tsv"
+    if not (table.is_file() and len(list(read_table(table))) == STRINGS["test"]):
         folder.mkdir(parents=True, exist_ok=True)
         files: dict[bool, dict[int, list[Path]]] = {}  # test or not, by digit
         for file in sorted(recordings.glob(f"*_{SPEAKER}_*.wav")):
@@ -217,38 +249,50 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
     vocoders: list[Vocoder] = [WaveNetVocoder(head.wavenet)]
     if task.vocoder == "flow":
         vocoders.append(FlowVocoder(head.flow))
-    distances, seconds, power, pitches = [], np.zeros(len(vocoders)), [], []
+    distances, power, pitches, seconds = [], [], [], []
     in_turns(vocoders, heard[0].conditioner)  # the first time takes longer
-    for recording in heard[:10]:
-        sounds, taken = in_turns(vocoders, recording.conditioner)
-        seconds, made = seconds + taken, sounds[-1]
+    for number, recording in enumerate(heard):
+        wanted = vocoders if number < TIMED else vocoders[-1:]
+        sounds, taken = in_turns(wanted, recording.conditioner, backwards=number % 2 == 1)
+        made = sounds[-1]
+        if number < TIMED:
+            seconds.append(taken / (len(recording.samples) / RATE))
+        if number == 0:
+            for name, sound in (("made", made), ("recorded", recording.samples)):
+                soundfile.write(run / f"{name}.wav", sound, RATE)
         spectra = [
             magnitudes(paddle.to_tensor(x[None]), Windows.of(task.features)).numpy() for x in (made, recording.samples)
         ]
         logs = [np.log(np.maximum(spectrum, 1e-3)) for spectrum in spectra]
         distances.append(float(np.sqrt(((logs[0] - logs[1]) ** 2).mean())))
         power.append(10 * float(np.log10((made**2).mean() / (recording.samples**2).mean())))
-        pitches.append(np.stack([pitch(made), pitch(recording.samples)]))
-    length = sum(len(recording.samples) for recording in heard[:10]) / RATE
-    results |= {
+        pitches.append(np.stack([[*voicing(made)], [*voicing(recording.samples)]]))
+    each, machine = np.array(seconds), find()
+    return results | {
         "distance of spectra": statistics.mean(distances),
         "decibels louder": statistics.mean(power),
-        **pitch_errors(np.concatenate(pitches, axis=1)),
-        "seconds for one": seconds[-1] / length,
-        "times as fast": seconds[0] / seconds[-1],
+        **pitch_errors(np.concatenate(pitches, axis=2)),
+        "seconds for one": float(np.median(each[:, -1])),
+        "times as fast": float(np.median(each[:, 0] / each[:, -1])),
+        "times as fast, each": [round(float(own), 2) for own in each[:, 0] / each[:, -1]],
+        **{"processor": machine.processor, "instructions": machine.instructions, "threads": machine.threads},
     }
-    return results
 
 
 def pitch(sound: np.ndarray) -> np.ndarray:
-    """F0 in Hz of each window of 40 ms, 10 ms apart, by the highest normalized autocorrelation; 0 without a voice.
+    """F0 in Hz of each window of 40 ms, 10 ms apart, 0 without a voice."""
+    return voicing(sound)[0]
+
+
+def voicing(sound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same, and the highest normalized autocorrelation of each window, by which it is found.
 
     Formants above 900 Hz are filtered out: between two lags they turn around, and a multiple of the period fits better.
     """
     sound = sosfiltfilt(butter(4, FORMANTS, fs=RATE, output="sos"), sound) if len(sound) > 100 else sound
     width, hop = round(0.04 * RATE), round(0.01 * RATE)
     lags = np.arange(RATE // HIGHEST, RATE // LOWEST + 1)
-    found = []
+    found, highest = [], []
     for first in range(0, len(sound) - width - lags[-1], hop):
         part = sound[first : first + width + lags[-1]].astype(np.float64)
         own = part[:width]
@@ -257,7 +301,8 @@ def pitch(sound: np.ndarray) -> np.ndarray:
         best = likeness.max()
         voiced = best >= VOICED and np.sqrt((own**2).mean()) >= AUDIBLE
         found.append(RATE / (lags[0] + peak(likeness)) if voiced else 0.0)
-    return np.array(found)
+        highest.append(best)
+    return np.array(found), np.array(highest)
 
 
 def peak(likeness: np.ndarray) -> float:
@@ -271,8 +316,12 @@ def peak(likeness: np.ndarray) -> float:
     return at + 0.5 * (before - after) / (before - 2 * here + after)  # the vertex of a parabola
 
 
-def pitch_errors(pitches: np.ndarray) -> dict[str, float]:
-    """How far F0 (2, frames) of a voice and of recordings are apart, where both are voiced, and where only one is."""
+def pitch_errors(found: np.ndarray) -> dict[str, float]:
+    """How far F0 of a voice and of recordings are apart, where both are voiced, and where only one is.
+
+    `found` is what `voicing` finds in the voice and in the recordings, (2, 2, windows).
+    """
+    pitches, likeness = found[:, 0], found[:, 1]
     voiced = pitches > 0
     made, recorded = pitches[:, voiced.all(0)]
     if not len(made):
@@ -283,20 +332,40 @@ def pitch_errors(pitches: np.ndarray) -> dict[str, float]:
         "cents of F0": float(np.median(cents)),
         "F0 off by a fifth": float((np.abs(made / recorded - 1) > 0.2).mean()),
         "voiced in one only": float((voiced.sum(0) == 1)[either].mean()),
+        "clearness": float(likeness[0, voiced[1]].mean()),
+        "clearness of the recordings": float(likeness[1, voiced[1]].mean()),
     }
 
 
-def in_turns(vocoders: list[Vocoder], conditioner: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """What each vocoder makes of a conditioner, and the seconds that it takes."""
-    sounds, seconds = [], []
+def in_turns(
+    vocoders: list[Vocoder], conditioner: np.ndarray, *, backwards: bool = False
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """What each vocoder makes of a conditioner, and the seconds that it takes; the last one goes first `backwards`."""
+    sounds, seconds = [np.zeros(0)] * len(vocoders), np.zeros(len(vocoders))
     noise = np.random.default_rng(0).standard_normal((1, len(conditioner))).astype(np.float32)
-    for vocoder in vocoders:
-        begun = vocoder.begin()
+    for number in sorted(range(len(vocoders)), reverse=backwards):
+        begun = vocoders[number].begin()
         start = time.perf_counter()
-        _, (sound,) = vocoder.more([begun], conditioner[None], noise)
-        seconds.append(time.perf_counter() - start)
-        sounds.append(sound)
-    return sounds, np.array(seconds)
+        _, (sounds[number],) = vocoders[number].more([begun], conditioner[None], noise)
+        seconds[number] = time.perf_counter() - start
+    return sounds, seconds
+
+
+def draw(runs: dict[str, Path], file: Path) -> None:
+    """Draw the spectrograms of the first test recording and of what voices made of its frames, below each other."""
+    sounds = {arm: run / "made.wav" for arm, run in runs.items()}
+    if sounds:
+        sounds = {"recording": next(iter(runs.values())) / "recorded.wav", **sounds}
+        figure, rows = plt.subplots(len(sounds), figsize=(7, 1.5 * len(sounds)), sharex=True, squeeze=False)
+        for axes, (label, sound) in zip(rows[:, 0], sounds.items(), strict=True):
+            samples = soundfile.read(sound)[0]
+            axes.specgram(samples + 1e-6, NFFT=400, noverlap=360, pad_to=1024, Fs=RATE, vmin=-110, vmax=-40)
+            axes.set(ylim=(0, DRAWN), ylabel="Hz")
+            axes.set_title(label, fontsize=9, loc="left")
+        rows[-1, 0].set_xlabel("seconds")
+        figure.tight_layout()
+        figure.savefig(file, dpi=110)
+        plt.close(figure)
 
 
 def gradient_spikes(run: Path, strings: Path, seed: int) -> float:
@@ -375,20 +444,44 @@ def errors(sound: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return sound - windows[:, ::-1] @ weights
 
 
-def misunderstood(run: Path, strings: Path, recognizer: Path) -> dict[str, float]:
-    """The word error rate of a recognizer on what the voice says, and on the recordings of the same strings."""
-    voice, listener = TaskModel.load(run), TaskModel.load(recognizer)
+def understood(run: Path, strings: Path, listener: TaskModel) -> dict[str, Any]:
+    """The word error rate of a recognizer on what the voice says, and on the recordings of the same strings.
+
+    Also the wrong words of each string, for each noise that it is spoken from.
+    """
+    voice = TaskModel.load(run)
     rows = list(read_table(strings / "test.tsv"))
-    spoken = [answer["audio"] for answer in voice.predict([{"text": text} for _, text in rows])]
-    for number, sound in enumerate(spoken[:3]):
-        soundfile.write(run / f"spoken-{number}.wav", np.array(sound["array"], np.float32), RATE)
     texts = [text for _, text in rows]
-    frames = [{"array": without_vocoder(voice, text), "sampling_rate": RATE} for text in texts]
-    rates = {}
-    for name, sounds in (("spoken", spoken), ("frames", frames), ("recorded", [str(file) for file, _ in rows])):
-        answers = listener.predict([{"audio": sound} for sound in sounds])
-        rates[name] = wer(texts, [answer["transcript"] for answer in answers])
-    return rates
+    sides = {"frames": [{"array": without_vocoder(voice, text), "sampling_rate": RATE} for text in texts]}
+    spoken = [f"spoken {noise}" for noise in NOISES]
+    sides |= {name: said(voice, texts, noise) for name, noise in zip(spoken, NOISES, strict=True)}
+    answers = {name: heard_by(listener, sounds) for name, sounds in sides.items()}
+    answers["recorded"] = heard_by(listener, [str(file) for file, _ in rows])
+    rates = {name: wer(texts, answers[name]) for name in ("frames", "recorded")}
+    rates["spoken"] = wer(texts * len(spoken), [heard for name in spoken for heard in answers[name]])
+    wrong = [
+        [round(wer([text], [heard]) * len(text.split())) for text, heard in zip(texts, answers[name], strict=True)]
+        for name in spoken
+    ]
+    return {"not understood": rates, "wrong words": wrong}
+
+
+def said(voice: TaskModel, texts: list[str], noise: int) -> list[dict[str, Any]]:
+    """The sounds of texts, spoken from the noise of a seed."""
+    task = voice.task
+    assert isinstance(task, Synthesize)
+    synthesizer = task.synthesizer(voice.ernie, voice.head, voice.task_id, seed=noise)
+    examples = [task.example(Row({"text": text}), voice.tokenizer) for text in texts]
+    return [
+        answer["audio"]
+        for first in range(0, len(examples), 20)
+        for answer in answer_all(task, synthesizer, examples[first : first + 20])
+    ]
+
+
+def heard_by(listener: TaskModel, sounds: Sequence[Any]) -> list[str]:
+    """What a recognizer understands."""
+    return [answer["transcript"] for answer in listener.predict([{"audio": sound} for sound in sounds])]
 
 
 @paddle.no_grad()

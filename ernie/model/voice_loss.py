@@ -60,10 +60,12 @@ class Windows:
     def lasting(cls, seconds: float, features: FeatureConfig) -> Windows:
         """Return windows of so many seconds, each a quarter of one after the one before.
 
-        A tone has the magnitude in them that it has in the windows of the features.
+        Noise has the magnitude in them that it has in the windows of the features.  So an error of any kind counts as
+        much in short windows as in long ones: scaled to a tone, one that is spread over frequencies would count more
+        and more.
         """
         width = round(seconds * features.sample_rate) // 2 * 2
-        return cls(width, max(1, width // 4), width // 2 + 1, features.window_samples / width)
+        return cls(width, max(1, width // 4), width // 2 + 1, math.sqrt(features.window_samples / width))
 
     def count(self, samples: int) -> int:
         """Return the number of windows in so many samples."""
@@ -125,7 +127,8 @@ def flow_loss(
     """Distillation loss: the divergence of the flow from the WaveNet plus `spectral` times the spectral distance.
 
     With several kinds of `windows` that is the mean of their distances: long ones tell harmonics apart, short ones
-    moments (Yamamoto et al., 2020, "Parallel WaveGAN", arXiv 1910.11480, section 2.2).
+    moments (Yamamoto et al., 2020, "Parallel WaveGAN", arXiv 1910.11480, section 2.2).  Windows shorter than two
+    periods of the voice tell where its pulses fall, which the conditioner hardly says.
 
     The divergence is averaged over the samples; both terms are summed over the sequences.  The flow needs its own
     `context` of noise and also generates that of the WaveNet.  Before the beginning of the sound, where `started` is 0,
