@@ -12,6 +12,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
+_ALL = 1 - 1e-9  # of the source: delays in seconds are sums, which rounding may leave just below its length
+
 
 def average_lagging(delays: Sequence[float], source: float, reference: int) -> float:
     """AL: the average lag behind a translation that keeps pace with the source, until all of the source is read.
@@ -114,6 +116,6 @@ def _lagging(delays: Sequence[float], source: float, target: int) -> float:
     total = 0.0
     for written, delay in enumerate(delays):
         total += delay - written * pace
-        if delay >= source:
+        if delay >= source * _ALL:
             break
     return total / (written + 1)

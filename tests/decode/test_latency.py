@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +52,18 @@ def test_examples_computed_by_hand() -> None:
     assert latency.average_lagging(delays_of(WaitK(3), 20, 25), 20, 25) == pytest.approx(4.7)
     assert latency.average_lagging(delays_of(WaitK(3, 0.2), 20, 25), 20, 25) == pytest.approx(3.19, abs=0.005)
     assert latency.average_lagging(delays_of(WaitK(1), 25, 20), 25, 20) == pytest.approx(-1.38, abs=0.005)
+
+
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 40), st.sampled_from([0.1, 0.3, 0.4, 1 / 3]))
+def test_the_lag_in_seconds_is_that_in_words_times_the_seconds_of_a_word(
+    k: int, source: int, written: int, seconds: float
+) -> None:
+    delays = delays_of(WaitK(k), source, written)
+    came = list(itertools.accumulate([seconds] * source))  # 0.1 eight times is less than 0.8
+    in_seconds = [came[int(delay) - 1] for delay in delays]
+    for measure in (latency.average_lagging, latency.length_adaptive_average_lagging):
+        found = measure(in_seconds, seconds * source, written)
+        assert found == pytest.approx(seconds * measure(delays, source, written), abs=1e-6)
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 40), st.integers(1, 40))
