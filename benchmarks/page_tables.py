@@ -479,6 +479,7 @@ LEARNERS = {
     "several-distilled": "several waits, distilled",
 }
 MOST_LAG = 3.0
+LAGGING = ("lagging", "length_adaptive")  # AL and LAAL
 POLICIES: tuple[dict[str, Any], ...] = (
     {},
     *({"wait_k": k} for k in (1, 2, 3, 4, 5, 7, 9)),
@@ -507,35 +508,49 @@ def chosen_policy(seeds: Sequence[Mapping[str, Any]], adaptive: bool) -> str | N
 
 def waiting_less(records: Records) -> Rows:
     """BLEU on test of whole sentences, and of the best wait-k and the best adaptive policy that lag 3 tokens on dev."""
-    columns = ["wait-k", "AL", "BLEU", "adaptive", "AL", "BLEU"]
+    columns = [name for kind in ("wait-k", "adaptive") for name in (kind, "AL", "LAAL", "words written", "BLEU")]
     rows = [["learned from", "whole sentences", *columns]]
     for _, label, seeds in records.arms(LEARNERS):
         cells = [label, bleu([seed["test"]["whole"] for seed in seeds])]
         for adaptive in (False, True):
             if (name := chosen_policy(seeds, adaptive)) is None:
-                cells += ["all lag more", "", ""]
+                cells += ["all lag more", "", "", "", ""]
                 continue
-            points = [{"lag": s["test"][name]["latency"]["lagging"], **s["test"][name]} for s in seeds]
-            cells += [name, lag(points), bleu(points)]
+            points = [seed["test"][name] for seed in seeds]
+            lags = (statistics.mean(point["latency"][each] for point in points) for each in LAGGING)
+            longer = statistics.mean(point["longer"] for point in points)
+            cells += [name, *(f"{mean:.2f}" for mean in lags), f"{longer:.2f}", bleu(points)]
         rows.append(cells)
     return rows
+
+
+def waiting_in_time(records: Records) -> Rows:
+    """The lags in seconds of whole sentences and of the chosen policies, without and with the time of computing."""
+    rows = [["learned from", "policy", "AL, s", "computation-aware", "processor"]]
+    for label, policy, found in of_policies(records, "in-time"):
+        means = (statistics.mean(seed[name] for seed in found) for name in ("seconds", "computation-aware"))
+        rows.append([label, policy, *(f"{mean:.2f}" for mean in means), found[0]["processor"]])
+    return rows
+
+
+def of_policies(records: Records, kind: str) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+    """The arms with whole sentences and the policies that were chosen, where there are records of this kind of them."""
+    for arm, label, seeds in records.arms(LEARNERS):
+        for policy in ("whole", *(chosen_policy(seeds, adaptive) for adaptive in (False, True))):
+            measured = records / kind
+            if policy is not None and record_files(measured.folder, name := f"{arm}-{slug(policy)}"):
+                yield label, "whole sentences" if policy == "whole" else policy, measured.of(name)
 
 
 def simuleval(records: Records) -> Rows:
     """BLEU and lags in words of the chosen policies, by our measures and by SimulEval's."""
     names = ("BLEU", "AL", "LAAL")
     rows = [["learned from", "policy", *(f"{name}, {who}" for name in names for who in ("ours", "SimulEval"))]]
-    for arm, label, seeds in records.arms(LEARNERS):
-        for policy in (chosen_policy(seeds, adaptive) for adaptive in (False, True)):
-            compared = records / "simuleval"
-            if policy is not None and record_files(compared.folder, name := f"{arm}-{slug(policy)}"):
-                found = compared.of(name)
-                means = [
-                    statistics.mean(seed[who][measure] for seed in found)
-                    for measure in names
-                    for who in ("ours", "SimulEval")
-                ]
-                rows.append([label, policy, *(f"{mean:.2f}" for mean in means)])
+    for label, policy, found in of_policies(records, "simuleval"):
+        means = [
+            statistics.mean(seed[who][measure] for seed in found) for measure in names for who in ("ours", "SimulEval")
+        ]
+        rows.append([label, policy, *(f"{mean:.2f}" for mean in means)])
     return rows
 
 
@@ -1269,6 +1284,8 @@ TABLES: dict[str, tuple[str, Callable[[Records], Rows]]] = {
     "translation-chinese": ("translation/epochs-10", translation_chinese),
     "translation-catching-up": ("translation/epochs-10", translation_catching_up),
     "waiting-less": ("waiting/epochs-10", waiting_less),
+    "waiting-in-time": ("waiting/epochs-10", waiting_in_time),
+    "waiting-simuleval": ("waiting/epochs-10", simuleval),
     "digits": ("recognition/all-epochs-20", digits),
     "digits-delay": ("recognition/all-epochs-20", digits_delay),
     "digits-longer": ("recognition/all-epochs-40", digits),

@@ -1,25 +1,30 @@
 """How little must a translation wait?  Adaptive waiting and distillation beside wait-k, German to English.
 
   python benchmarks/waiting.py --data DATA --output runs/waiting [--seeds 0 1 2] [--epochs 10] [--arms whole ...]
+  python benchmarks/waiting.py --data DATA --output runs/waiting --in-time [...]
   python benchmarks/waiting.py --data DATA --output runs/waiting --simuleval [...]
 
 DATA, the encoder, the decoder and the training are those of benchmarks/translation.py, with ten epochs.  The arms:
   whole                learns whole sentences, with an encoder that looks in both directions
   one-way              the same with an encoder that looks back only
-  several              as `one-way`, waits 1, 3, 5, 7, 9 and 64 tokens, one drawn for each row (multi-path)
+  several              as `one-way`, waits 64, 1, 3, 5, 7 and 9 tokens, one drawn for each row (multi-path); like the
+                       others its best epoch on dev is that of whole sentences
   ..., distilled       the same, but learns from the translations that `whole` of this seed gives with a beam of 4
                        (Kim and Rush, 2016, arXiv 1606.07947)
 Each translates the dev and the test split by wait-k, with several k, and by adaptive policies: from k = 1 on, with a
 `confidence` and a `max_wait_k` of a grid.  Once a source is over, a beam of 4 goes on, as for whole sentences.  Of the
-policies of a kind that lag at most 3 tokens (AL) on dev the one with the highest BLEU there is taken.  Of the first
-IN_TIME rows of test the lag is also measured in seconds, one sentence at a time, whose words come every WORD_SECONDS:
-without and with the time that computing takes (computation-aware), against the words of the reference.  Finished work
-is kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
-`--records` (by default in OUTPUT), and the table shows all files.  `--simuleval` also has SimulEval, which must be
-installed, drive the policies that were taken: its BLEU, AL and LAAL, in words, stand beside ours.
+policies of a kind that lag at most 3 tokens (AL) on dev the one with the highest BLEU there is taken.  Finished work is
+kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
+`--records` (by default in OUTPUT), and the table shows all files.  The translations are kept in the run's folder.
 
-Set before the first run, for means over three seeds: of the best arm (by BLEU of its adaptive policy on dev) that
-policy is at most 1 BLEU below `whole` on whole sentences, on test2016, and lags at most 3.1 tokens there.
+`--in-time` also measures, of the first IN_TIME rows of test, the lag in seconds, one sentence at a time, whose words
+come every WORD_SECONDS: without and with the time that computing takes (computation-aware), against the words of the
+reference.  That needs the machine for itself, and is done for the whole sentences and the policies that were taken.
+`--simuleval` also has SimulEval, which must be installed, drive these policies: its BLEU, AL and LAAL, in words, stand
+beside ours.  Both skip arms whose runs are not there, and say so.
+
+Set before the first run, for means over three seeds that both have: of the best arm (by BLEU of its adaptive policy on
+dev) that policy is at most 1 BLEU below `whole` on whole sentences, on test2016, and lags at most 3.1 tokens there.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -38,12 +43,22 @@ import matplotlib.pyplot as plt
 from fine_tuned import fine_tuned
 from moments import moments
 from outcomes import report
-from page_tables import LEARNERS, POLICIES, chosen_policy, policy_name, simuleval, waiting_less
+from page_tables import (
+    LEARNERS,
+    MOST_LAG,
+    POLICIES,
+    chosen_policy,
+    policy_name,
+    simuleval,
+    waiting_in_time,
+    waiting_less,
+)
 from record_files import Records, cached_record, slug
 from translation import BEAM, DROPOUT, MOST_TOKENS, initial_encoder, parsed, rows_of, split_files
 
-from ernie.atomic import put_text
+from ernie.atomic import make_folder, put_text
 from ernie.decode.latency import Latency, average_lagging
+from ernie.doctor.machine import find
 from ernie.text.load import load_tokenizer
 from finetune.report.latency import translate_live
 from inference.translator import TextTranslator
@@ -51,11 +66,10 @@ from tasks.downstream.bleu import bleu
 
 PAIR, SOURCE, TARGET = "de-en", "de", "en"
 DEV_ROWS = 200  # by which checkpoints are chosen
-IN_TIME, WORD_SECONDS = 50, 0.4  # 150 words a minute
+IN_TIME, WORD_SECONDS = 200, 0.4  # 150 words a minute
 LAGS = (
     ("lagging", "average lagging (AL), tokens"),
     ("length_adaptive", "length-adaptive average lagging (LAAL), tokens"),
-    ("computation-aware", "computation-aware AL, seconds"),
 )
 
 
@@ -67,7 +81,7 @@ class Learner:
     distilled: bool = False
 
 
-ONE_WAY, SEVERAL = {"wait_k": MOST_TOKENS}, {"wait_k": [1, 3, 5, 7, 9, MOST_TOKENS]}
+ONE_WAY, SEVERAL = {"wait_k": MOST_TOKENS}, {"wait_k": [MOST_TOKENS, 1, 3, 5, 7, 9]}
 ARMS = {
     "whole": Learner({}),
     "one-way": Learner(ONE_WAY),
@@ -80,7 +94,7 @@ ARMS = {
 
 def main() -> None:
     """Run what is missing, print the table and draw the figure."""
-    arguments, name, records = parsed(__doc__, list(ARMS), ["--simuleval"])
+    arguments, name, records = parsed(__doc__, list(ARMS), ["--in-time", "--simuleval"])
     folder = arguments.output / name
     files = split_files(arguments.data, arguments.output, PAIR)
     model = initial_encoder(files["train"], arguments.output / PAIR, PAIR)
@@ -99,24 +113,53 @@ def main() -> None:
         found: dict[str, Any] = {}
         for split in ("dev", "test"):
             rows = rows_of(split, files[split])
-            found[split] = {policy_name(policy): scored(run, policy, rows) for policy in POLICIES}
-        found["in time"] = {policy_name(policy): in_time(run, policy, rows[:IN_TIME]) for policy in POLICIES}
+            parts = run / "policies" / split  # each is kept, for all of them take long
+            found[split] = {
+                policy_name(policy): cached_record(
+                    parts / f"{slug(policy_name(policy))}.json", partial(scored, run, policy, rows, parts)
+                )
+                for policy in POLICIES
+            }
         return found
 
     for seed in arguments.seeds:
         for arm in arguments.arms:
             cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    if arguments.simuleval:
-        rows, policies = rows_of("test", files["test"]), {policy_name(policy): policy for policy in POLICIES}
-        for arm, _, seeds in Records(records).arms(LEARNERS):
-            for chosen in filter(None, (chosen_policy(seeds, adaptive) for adaptive in (False, True))):
-                for seed in arguments.seeds:
-                    stem = f"{arm}-{slug(chosen)}-{seed}"
-                    run, place = folder / f"{arm}-{seed}", folder / "simuleval" / stem
-                    make = partial(by_both, run, policies[chosen], rows, place)
-                    cached_record(records / "simuleval" / f"{stem}.json", make)
-    report(Records(records), waiting_less, simuleval, targets=["waiting-less"])
+    show(records)
+    rows = rows_of("test", files["test"])
+    for is_wanted, kind, measure in (
+        (arguments.in_time, "in-time", timed),
+        (arguments.simuleval, "simuleval", by_both),
+    ):
+        for arm, policy, seed in policies_taken(Records(records), arguments.arms, arguments.seeds) if is_wanted else ():
+            stem, run = f"{arm}-{slug(policy_name(policy))}-{seed}", folder / f"{arm}-{seed}"
+            file = records / kind / f"{stem}.json"
+            if not file.is_file() and not (run / "scores.json").is_file():
+                print(f"{kind}: {run} is not there; {stem} is left out", file=sys.stderr)
+                continue
+            cached_record(file, partial(measure, run, policy, rows, folder / kind / stem))
+    show(records)
+
+
+def show(records: Path) -> None:
+    """Print the tables and draw the figure."""
+    report(Records(records), waiting_less, waiting_in_time, simuleval, targets=["waiting-less"])
     draw(Records(records), records / "waiting.png")
+
+
+def policies_taken(
+    records: Records, arms: Sequence[str], seeds: Sequence[int]
+) -> Iterator[tuple[str, dict[str, Any], int]]:
+    """The arms, as files name them, that have records, with each policy that was taken, or whole sentences; and seeds.
+
+    Whole sentences are those of `whole` alone.
+    """
+    policies = {policy_name(policy): policy for policy in POLICIES}
+    for arm, _, own in records.arms({slug(arm): arm for arm in arms}):
+        taken = [chosen_policy(own, adaptive) for adaptive in (False, True)]
+        for name in ["whole"] * (arm == "whole") + [each for each in taken if each is not None]:
+            for seed in seeds:
+                yield arm, policies[name], seed
 
 
 def distilled(run: Path, train: str, file: Path) -> Path:
@@ -134,18 +177,45 @@ def distilled(run: Path, train: str, file: Path) -> Path:
     return file
 
 
-def scored(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """BLEU and the mean latencies in tokens of a policy; `empty` counts translations without one."""
+def scored(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], parts: Path) -> dict[str, Any]:
+    """BLEU and the mean latencies in tokens of a policy; `empty` counts translations without one.
+
+    `longer` is how many times as many words as the references they have.  The translations are written to `parts`.
+    """
     translator = TextTranslator.load(run, beam=BEAM, **(policy or {"wait_k": MOST_TOKENS}))
     tokenizer = load_tokenizer(run / "model" / "tokenizer")
-    answers = translator.translate([row[SOURCE] for row in rows])
+    answers = list(translator.translate([row[SOURCE] for row in rows]))
     latencies = [
         Latency.of(progress.source_delays, progress.source, len(tokenizer.encode(row[TARGET]).ids))
         for (_, progress), row in zip(answers, rows, strict=True)
         if progress.written
     ]
-    score = bleu([row[TARGET] for row in rows], [text for text, _ in answers])
-    return {"bleu": score, "latency": asdict(Latency.mean(latencies)), "empty": len(rows) - len(latencies)}
+    texts, targets = [text for text, _ in answers], [row[TARGET] for row in rows]
+    lines = [
+        json.dumps(
+            {"text": text, "delays": list(progress.source_delays), "tokens": progress.source}, ensure_ascii=False
+        )
+        for text, progress in answers
+    ]
+    make_folder(parts)
+    put_text(parts / f"{slug(policy_name(policy))}.jsonl", "".join(f"{line}\n" for line in lines))
+    words, wanted = (sum(len(text.split()) for text in each) for each in (texts, targets))
+    latency = asdict(Latency.mean(latencies))
+    return {
+        "bleu": bleu(targets, texts),
+        "latency": latency,
+        "longer": words / wanted,
+        "empty": len(rows) - len(latencies),
+    }
+
+
+def timed(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: Path) -> dict[str, Any]:
+    """The lags in time of the first rows, and on which machine."""
+    del place
+    machine = find()
+    about = {"processor": machine.processor, "instructions": machine.instructions, "threads": machine.threads}
+    in_time(run, policy, rows[:1])  # the first sentence takes longer
+    return {**about, "rows": IN_TIME, **in_time(run, policy, rows[:IN_TIME])}
 
 
 def in_time(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -188,27 +258,68 @@ def by_both(
 
 
 def draw(records: Records, file: Path) -> None:
-    """Draw BLEU on test against AL, LAAL and computation-aware AL, with a line for each arm and kind of policy."""
-    figure, panels = plt.subplots(1, 3, figsize=(15, 4.8), sharey=True)
-    colors = plt.rcParams["axes.prop_cycle"].by_key()["color"]
-    for color, (_, label, seeds) in zip(colors, records.arms(LEARNERS), strict=False):
-        for panel, (measure, _) in zip(panels, LAGS, strict=True):
-            for adaptive, style in ((False, ":"), (True, "-")):
-                points = []
-                for policy in POLICIES:
-                    if policy and ("confidence" in policy) == adaptive:
-                        name = policy_name(policy)
-                        lags = [seed["test"][name]["latency"] | seed["in time"][name] for seed in seeds]
-                        scores = [100 * seed["test"][name]["bleu"] for seed in seeds]
-                        points.append((statistics.mean(lag[measure] for lag in lags), statistics.mean(scores)))
-                shown = f"{label}, {'adaptive' if adaptive else 'wait-k'}"
-                panel.plot(*zip(*sorted(points), strict=True), style, color=color, marker=".", label=shown)
-    for panel, (_, name) in zip(panels, LAGS, strict=True):
-        panel.set(xlabel=name, ylabel="BLEU" if panel is panels[0] else "")
-        panel.grid(alpha=0.3)
-    panels[-1].legend(loc="lower right", fontsize=7)
+    """Draw BLEU on test against AL and LAAL: a panel for each arm below each, wait-k as a line, the others as points.
+
+    Of the adaptive policies a line joins those that no other of lower lag on dev exceeds there.
+    """
+    arms = list(records.arms(LEARNERS))
+    if not arms:
+        return
+    whole = next((seeds for arm, _, seeds in arms if arm == "whole"), None)
+    figure, rows = plt.subplots(
+        len(LAGS), len(arms), figsize=(3.2 * len(arms), 3.1 * len(LAGS)), sharey=True, sharex="row", squeeze=False
+    )
+    for panels, (measure, lag_name) in zip(rows, LAGS, strict=True):
+        for panel, (_, label, seeds) in zip(panels, arms, strict=True):
+            if whole:
+                score = 100 * statistics.mean(seed["test"]["whole"]["bleu"] for seed in whole)
+                panel.axhline(score, color="grey", linestyle="--")
+                panel.axhspan(score - 1, score, color="grey", alpha=0.15)
+            fixed, adaptive = (
+                [policy_name(policy) for policy in POLICIES if policy and ("confidence" in policy) == wanted]
+                for wanted in (False, True)
+            )
+            panel.errorbar(*points_with_spread(seeds, fixed, measure), marker=".", label="wait-k", capsize=2)
+            panel.plot(*points_with_spread(seeds, adaptive, measure)[:2], ".", color="C1", alpha=0.4)
+            best = undominated(seeds, adaptive, measure)
+            panel.errorbar(
+                *points_with_spread(seeds, best, measure), marker=".", color="C1", label="adaptive", capsize=2
+            )
+            panel.set(xlabel=lag_name, title=label, xlim=(0, 10))
+            panel.title.set_fontsize(9)
+            panel.grid(alpha=0.3)
+        panels[0].axvline(MOST_LAG, color="grey", linewidth=0.5)
+        panels[0].set_ylabel("BLEU")
+    rows[0, 0].legend(loc="lower right", fontsize=8)
     figure.tight_layout()
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=100)
+    plt.close(figure)
+
+
+def points_with_spread(
+    seeds: Sequence[Mapping[str, Any]], names: Sequence[str], measure: str
+) -> tuple[list[float], list[float], list[list[float]]]:
+    """The mean lags on test of policies, in their order, the mean BLEU, and how far seeds are below and above it."""
+    points = []
+    for name in names:
+        scores = [100 * seed["test"][name]["bleu"] for seed in seeds]
+        mean = statistics.mean(scores)
+        lag = statistics.mean(seed["test"][name]["latency"][measure] for seed in seeds)
+        points.append((lag, mean, mean - min(scores), max(scores) - mean))
+    lags, means, below, above = map(list, zip(*sorted(points), strict=True))
+    return lags, means, [below, above]
+
+
+def undominated(seeds: Sequence[Mapping[str, Any]], names: Sequence[str], measure: str) -> list[str]:
+    """The policies that have a higher BLEU on dev than all of lower lag there."""
+    found: list[str] = []
+    highest = 0.0
+    lags = {name: statistics.mean(seed["dev"][name]["latency"][measure] for seed in seeds) for name in names}
+    for name in sorted(names, key=lags.__getitem__):
+        score = statistics.mean(seed["dev"][name]["bleu"] for seed in seeds)
+        if score > highest:
+            found, highest = [*found, name], score
+    return found
 
 
 if __name__ == "__main__":
