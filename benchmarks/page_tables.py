@@ -484,6 +484,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {},
     *({"wait_k": k} for k in (1, 2, 3, 4, 5, 7, 9)),
     *({"wait_k": 1, "confidence": c, "max_wait_k": most} for most in (5, 9, 15) for c in (0.3, 0.5, 0.7, 0.9)),
+    *({"wait_k": 1, "agreement": less, "max_wait_k": most} for most in (5, 9) for less in (1, 2, 3)),
 )
 
 
@@ -492,7 +493,15 @@ def policy_name(policy: Mapping[str, Any]) -> str:
     if not policy:
         return "whole"
     least = f"k = {policy['wait_k']}"
-    return f"{least} to {policy['max_wait_k']}, {policy['confidence']:g}" if "confidence" in policy else least
+    if not is_adaptive(policy):
+        return least
+    how = f"agreement {policy['agreement']}" if "agreement" in policy else f"{policy['confidence']:g}"
+    return f"{least} to {policy['max_wait_k']}, {how}"
+
+
+def is_adaptive(policy: Mapping[str, Any]) -> bool:
+    """Whether a policy depends on the tokens."""
+    return "max_wait_k" in policy
 
 
 def chosen_policy(seeds: Sequence[Mapping[str, Any]], adaptive: bool) -> str | None:
@@ -500,7 +509,7 @@ def chosen_policy(seeds: Sequence[Mapping[str, Any]], adaptive: bool) -> str | N
 
     None if all lag more.
     """
-    names = [policy_name(policy) for policy in POLICIES if policy and ("confidence" in policy) == adaptive]
+    names = [policy_name(policy) for policy in POLICIES if policy and is_adaptive(policy) == adaptive]
     lags = {name: statistics.mean(seed["dev"][name]["latency"]["lagging"] for seed in seeds) for name in names}
     allowed = [name for name in names if lags[name] <= MOST_LAG]
     return max(allowed, key=lambda name: statistics.mean(seed["dev"][name]["bleu"] for seed in seeds), default=None)

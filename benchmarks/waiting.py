@@ -12,10 +12,11 @@ DATA, the encoder, the decoder and the training are those of benchmarks/translat
   ..., distilled       the same, but learns from the translations that `whole` of this seed gives with a beam of 4
                        (Kim and Rush, 2016, arXiv 1606.07947)
 Each translates the dev and the test split by wait-k, with several k, and by adaptive policies: from k = 1 on, with a
-`confidence` and a `max_wait_k` of a grid.  Once a source is over, a beam of 4 goes on, as for whole sentences.  Of the
-policies of a kind that lag at most 3 tokens (AL) on dev the one with the highest BLEU there is taken.  Finished work is
-kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
-`--records` (by default in OUTPUT), and the table shows all files.  The translations are kept in the run's folder.
+`confidence`, or an `agreement`, and a `max_wait_k` of a grid.  Once a source is over, a beam of 4 goes on, as for whole
+sentences.  Of the policies of a kind that lag at most 3 tokens (AL) on dev the one with the highest BLEU there is
+taken.  Finished work is kept, so that an interrupted command resumes where it stopped; the results of each arm are a
+small file under `--records` (by default in OUTPUT), and the table shows all files.  The translations are kept in the
+run's folder.
 
 `--in-time` also measures, of the first IN_TIME rows of test, the lag in seconds, one sentence at a time, whose words
 come every WORD_SECONDS: without and with the time that computing takes (computation-aware), against the words of the
@@ -48,6 +49,7 @@ from page_tables import (
     MOST_LAG,
     POLICIES,
     chosen_policy,
+    is_adaptive,
     policy_name,
     simuleval,
     waiting_in_time,
@@ -276,7 +278,7 @@ def draw(records: Records, file: Path) -> None:
                 panel.axhline(score, color="grey", linestyle="--")
                 panel.axhspan(score - 1, score, color="grey", alpha=0.15)
             fixed, adaptive = (
-                [policy_name(policy) for policy in POLICIES if policy and ("confidence" in policy) == wanted]
+                [policy_name(policy) for policy in POLICIES if policy and is_adaptive(policy) == wanted]
                 for wanted in (False, True)
             )
             panel.errorbar(*points_with_spread(seeds, fixed, measure), marker=".", label="wait-k", capsize=2)

@@ -35,6 +35,7 @@ class TranslatorAgent(TextToTextAgent):
             arguments.plugin,
             arguments.precision,
             confidence=arguments.confidence,
+            agreement=arguments.agreement,
             max_wait_k=arguments.max_wait_k,
         )
         super().__init__(arguments)
@@ -45,6 +46,7 @@ class TranslatorAgent(TextToTextAgent):
         parser.add_argument("--run", required=True, help="the folder of a fine-tuning run of the kind translate")
         parser.add_argument("--wait-k", type=int, help="tokens to stay behind the source")
         parser.add_argument("--confidence", type=float, help="probability below which a token waits")
+        parser.add_argument("--agreement", type=int, help="source tokens less with which a token is the same, or waits")
         parser.add_argument("--max-wait-k", type=int, help="tokens behind the source at which none waits any longer")
         parser.add_argument("--beam", type=int, help="hypotheses to follow once a source is over")
         add_precision(parser)

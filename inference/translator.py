@@ -84,7 +84,7 @@ class TextTranslator(Predictor, StreamDecoder[TextTranslatorState, str, str]):
         """Load the translator of a fine-tuning run; `wait_k` replaces the distance that it was trained for.
 
         `trust_plugins` and `precision` are those of `TaskModel.load`.  `decoding` changes other fields of the task,
-        such as `confidence` and `max_wait_k`; as with `wait_k` and `beam`, None leaves a field as it is.
+        such as `confidence`, `agreement` and `max_wait_k`; as with `wait_k` and `beam`, None leaves a field as it is.
         """
         model = TaskModel.load(run, trust_plugins, precision)
         given = {"wait_k": wait_k, "beam": beam, **decoding}

@@ -43,8 +43,8 @@ class Progress:
 
     The source has `ended` when [SEP] is the last token read.  `delays` are the numbers of tokens read before each
     written one.  The target is `done` when nothing more will be written.  `waited` is how many tokens more than k asks
-    for must be read, because the most likely token was the end, or not likely enough.  `wait_k` replaces the k of the
-    policy, unless it is 0.
+    for must be read: the most likely token was the end, not likely enough, or another one with less of the source.
+    `wait_k` replaces the k of the policy, unless it is 0.
     """
 
     read: tuple[int, ...] = ()
@@ -379,6 +379,7 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         Returns also the errors of the streams whose scores are not finite.
         """
         state = self._with_searches(state, ready, reads)
+        shorter = self._tokens_of_shorter(state, ready, reads)
         state, source = self._source(state, ready, reads)
         old, counts = state.target_cache.cache, state.target_cache.counts
         scores_HV, new = self._scores(state, ready, source)
@@ -397,7 +398,9 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
                 search, parents = search.step(own_HV, self._beam, self._with_token)
                 progress[n], searches[n] = (own, search) if search.alive else (search.best(), None)
                 rows[n] = [first + parent for parent in parents]
-            elif not (own.ended and reads[n] == len(own.read)) and self._waits(own, own_HV[0], reads[n]):
+            elif not (own.ended and reads[n] == len(own.read)) and self._waits(
+                own, own_HV[0], reads[n], shorter.get(n)
+            ):
                 progress[n] = replace(own, waited=self._behind(own, reads[n]) + 1)
                 rows[n] = [first - old.layout.sequences]  # predict here again, once more of the source is there
             else:
@@ -407,20 +410,34 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         state = replace(state, progress=tuple(progress), searches=tuple(searches), target_cache=cache)
         return self.stop(state, [n in errors for n in range(state.streams)]), errors
 
-    def _waits(self, stream: Progress, scores_V: np.ndarray, read: int) -> bool:
-        """Return whether a stream reads another token first.
+    def _tokens_of_shorter(self, state: TranslationState, ready: Sequence[int], reads: Sequence[int]) -> dict[int, int]:
+        """Return the next token of each of these streams if less of the source had been read, where that matters."""
+        chosen = [
+            n
+            for n in ready
+            if not (state.progress[n].ended and reads[n] == len(state.progress[n].read))
+            and self._policy_of(state.progress[n]).must_agree(self._behind(state.progress[n], reads[n]))
+        ]
+        if not chosen:
+            return {}
+        part, every = state.select(chosen), range(len(chosen))
+        part, source = self._source(part, every, [max(0, reads[n] - self._policy.agreement) for n in chosen])
+        return dict(zip(chosen, self._scores(part, every, source)[0].argmax(1).tolist(), strict=True))
+
+    def _waits(self, stream: Progress, scores_V: np.ndarray, read: int, of_shorter: int | None) -> bool:
+        """Return whether a stream reads another token first; `of_shorter` is the token that has to be the same.
 
         The end is not accepted before the source is over.  A model trained on targets shorter than their sources
         predicts it early, and forcing the next most likely token in its place would add noise.
         """
         token = int(scores_V.argmax())
         needed = self._policy_of(stream).least_probability(self._behind(stream, read))
-        return token == self._end or bool(np.exp(scores_V[token]) < needed)
+        return token == self._end or of_shorter not in (None, token) or bool(np.exp(scores_V[token]) < needed)
 
     def _behind(self, stream: Progress, read: int) -> int:
         """Return how many tokens more than k asks for a stream has read, or by a fixed policy has waited for."""
         policy = self._policy_of(stream)
-        if not policy.confidence:
+        if not policy.adaptive:
             return stream.waited
         written = np.array([len(stream.written)])
         return read - int(policy.reads(written, np.array([max(read, 1)]))[0])
@@ -447,7 +464,7 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
             delays=(*stream.delays, read),
             done=len(written) >= self._max_written(stream),
             # The next token may be written from what was read for this one.
-            waited=0 if self._policy.confidence else stream.waited,
+            waited=0 if self._policy.adaptive else stream.waited,
         )
 
     def _source(

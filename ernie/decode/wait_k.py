@@ -1,7 +1,9 @@
 """Read/write policies of simultaneous translation.
 
 Ma et al., 2019, "STACL" (arXiv 1810.08398): section 3.1 (wait-k), section 3.2 (catch-up).  Zheng et al., 2020,
-"Simultaneous Translation Policies: From Fixed to Adaptive" (arXiv 2004.13169): section 3 (confidence).
+"Simultaneous Translation Policies: From Fixed to Adaptive" (arXiv 2004.13169): section 3 (confidence).  Liu et al.,
+2020, "Low-Latency Sequence-to-Sequence Speech Recognition and Translation by Partial Hypothesis Selection" (arXiv
+2005.11185): section 2 (local agreement).
 """
 
 from __future__ import annotations
@@ -28,12 +30,16 @@ class WaitK:
     With a `confidence` the policy is adaptive: a token that is less probable waits for another token of the source.
     Tokens that are more probable are written at once, until the target is `k` tokens behind again.  With `most`, the
     probability that is needed falls evenly with the distance, to 0 at `most` tokens.
+
+    With an `agreement` the policy is adaptive, too: a token waits unless it would have been the next one with so many
+    source tokens less (local agreement, of greedy translations).  At `most` tokens none waits.
     """
 
     k: int | None
     catch_up: float = 0.0
     confidence: float = 0.0
     most: int | None = None
+    agreement: int = 0
 
     def __post_init__(self) -> None:
         if self.k is not None:
@@ -46,6 +52,12 @@ class WaitK:
             raise UserError(f"confidence: expected a probability, from 0 to 1, found {self.confidence!r:.60}")
         if self.most is not None:
             check_count("max_wait_k", self.most, 1)
+        check_count("agreement", self.agreement, 0)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether it depends on the tokens how far the target is behind."""
+        return bool(self.confidence or self.agreement)
 
     @property
     def ratio(self) -> float:
@@ -69,3 +81,7 @@ class WaitK:
             return self.confidence
         left = self.most - self.k - behind
         return self.confidence * left / (left + behind) if left > 0 else 0.0
+
+    def must_agree(self, behind: int) -> bool:
+        """Return whether a token has to be that of a shorter prefix, with `behind` tokens read beyond those for `k`."""
+        return bool(self.agreement) and (self.k is None or self.most is None or behind < self.most - self.k)

@@ -43,7 +43,8 @@ class Point:
 
     `score` is the deciding metric over `rows` rows of the dev split; `left_out` longer ones cannot be read live.
     `seconds` is the computing time per written token, not counted in the latency.  Tokens less probable than the
-    `confidence` waited for more of the source, up to `max_wait_k` tokens behind.
+    `confidence` waited for more of the source, up to `max_wait_k` tokens behind; so did those that would not have been
+    the next ones with `agreement` source tokens less.
     """
 
     wait_k: int | None
@@ -55,6 +56,7 @@ class Point:
     left_out: int
     seconds: float
     confidence: float = 0.0
+    agreement: int = 0
     max_wait_k: int | None = None
 
     @property
@@ -105,6 +107,7 @@ def _point(model: TaskModel, task: Translate, rows: Sequence[Row], left_out: int
         left_out=left_out,
         seconds=seconds / max(1, written),
         confidence=task.confidence,
+        agreement=task.agreement,
         max_wait_k=task.max_wait_k,
     )
 

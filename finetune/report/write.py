@@ -169,6 +169,9 @@ def _chapters(
             most = latency[0].max_wait_k
             note += f" Tokens less probable than {latency[0].confidence:g} wait longer, as was set"
             note += "." if most is None else f", and the longer the less, up to {plural(most, 'token')} behind."
+        if latency[0].agreement:
+            less = plural(latency[0].agreement, "source token")
+            note += f" Tokens that would not be the next ones with {less} less wait, too, as was set."
         yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
     if tradeoff is not None:
         yield tradeoff_figure.chapter(tradeoff)

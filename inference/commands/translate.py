@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     help_text = "probability below which a token waits for more of the source (default: as set)"
     parser.add_argument("--confidence", type=float, metavar="P", help=help_text)
-    help_text = "tokens behind the source at which a token of any probability is written (default: as set)"
+    help_text = "source tokens less with which a token has to be the next one, or else it waits (default: as set)"
+    parser.add_argument("--agreement", type=int, metavar="N", help=help_text)
+    help_text = "tokens behind the source at which none waits any longer (default: as set)"
     parser.add_argument("--max-wait-k", type=int, metavar="K", help=help_text)
     parser.add_argument(
         "--beam", type=int, metavar="N", help="hypotheses to follow once a line is over (default: as set)"
@@ -61,7 +63,8 @@ def main(arguments: argparse.Namespace) -> int:
     from inference.rows import standard_characters, standard_lines
     from inference.translator import TextTranslator
 
-    chosen = {name: getattr(arguments, name) for name in ("wait_k", "confidence", "max_wait_k", "beam", "precision")}
+    names = ("wait_k", "confidence", "agreement", "max_wait_k", "beam", "precision")
+    chosen = {name: getattr(arguments, name) for name in names}
     translator = TextTranslator.load(arguments.run, **chosen)
     latency = sys.stderr if arguments.show_latency else None
     if arguments.by == "line":

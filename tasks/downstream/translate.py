@@ -65,7 +65,9 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
 
     With a `confidence` the translation is adaptive: a token that is less probable waits for more of the source, and the
     next ones catch up.  The probability that is needed falls evenly from `confidence`, at `wait_k` tokens behind, to 0,
-    at `max_wait_k`; without this it stays the same.  Training does not depend on them.
+    at `max_wait_k`; without this it stays the same.  With an `agreement` a token waits, too, unless it would have been
+    the next one with so many source tokens less (local agreement); from `max_wait_k` on none waits.  Training does not
+    depend on them.
 
     Training learns the translation in the column `label`, or the first where a cell lists several.  Scores compare with
     all of them, and with those in the columns `references`.  `bleu_tokenizer` is one of sacreBLEU's; `auto` chooses by
@@ -77,6 +79,7 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
     wait_k: int | tuple[int, ...] | None = None
     catch_up: float = 0.0
     confidence: float = 0.0
+    agreement: int = 0
     max_wait_k: int | None = None
     encoder: Literal["causal", "prefixes"] = "causal"
     layers: int | None = None
@@ -90,7 +93,15 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
     default_metrics: ClassVar = 2
     answer_fields: ClassVar = ("label", "references")
     head_fields: ClassVar = ("layers",)
-    decoding_fields: ClassVar = ("wait_k", "catch_up", "confidence", "max_wait_k", "beam", "bleu_tokenizer")
+    decoding_fields: ClassVar = (
+        "wait_k",
+        "catch_up",
+        "confidence",
+        "agreement",
+        "max_wait_k",
+        "beam",
+        "bleu_tokenizer",
+    )
     column_fields: ClassVar = ("text", "label", "references")
 
     def __post_init__(self) -> None:
@@ -100,12 +111,12 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
         for k in self.paths:
             self.policy(k)
         if self.paths == (None,):
-            for name in ("catch_up", "confidence", "max_wait_k", "encoder"):
+            for name in ("catch_up", "confidence", "agreement", "max_wait_k", "encoder"):
                 if getattr(self, name) != getattr(Translate, name):
                     raise UserError(f"{name}: is for translations that stay behind the source; set wait_k, too")
         elif self.max_wait_k is not None:
-            if not self.confidence:
-                raise UserError("max_wait_k: is where tokens of any confidence are written; set confidence, too")
+            if not (self.confidence or self.agreement):
+                raise UserError("max_wait_k: is where no token waits any longer; set confidence or agreement, too")
             if self.max_wait_k <= (self.paths[0] or 0):
                 raise UserError(f"max_wait_k: expected more than wait_k, {self.paths[0]}; found {self.max_wait_k}")
         check_least(self, beam=1)
@@ -120,8 +131,9 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
             raise UserError(f"wait_k: expected a number; with {self.max_len} or more whole sentences are read")
         if given.get("wait_k") is not None and self.paths == (None,):
             task = replace(self, wait_k=given["wait_k"], encoder="prefixes")  # as it was trained: in both directions
-        if given.get("confidence") == 0 and "max_wait_k" not in given:
-            given = {**given, "max_wait_k": None}  # which says where confidence ends
+        adaptive = [given.get(name, getattr(self, name)) for name in ("confidence", "agreement")]
+        if not any(adaptive) and "max_wait_k" not in given:
+            given = {**given, "max_wait_k": None}  # which says where they end
         require_tokenizer(given.get("bleu_tokenizer", "auto"))
         return with_decoding(task, given, tokenizer)
 
@@ -134,7 +146,7 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
         """Return the read/write policy."""
         from ernie.decode.wait_k import WaitK
 
-        return WaitK(k, self.catch_up, self.confidence, self.max_wait_k)
+        return WaitK(k, self.catch_up, self.confidence, self.max_wait_k, self.agreement)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         text = row.text(self.text)

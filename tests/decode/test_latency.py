@@ -92,6 +92,8 @@ def test_invalid_policies_and_empty_delays_are_refused() -> None:
         WaitK(3, confidence=2)
     with pytest.raises(UserError, match="max_wait_k: expected at least 1, found 0"):
         WaitK(3, confidence=0.5, most=0)
+    with pytest.raises(UserError, match="agreement: expected at least 0, found -1"):
+        WaitK(3, agreement=-1)
     for measure in (latency.average_lagging, latency.length_adaptive_average_lagging):
         with pytest.raises(ValueError, match="no token"):
             measure([], 3, 3)

@@ -26,6 +26,7 @@ from ernie.model.prefix_source import SourceView, source_lengths, sources_of
 
 FIXED = [WaitK(1), WaitK(3), WaitK(2, 0.3), WaitK(2, -0.5), WaitK(None)]
 ADAPTIVE = [WaitK(1, confidence=0.25, most=9), WaitK(2, 0.3, confidence=0.1), WaitK(1, -0.5, 0.15, most=6)]
+ADAPTIVE += [WaitK(1, agreement=1, most=6), WaitK(2, agreement=2), WaitK(1, confidence=0.1, most=9, agreement=1)]
 POLICIES = [*FIXED, *ADAPTIVE]
 
 
@@ -147,7 +148,7 @@ def translated_without_cache(
     policy: WaitK, causal: bool, source: np.ndarray
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """The translation, its delays and the number of extra tokens waited for, recomputed at each step."""
-    ernie, head = model()
+    ernie, _ = model()
     begin, end = ernie.tokenizer.cls_id, ernie.tokenizer.sep_id
     written: list[int] = []
     delays: list[int] = []
@@ -156,26 +157,52 @@ def translated_without_cache(
     while len(written) < longest:
         for_k = int(policy.reads(np.array([len(written)]), np.array([length]))[0])
         reads = min(length, max(for_k + waited, *delays[-1:], 0))
-        behind = reads - for_k if policy.confidence else waited
+        behind = reads - for_k if policy.confidence or policy.agreement else waited
         layout, seen = Layout.of_lengths([len(written) + 1]), np.array([*delays, reads])
         kind = "causal" if causal else "prefixes"
-        vectors = training_vectors(kind, [source], np.array([begin, *written]), layout, seen)
-        scores = head.scores(paddle.to_tensor(vectors[-1:]))[0]
+        prefix = np.array([begin, *written])
+        scores = allowed_scores(training_vectors(kind, [source], prefix, layout, seen)[-1:])
         probable = float(np.exp(scores.max()))
-        scores[[begin, ernie.tokenizer.pad_id, ernie.tokenizer.mask_id, ernie.tokenizer.unk_id]] = -np.inf
         token = int(scores.argmax())
         if token == end and reads == length:
             break
         needed = policy.confidence
         if policy.most is not None:
             needed *= max(0, policy.most - policy.k - behind) / (policy.most - policy.k)
-        if reads < length and (token == end or probable < needed):
+        agrees = not policy.agreement or (policy.most is not None and behind >= policy.most - policy.k)
+        if not agrees:
+            shorter = np.array([*delays, max(0, reads - policy.agreement)])
+            agrees = token == allowed_scores(training_vectors(kind, [source], prefix, layout, shorter)[-1:]).argmax()
+        if reads < length and (token == end or probable < needed or not agrees):
             waited = behind + 1
         else:
             written.append(token)
             delays.append(reads)
-            waited = 0 if policy.confidence else waited
+            waited = 0 if policy.confidence or policy.agreement else waited
     return tuple(written), tuple(delays), waited
+
+
+def allowed_scores(vectors: np.ndarray) -> np.ndarray:
+    """The log-probabilities of the token after the last of these vectors, without special ones but the end."""
+    ernie, head = model()
+    tokenizer, scores = ernie.tokenizer, head.scores(paddle.to_tensor(vectors))[0]
+    scores[[tokenizer.cls_id, tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id]] = -np.inf
+    return scores
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_token_that_is_another_one_with_less_of_the_source_waits(causal: bool) -> None:
+    (source,) = texts([12], seed=5)
+    behind = []
+    for agreement in range(4):
+        policy = WaitK(1, agreement=agreement, most=9)
+        (found,) = translate(translator(policy, causal), [source]).progress
+        assert (found.written, found.delays) == translated_without_cache(policy, causal, source)[:2]
+        delays = np.array(found.delays)
+        behind.append((delays - np.arange(len(delays)))[delays < 13])
+    assert all(1 <= own.min() <= own.max() <= 9 for own in behind)
+    assert behind[0].mean() == 1
+    assert behind[3].mean() > 1.5
 
 
 def test_a_token_that_is_not_certain_waits_for_more_of_the_source_and_the_next_ones_catch_up() -> None:
