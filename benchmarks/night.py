@@ -9,6 +9,7 @@ DIR are folders of plain text, DATA is a folder with the files of benchmarks/fin
 made once, in OUTPUT. `run` pretrains by configs/pretrain/night-mini.yaml in 4 hours, or by night-small.yaml in 12. It
 then fine-tunes on five tasks, on all of their training rows, over three seeds and the grid GRID, and prints the dev
 scores at the best point of the grid beside the published ones of BERT's miniatures; without DATA it ends before that.
+With `--one-point` it fine-tunes at POINT alone, a quarter of the work, which a later run without it completes.
 `mini-chinese` is mini for 1 hour, with a vocabulary of 8,000, fine-tuned on four tasks as recipe.py does, without a
 grid.  `make night TEXT=DIR` is `run mini`, see docs/howto/night.md. `ablate` gives each arm of ARMS the same minutes,
 and fine-tunes it on three tasks with few rows, at one point, over the seeds given.
@@ -46,7 +47,7 @@ import shutil
 import statistics
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from cells import Rows, markdown
-from page_tables import MINIATURES, ablations, millions, night_scores, scored
+from page_tables import AT_POINT, MINIATURES, ablations, millions, night_scores, scored
 from recipe import FINE_TUNING, RECIPES, ernie, set_options
 from record_files import Records, cached_record, read_record, slug
 
@@ -77,28 +78,33 @@ TRIALS = 3  # of each arm, in turn: other programs slow a machine down for minut
 
 @dataclass(frozen=True)
 class Suite:
-    """The tasks of a language, each with its measure, and the changes of all and of single configurations.
+    """The tasks of a language, each with its measure, the grid, and the changes of all and of single configurations.
 
     `others` are scores of other encoders to compare with, in the order of the measures.
     """
 
     vocabulary: int
     measures: dict[str, str]
+    grid: dict[str, tuple[float, ...]] | None
     tuning: tuple[str, ...]
     others: dict[str, tuple[float, ...]]
     rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 GRID = {"peak": (1e-4, 3e-4), "batch": (8, 32), "epochs": (4,)}  # of the miniatures' own, the points that suit most
+POINT = {"peak": (3e-4,), "batch": (32,), "epochs": (4,)}
+POINT_NAME = "peak=0.0003,batch=32,epochs=4"
 ENGLISH = Suite(
     16000,
     {"cola": "matthews", "sst2": "accuracy", "mrpc": "f1", "stsb": "pearson", "rte": "accuracy"},
-    (f"grid={json.dumps(GRID)}", "train.dropout=0.1"),
+    GRID,
+    ("train.dropout=0.1",),
     MINIATURES,
 )
 CHINESE = Suite(
     8000,
     {"chnsenticorp": "accuracy", "msra_ner": "f1", "ocnli": "accuracy", "tnews": "accuracy"},
+    None,
     FINE_TUNING,
     {"recipe.py's": (91.9, 52.5, 58.0, 43.1)},  # benchmarks/records/models/zh.md
     RECIPES["zh"].tasks,
@@ -195,6 +201,7 @@ def main() -> None:
     ablate.add_argument("--minutes", type=float, required=True)
     for command in (run, ablate):
         add_common(command, needs_data=command is ablate)
+    add_one_point(run)
     arguments = parser.parse_args()
     check_numbers(parser, arguments)
     if unknown := set(getattr(arguments, "arms", ())).difference(ARMS):
@@ -217,6 +224,11 @@ def add_common(parser: argparse.ArgumentParser, needs_data: bool) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
     parser.add_argument("--jobs", type=int, default=1, help="trials of fine-tuning at once, for more than two cores")
     parser.add_argument("--records", type=Path, metavar="DIR")
+
+
+def add_one_point(parser: argparse.ArgumentParser) -> None:
+    """Add the option of commands that fine-tune over a grid."""
+    parser.add_argument("--one-point", action="store_true", help=f"fine-tune at one point of the grid, {POINT_NAME}")
 
 
 def check_numbers(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -246,18 +258,38 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
         ernie("report", str(model))
         print(f"{model}: the encoder is in model/, its card is README.md, and its report report.html")
         return
-    scores = dev_scores(arguments, model, folder)
-    records = records_of(arguments)
     machine = find()
     about = {"processor": machine.processor, "instructions": machine.instructions}
-    record = cached_record(
-        records / f"{folder.name}.json",
-        lambda: {"size": size, "hours": hours, "seconds": pace, **about, **amount_read(model), "dev": scores},
+    record = judged(
+        arguments,
+        model,
+        folder,
+        lambda: {"size": size, "hours": hours, "seconds": pace, **about, **amount_read(model)},
     )
     ernie("report", str(model), "--downstream", *(str(folder / task) for task in record["dev"]))
-    print(markdown(table(size, record["dev"], hours)))
+    print(markdown(table(size, record["dev"], None if arguments.one_point else hours)))
     if NIGHTS[size].suite is ENGLISH:
-        draw(records, records / "curve.png")
+        draw(records_of(arguments), records_of(arguments) / "curve.png")
+
+
+def judged(
+    arguments: argparse.Namespace, model: Path, folder: Path, about: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Fine-tune an encoder unless that is done; return the record with its dev scores, and what else is known of it.
+
+    A suite with a grid has two records: of the best points of the grid, unless only one is wanted, and of POINT.
+    """
+    suite, file = NIGHTS[arguments.size].suite, records_of(arguments) / f"{folder.name}.json"
+    at_point = file.with_name(f"{file.stem}{AT_POINT}.json")
+    wanted = at_point if arguments.one_point and suite.grid else file
+    if not wanted.is_file():
+        scores = dev_scores(arguments, model, folder)
+        found = about()
+        if suite.grid:
+            cached_record(at_point, lambda: {**found, "dev": scores_at_point(folder, suite)})
+        if wanted == file:
+            cached_record(file, lambda: {**found, "dev": scores})
+    return read_record(wanted)
 
 
 def amount_read(run: Path) -> dict[str, int]:
@@ -387,20 +419,40 @@ def planned_steps(seconds: float, paces: Sequence[float], written: list[int]) ->
 def fine_tuned(
     arguments: argparse.Namespace, model: Path, task: str, measure: str, run: Path, changes: Sequence[str]
 ) -> list[float]:
-    """Fine-tune unless that is done; return the dev scores of all seeds, at the best point of a grid."""
-    if not (run / "README.md").is_file():
+    """Fine-tune what is missing; return the dev scores of all seeds, at the best point of a grid."""
+    scores = run / "scores.json"
+    if not scores.is_file() or len(read_record(scores)["trials"]) < planned_trials(changes) * arguments.seeds:
         words = [str(tuning_file(task)), "--data", str(arguments.data), "--model", str(model)]
         words += ["--seeds", str(arguments.seeds), "--jobs", str(arguments.jobs), "--output", str(run)]
         ernie("finetune", *words, *set_options(list(changes)))
-    scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))["scores"]["dev"]
-    return [100 * value for value in scores[measure]["values"]]
+    return [100 * value for value in read_record(scores)["scores"]["dev"][measure]["values"]]
+
+
+def planned_trials(changes: Sequence[str]) -> int:
+    """The points of the grid among the changes of a configuration; 1 without one."""
+    grids = [json.loads(change.removeprefix("grid=")) for change in changes if change.startswith("grid=")]
+    return math.prod(len(values) for grid in grids for values in grid.values())
 
 
 def dev_scores(arguments: argparse.Namespace, model: Path, folder: Path) -> dict[str, list[float]]:
     """The dev scores of all seeds on each task of the size, at the best points of the grid if there is one."""
     suite = NIGHTS[arguments.size].suite
+    grid = POINT if arguments.one_point else suite.grid
+    tuning = [*suite.tuning, *([f"grid={json.dumps(grid)}"] if suite.grid else [])]
     return {
-        task: fine_tuned(arguments, model, task, measure, folder / task, [*suite.tuning, *suite.rows.get(task, ())])
+        task: fine_tuned(arguments, model, task, measure, folder / task, [*tuning, *suite.rows.get(task, ())])
+        for task, measure in suite.measures.items()
+    }
+
+
+def scores_at_point(folder: Path, suite: Suite) -> dict[str, list[float]]:
+    """The dev scores of all seeds on each task that was fine-tuned in a folder, at POINT."""
+    return {
+        task: [
+            100 * trial["scores"]["dev"][measure]
+            for trial in read_record(folder / task / "scores.json")["trials"]
+            if trial["point"] == POINT_NAME
+        ]
         for task, measure in suite.measures.items()
     }
 
@@ -410,8 +462,11 @@ def tuning_file(task: str) -> Path:
     return HERE / "finetune" / f"{task}.yaml"
 
 
-def table(size: str, dev: Mapping[str, Sequence[float]], hours: float) -> Rows:
-    """The medians beside those of the others, and whether what was set for so many hours is reached."""
+def table(size: str, dev: Mapping[str, Sequence[float]], hours: float | None) -> Rows:
+    """The medians beside those of the others, and whether what was set for so many hours is reached.
+
+    `hours` is None where nothing was set, as for a single point of the grid.
+    """
     wanted = NIGHTS[size]
     measures = wanted.suite.measures
     medians = [statistics.median(dev[task]) for task in measures]
@@ -430,14 +485,17 @@ def table(size: str, dev: Mapping[str, Sequence[float]], hours: float) -> Rows:
 
 
 def draw(folder: Path, file: Path) -> None:
-    """Draw the mean scores of English runs against their hours, beside the published ones of the miniatures."""
+    """Draw the mean scores of English runs against their hours, beside the published ones of the miniatures.
+
+    A dotted line joins those at one point of the grid.
+    """
     figure, axes = plt.subplots(figsize=(6.5, 4.2))
     drawn: set[float] = set()
-    for prefix, label in (("", "ours"), ("peer-", "transformers")):
-        for size in (size for size, night in NIGHTS.items() if night.suite is ENGLISH):
-            runs = [
-                json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"{prefix}{size}-*-hours.json")
-            ]
+    sizes = [size for size, night in NIGHTS.items() if night.suite is ENGLISH]
+    kinds = [(who, size) for who in (("", "ours"), ("peer-", "transformers")) for size in sizes]
+    for color, ((prefix, label), size) in enumerate(kinds):
+        for suffix, style, shown in (("", "-", ""), (AT_POINT, ":", ", one point of the grid")):
+            runs = [read_record(path) for path in folder.glob(f"{prefix}{size}-[0-9]*-hours{suffix}.json")]
             points = sorted(
                 (run["hours"], statistics.mean(night_scores(run["dev"])), millions(run))
                 for run in runs
@@ -445,7 +503,8 @@ def draw(folder: Path, file: Path) -> None:
             )
             if points:
                 hours, scores, read = zip(*points, strict=True)
-                axes.plot(hours, scores, marker="o", label=f"{label}, {size}")
+                name = f"{label}, {size}{shown}"
+                axes.plot(hours, scores, style, marker="o", color=f"C{color}", label=name)
                 for point in zip(hours, scores, read, strict=True):
                     axes.annotate(f"{point[2]} M tokens", point[:2], (6, -12), textcoords="offset points", fontsize=8)
                 drawn.update(hours)

@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, help="other than the size's")
     parser.add_argument("--loss", nargs="?", const="bert", choices=("bert", "modernbert"), metavar="ARCHITECTURE")
     night.add_common(parser, needs_data=True)
+    night.add_one_point(parser)
     arguments = parser.parse_args()
     night.check_numbers(parser, arguments)
     size, wanted = arguments.size, night.NIGHTS[arguments.size]
@@ -82,12 +83,9 @@ def main() -> None:
         cached_record(night.records_of(arguments) / f"{folder.name}-loss.json", lambda: {**chosen, "loss": last})
         print(f"{architecture}: a loss of {last:.3f} after {len(losses):,} steps at a rate of {chosen['peak']:g}")
         return
-    scores = night.dev_scores(arguments, model, folder)
-    record = cached_record(
-        night.records_of(arguments) / f"{folder.name}.json",
-        lambda: {"size": size, "hours": hours, **chosen, "steps": steps, "tokens": steps * batch, "dev": scores},
-    )
-    print(markdown(night.table(size, record["dev"], hours)))
+    about = {"size": size, "hours": hours, **chosen, "steps": steps, "tokens": steps * batch}
+    record = night.judged(arguments, model, folder, lambda: about)
+    print(markdown(night.table(size, record["dev"], None if arguments.one_point else hours)))
 
 
 def shape_of(ours: EncoderConfig) -> dict[str, Any]:

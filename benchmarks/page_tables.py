@@ -243,23 +243,27 @@ MINIATURES: dict[str, tuple[float, ...]] = {
     "BERT-Mini": (0.0, 85.9, 81.1, 75.4, 57.9),
     "BERT-Small": (27.8, 89.7, 83.4, 78.8, 61.8),
 }
+AT_POINT = "-at-one-point"  # in the names of records: of a single point of the grid
 LAPTOP = 45  # watts, of a laptop both of whose cores are busy
 
 
 def nights(records: Records) -> Rows:
     """The scores of each night, the median of its seeds, beside those of the miniatures, and what its hours cost."""
-    rows = [["encoder", "hours", "million tokens", "kWh", *MINIATURE_TASKS.values(), "mean"]]
+    rows = [["encoder", "hours", "million tokens", "kWh", "grid", *MINIATURE_TASKS.values(), "mean"]]
     for prefix, whose in (("", "ours"), ("peer-", "transformers'")):
         found = [
-            read_record(records.file(file.name))
+            (read_record(records.file(file.name)), points)
             for size in ("mini", "small")
-            for file in records.folder.glob(f"{prefix}{size}-[0-9]*-hours.json")
+            for suffix, points in ((AT_POINT, "one point"), ("", "best of four"))
+            for file in records.folder.glob(f"{prefix}{size}-[0-9]*-hours{suffix}.json")
         ]
-        for night in sorted(found, key=lambda each: (each["size"], each["hours"])):
+        for night, points in sorted(
+            found, key=lambda each: (each[0]["size"], each[0]["hours"], each[1] != "one point")
+        ):
             scores = night_scores(night["dev"])
             cells = [f"{night['hours']:g}", millions(night), f"{LAPTOP * night['hours'] / 1000:.2f}"]
-            rows.append([f"{whose}, {night['size']}", *cells, *scored(scores)])
-    rows += [[name, "", "", "", *scored(scores)] for name, scores in MINIATURES.items()]
+            rows.append([f"{whose}, {night['size']}", *cells, points, *scored(scores)])
+    rows += [[name, "", "", "", "best of 20", *scored(scores)] for name, scores in MINIATURES.items()]
     return rows
 
 

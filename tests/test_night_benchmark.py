@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
 import os
 import shutil
@@ -11,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.helpers import ROOT
@@ -85,17 +88,67 @@ def test_nights_stand_beside_the_miniatures_with_what_their_hours_cost(tmp_path:
     records = Records(tmp_path)
     own = ["20.0", "84.0", "80.0", "80.0", "60.0", "64.8"]
     assert nights(records)[1:] == [
-        ["ours, mini", "4", "49", "0.18", *own],
-        ["ours, small", "12", "148", "0.54", *own],
-        ["transformers', mini", "4", "49", "0.18", *own],
-        ["BERT-Mini", "", "", "", "0.0", "85.9", "81.1", "75.4", "57.9", "60.1"],
-        ["BERT-Small", "", "", "", "27.8", "89.7", "83.4", "78.8", "61.8", "68.3"],
+        ["ours, mini", "4", "49", "0.18", "best of four", *own],
+        ["ours, small", "12", "148", "0.54", "best of four", *own],
+        ["transformers', mini", "4", "49", "0.18", "best of four", *own],
+        ["BERT-Mini", "", "", "", "best of 20", "0.0", "85.9", "81.1", "75.4", "57.9", "60.1"],
+        ["BERT-Small", "", "", "", "best of 20", "27.8", "89.7", "83.4", "78.8", "61.8", "68.3"],
     ]
     assert len(records.read) == 3
     assert outcomes.night(records, "mini", 4, 65.0, 84.0) == ("64.8; 84.0", "missed; met")
     assert outcomes.night(records, "small", 12, 64.0) == ("64.8", "met")
     with pytest.raises(MissingRecord, match="no night of 2 hours of mini"):
         outcomes.night(records, "mini", 2, 60.0)
+
+
+def test_one_point_of_the_grid_is_judged_alone_and_again_within_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grids: list[dict[str, list[float]]] = []
+
+    def ernie(*words: str) -> None:
+        """Score the higher rate and the larger batch best on each task, as `ernie finetune` writes it."""
+        given = next(word for word in words if word.startswith("grid="))
+        grid = json.loads(given.removeprefix("grid="))
+        grids.append(grid)
+        run = Path(words[words.index("--output") + 1])
+        task = run.name
+        trials = []
+        for peak, batch in itertools.product(grid["peak"], grid["batch"]):
+            for seed in range(3):
+                score = {night.ENGLISH.measures[task]: 0.5 + 100 * peak - batch / 1000 + seed / 100}
+                name = f"peak={peak:g},batch={batch},epochs=4"
+                trials.append({"point": name, "seed": seed, "scores": {"dev": score}})
+        best = max(trials, key=lambda trial: max(trial["scores"]["dev"].values()))["point"]
+        values = [100 * v for t in trials if t["point"] == best for v in t["scores"]["dev"].values()]
+        scores = {"dev": {night.ENGLISH.measures[task]: {"values": [value / 100 for value in values]}}}
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "scores.json").write_text(json.dumps({"scores": scores, "trials": trials}), encoding="utf-8")
+
+    monkeypatch.setattr(night, "ernie", ernie)
+    arguments = argparse.Namespace(
+        size="mini", seeds=3, jobs=1, data=tmp_path, output=tmp_path, records=tmp_path / "records", one_point=True
+    )
+    folder, model = tmp_path / "mini-1-hours", tmp_path / "encoder"
+
+    def about() -> dict[str, Any]:
+        return {"size": "mini", "hours": 1, "tokens": 1}
+
+    at_point = night.judged(arguments, model, folder, about)
+    assert at_point["dev"] == dict.fromkeys(night.ENGLISH.measures, pytest.approx([49.8, 50.8, 51.8]))
+    assert [file.name for file in (tmp_path / "records").iterdir()] == ["mini-1-hours-at-one-point.json"]
+    assert all(night.planned_trials([f"grid={json.dumps(grid)}"]) == 1 for grid in grids)
+    arguments.one_point = False
+    best = night.judged(arguments, model, folder, about)
+    assert best["dev"] == dict.fromkeys(night.ENGLISH.measures, pytest.approx([52.2, 53.2, 54.2]))
+    assert len(grids) == 2 * len(night.ENGLISH.measures)
+    assert night.judged(arguments, model, folder, about) == best
+    arguments.records = tmp_path / "others"  # the records are made anew from what was trained
+    assert night.judged(arguments, model, folder, about) == best
+    assert len(grids) == 2 * len(night.ENGLISH.measures)
+    rows = nights(Records(tmp_path / "others"))
+    assert [row[4:6] for row in rows[1:3]] == [["one point", "50.8"], ["best of four", "53.2"]]
+    night.draw(tmp_path / "others", tmp_path / "curve.png")
 
 
 def test_an_arm_is_compared_with_the_plain_one_by_the_standard_error_of_the_difference(tmp_path: Path) -> None:
