@@ -32,7 +32,8 @@ which learned from the same text for 53 minutes on one core; there is too little
 
 Predicted before the first night, from the ablation of 20 minutes (SST-2 78 on few rows, STS-B 74): mini has 64.5 in the
 mean and 85 on SST-2, small 69 in the mean.  That was for a processor with AVX-512.  On a Zen 3, which makes a quarter
-of the steps, mini is predicted to have 60.5 and 81 after one hour (3,400 steps), and 63 and 83.5 after four.
+of the steps, mini is predicted to have 60.5 and 81 after one hour (3,400 steps), and 63 and 83.5 after four.  At one
+point of the grid it has half a point less.
 
 Set before the first ablation: an arm is taken into the configurations if its mean over the three tasks is above that of
 `plain` by more than twice the standard error of the difference over at least three seeds of fine-tuning.
