@@ -241,7 +241,7 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
     def pending(self, state: TranslationState) -> list[bool]:
         """Return which streams have tokens to be encoded, or may write another one."""
         check_state(state, TranslationState)
-        reads = self._reads(state.progress)
+        reads = self._reads(state)
         return [
             not stream.done and (encoded < len(stream.read) or read <= encoded)
             for stream, encoded, read in zip(state.progress, self._encoded(state), reads, strict=True)
@@ -314,7 +314,7 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         before = state.progress
         if self._causal:
             state = self._read(state, self._waiting(state, None if most is None else most * _BLOCK))
-        reads, encoded = self._reads(state.progress), self._encoded(state)
+        reads, encoded = self._reads(state), self._encoded(state)
         ready = [n for n, stream in enumerate(state.progress) if not stream.done and reads[n] <= encoded[n]]
         errors: dict[int, UserError] = {}
         if ready:
@@ -348,9 +348,12 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         source_cache = state.source_cache.extended(batch.layout, self._head.decoder.read(hidden_SD))
         return replace(state, encoder_cache=encoder_cache, source_cache=source_cache)
 
-    def _reads(self, streams: Sequence[Progress]) -> list[int]:
-        """Return how many tokens of each source must be read before the next one is written."""
-        longest = self._ernie.config.max_positions
+    def _reads(self, state: TranslationState) -> list[int]:
+        """Return how many tokens of each source must be read before the next one is written.
+
+        A search goes on with the whole source that it began with, also where the distance was changed since.
+        """
+        longest, streams = self._ernie.config.max_positions, state.progress
         written = np.array([len(stream.written) for stream in streams])
         limits = np.array([len(stream.read) if stream.ended else longest for stream in streams])
         waited = np.array([stream.waited for stream in streams])
@@ -360,7 +363,8 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
             reads = np.where(own_k == k, replace(self._policy, k=k).reads(written, limits), reads)
         # With a smaller k than before, no token may be written from less than the last one was.
         last = np.array([stream.delays[-1] if stream.delays else 0 for stream in streams])
-        found: list[int] = np.minimum(limits, np.maximum(reads + waited, last)).tolist()
+        searches = np.array([search is not None for search in state.searches])
+        found: list[int] = np.where(searches, limits, np.minimum(limits, np.maximum(reads + waited, last))).tolist()
         return found
 
     def _max_written(self, stream: Progress) -> int:
@@ -411,7 +415,12 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         return self.stop(state, [n in errors for n in range(state.streams)]), errors
 
     def _tokens_of_shorter(self, state: TranslationState, ready: Sequence[int], reads: Sequence[int]) -> dict[int, int]:
-        """Return the next token of each of these streams if less of the source had been read, where that matters."""
+        """Return the next token of each of these streams if less of the source had been read, where that matters.
+
+        The tokens that were written keep what they saw.
+        """
+        if not self._policy.agreement:
+            return {}
         chosen = [
             n
             for n in ready

@@ -32,7 +32,8 @@ class WaitK:
     probability that is needed falls evenly with the distance, to 0 at `most` tokens.
 
     With an `agreement` the policy is adaptive, too: a token waits unless it would have been the next one with so many
-    source tokens less (local agreement, of greedy translations).  At `most` tokens none waits.
+    source tokens less (local agreement, of greedy translations; those before it stay as they are).  At `most` tokens
+    none waits.
     """
 
     k: int | None

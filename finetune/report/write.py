@@ -165,13 +165,14 @@ def _chapters(
             "lags behind a translation that keeps pace with the source (Ma et al., 2019), measured on input that "
             "arrives word by word; the table below has other measures and, separately, the computing time."
         )
+        most = latency[0].max_wait_k
         if latency[0].confidence:
-            most = latency[0].max_wait_k
             note += f" Tokens less probable than {latency[0].confidence:g} wait longer, as was set"
             note += "." if most is None else f", and the longer the less, up to {plural(most, 'token')} behind."
         if latency[0].agreement:
             less = plural(latency[0].agreement, "source token")
-            note += f" Tokens that would not be the next ones with {less} less wait, too, as was set."
+            note += f" Tokens that would be others with {less} less wait longer, as was set"
+            note += "." if most is None else f", up to {plural(most, 'token')} behind."
         yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
     if tradeoff is not None:
         yield tradeoff_figure.chapter(tradeoff)

@@ -53,10 +53,10 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError
     from ernie.runtime import require_paddle
 
-    for name in ("wait_k", "max_wait_k", "beam"):
+    for name, least in (("wait_k", 1), ("agreement", 0), ("max_wait_k", 1), ("beam", 1)):
         value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise UserError(f"--{name.replace('_', '-')}: expected at least 1, found {value}")
+        if value is not None and value < least:
+            raise UserError(f"--{name.replace('_', '-')}: expected at least {least}, found {value}")
     require_paddle()
 
     from inference.commands.translate_lines import by_line, by_word

@@ -323,6 +323,22 @@ def test_beam_search_finds_translations_that_are_at_least_as_probable() -> None:
     assert better >= 1
 
 
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("agreement", [0, 1])
+def test_a_search_goes_on_with_the_whole_source_where_the_distance_is_changed(causal: bool, agreement: int) -> None:
+    policy = WaitK(5, agreement=agreement, most=9)
+    decoder, (source,) = translator(policy, causal, beam=3), texts([8])
+    (expected,) = translate(decoder, [source]).progress
+    state, _ = decoder.push(decoder.begin(), [source])
+    state = decoder.end(state)
+    while state.searches[0] is None:
+        state, _ = decoder.step(state)
+    state = decoder.change(state, [{"wait_k": 1}])
+    while any(decoder.pending(state)):
+        state, _ = decoder.step(state)
+    assert state.progress[0].written == expected.written
+
+
 def hypotheses(*ends: float) -> Search:
     """A search over the end and one other token, after steps in which the end has these probabilities."""
     search = Search(((0.0, Progress(read=(7,), ended=True)),))
