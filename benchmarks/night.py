@@ -9,7 +9,8 @@ DIR are folders of plain text, DATA is a folder with the files of benchmarks/fin
 made once, in OUTPUT. `run` pretrains by configs/pretrain/night-mini.yaml in 4 hours, or by night-small.yaml in 12. It
 then fine-tunes on five tasks, on all of their training rows, over three seeds and the grid GRID, and prints the dev
 scores at the best point of the grid beside the published ones of BERT's miniatures; without DATA it ends before that.
-With `--one-point` it fine-tunes at POINT alone, a quarter of the work, which a later run without it completes.
+With `--one-point` it fine-tunes at POINT alone, a quarter of the work, which a later run without it completes.  (The
+model of a best trial that was not kept is then trained once more.)
 `mini-chinese` is mini for 1 hour, with a vocabulary of 8,000, fine-tuned on four tasks as recipe.py does, without a
 grid.  `make night TEXT=DIR` is `run mini`, see docs/howto/night.md. `ablate` gives each arm of ARMS the same minutes,
 and fine-tunes it on three tasks with few rows, at one point, over the seeds given.
@@ -282,15 +283,15 @@ def judged(
     """
     suite, file = NIGHTS[arguments.size].suite, records_of(arguments) / f"{folder.name}.json"
     at_point = file.with_name(f"{file.stem}{AT_POINT}.json")
-    wanted = at_point if arguments.one_point and suite.grid else file
-    if not wanted.is_file():
+    wanted = [at_point] * bool(suite.grid) + [file] * (not arguments.one_point or not suite.grid)
+    if not all(each.is_file() for each in wanted):
         scores = dev_scores(arguments, model, folder)
         found = about()
         if suite.grid:
             cached_record(at_point, lambda: {**found, "dev": scores_at_point(folder, suite)})
-        if wanted == file:
+        if file in wanted:
             cached_record(file, lambda: {**found, "dev": scores})
-    return read_record(wanted)
+    return read_record(wanted[-1])
 
 
 def amount_read(run: Path) -> dict[str, int]:

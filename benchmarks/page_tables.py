@@ -750,7 +750,8 @@ def synthesis(records: Records) -> Rows:
     header = ["", "spoken", "frames alone", "recordings", "nats per sample", "spectral distance"]
     arms = list(records.arms(labels))
     pitch = PITCH if any("clearness" in seed for _, _, seeds in arms for seed in seeds) else {}
-    cores = {1: "one core", 2: "two cores"}[next((seeds[0].get("threads", 1) for _, _, seeds in arms), 1)]
+    threads = sorted({seed.get("threads", 1) for _, _, seeds in arms for seed in seeds})
+    cores = "one core" if threads == [1] else f"{' or '.join(map(str, threads))} cores"
     rows = [[*header, "power, dB", *pitch.values(), f"times as fast as the WaveNet, {cores}"]]
     for _, label, seeds in arms:
         heard = [seed["not understood"] for seed in seeds if "not understood" in seed]
@@ -760,7 +761,8 @@ def synthesis(records: Records) -> Rows:
         cells.append(spread([seed["distance of spectra"] for seed in seeds], decimals(2)))
         cells.append(spread([seed["decibels louder"] for seed in seeds], decimals(1)))
         for name in pitch:
-            cells.append(spread([seed[name] for seed in seeds], decimals(0) if name == "cents of F0" else percent))
+            values = [seed[name] for seed in seeds if name in seed]
+            cells.append(spread(values, decimals(0) if name == "cents of F0" else percent) if values else "")
         rows.append(
             [label, *cells, "" if has_wavenet else spread([seed["times as fast"] for seed in seeds], decimals(1))]
         )

@@ -142,18 +142,18 @@ def main() -> None:
         listener = TaskModel.load(arguments.recognizer)
     except UserError as error:
         parser.error(f"--recognizer: {error}")
+    if listener.task.variant_name != "transcribe":
+        parser.error(f"--recognizer: expected a run of the kind transcribe, found {listener.task.variant_name}")
     name = "strings-{}-epochs-{}-{}".format(STRINGS["test"], *arguments.epochs)
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
     strings = write_strings(arguments.data / "speech_fsdd" / "recordings", arguments.output / "strings")
     fresh = initial_encoder(arguments.output / "fresh", "".join(WORDS))
 
-    def record(arm: str, seed: int) -> dict[str, Any]:
-        teacher, is_flow = folder / f"wavenet-{seed}", "vocoder" in ARMS[arm].task
+    def trained(arm: str, seed: int) -> Path:
+        is_flow = "vocoder" in ARMS[arm].task
         task, encoder = {"kind": "synthesize", "crop": CROP, **ARMS[arm].task}, fresh
         if is_flow:
-            if not (teacher / "scores.json").is_file():
-                parser.error(f"--arms: '{arm}' learns from 'wavenet', whose run is not there: {teacher}; name it, too")
-            task["teacher"] = str(teacher.resolve())
+            task["teacher"] = str(trained("wavenet", seed).resolve())
         if arm == "phonemes":
             words = pronunciations(arguments.data / "nltk_corpora" / "cmudict.zip", arguments.output / "words.dict")
             task["dictionary"] = str(words.resolve())
@@ -163,7 +163,10 @@ def main() -> None:
         data = {split: str(strings / f"{split}.tsv") for split in ("train", "dev")}
         train = FLOW_TRAINING if is_flow else VOICE_TRAINING
         epochs = ARMS[arm].times * arguments.epochs[is_flow]
-        fine_tuned(run, encoder, task, data, seed, epochs=epochs, evaluations=0, **train)
+        return fine_tuned(run, encoder, task, data, seed, epochs=epochs, evaluations=0, **train)
+
+    def record(arm: str, seed: int) -> dict[str, Any]:
+        run = trained(arm, seed)
         results = measured(run, strings)
         if arm in ("short flow", "no apart"):
             results["largest gradient, in medians"] = gradient_spikes(run, strings, seed)
@@ -323,17 +326,21 @@ def pitch_errors(found: np.ndarray) -> dict[str, float]:
     """
     pitches, likeness = found[:, 0], found[:, 1]
     voiced = pitches > 0
+    if not voiced[1].any():
+        return {}
+    clearness = {
+        "clearness": float(likeness[0, voiced[1]].mean()),
+        "clearness of the recordings": float(likeness[1, voiced[1]].mean()),
+    }
     made, recorded = pitches[:, voiced.all(0)]
     if not len(made):
-        return {}
+        return clearness
     cents = 1200 * np.abs(np.log2(made / recorded))
     either = voiced.any(0)
-    return {
+    return clearness | {
         "cents of F0": float(np.median(cents)),
         "F0 off by a fifth": float((np.abs(made / recorded - 1) > 0.2).mean()),
         "voiced in one only": float((voiced.sum(0) == 1)[either].mean()),
-        "clearness": float(likeness[0, voiced[1]].mean()),
-        "clearness of the recordings": float(likeness[1, voiced[1]].mean()),
     }
 
 

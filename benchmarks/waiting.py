@@ -22,7 +22,8 @@ run's folder.
 come every WORD_SECONDS: without and with the time that computing takes (computation-aware), against the words of the
 reference.  That needs the machine for itself, and is done for the whole sentences and the policies that were taken.
 `--simuleval` also has SimulEval, which must be installed, drive these policies: its BLEU, AL and LAAL, in words, stand
-beside ours.  Both skip arms whose runs are not there, and say so.
+beside ours.  Both train nothing, and skip arms whose runs are not there, and say so; the policies that are taken depend
+on the seeds that have records, so do this after all of them.
 
 Set before the first run, for means over three seeds that both have: of the best arm (by BLEU of its adaptive policy on
 dev) that policy is at most 1 BLEU below `whole` on whole sentences, on test2016, and lags at most 3.1 tokens there.
@@ -55,7 +56,7 @@ from page_tables import (
     waiting_in_time,
     waiting_less,
 )
-from record_files import Records, cached_record, slug
+from record_files import Records, cached_record, read_record, slug
 from translation import BEAM, DROPOUT, MOST_TOKENS, initial_encoder, parsed, rows_of, split_files
 
 from ernie.atomic import make_folder, put_text
@@ -126,7 +127,11 @@ def main() -> None:
 
     for seed in arguments.seeds:
         for arm in arguments.arms:
-            cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
+            file = records / f"{slug(arm)}-{seed}.json"
+            if file.is_file() and not {*map(policy_name, POLICIES)} <= {*read_record(file)["dev"]}:
+                file.unlink()  # of fewer policies; what they gave is kept beside the run
+            if not (arguments.in_time or arguments.simuleval) or file.is_file():
+                cached_record(file, partial(record, arm, seed))
     show(records)
     rows = rows_of("test", files["test"])
     for is_wanted, kind, measure in (
@@ -315,7 +320,7 @@ def points_with_spread(
 def undominated(seeds: Sequence[Mapping[str, Any]], names: Sequence[str], measure: str) -> list[str]:
     """The policies that have a higher BLEU on dev than all of lower lag there."""
     found: list[str] = []
-    highest = 0.0
+    highest = -1.0
     lags = {name: statistics.mean(seed["dev"][name]["latency"][measure] for seed in seeds) for name in names}
     for name in sorted(names, key=lags.__getitem__):
         score = statistics.mean(seed["dev"][name]["bleu"] for seed in seeds)

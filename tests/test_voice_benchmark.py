@@ -58,6 +58,8 @@ def test_the_error_of_f0_is_in_cents_where_both_are_voiced() -> None:
     assert errors["F0 off by a fifth"] == 1 / 2
     assert errors["voiced in one only"] == 2 / 4
     assert synthesis.pitch_errors(np.zeros((2, 2, 3))) == {}
+    unvoiced = synthesis.pitch_errors(np.array([[0 * made, likeness], [recorded, likeness + 0.1]]))
+    assert unvoiced == {name: errors[name] for name in ("clearness", "clearness of the recordings")}
     assert errors["clearness"] == pytest.approx((0.9 + 0.8 + 0.3) / 3)
     assert errors["clearness of the recordings"] == pytest.approx((0.9 + 0.8 + 0.3) / 3 + 0.1)
 
