@@ -207,7 +207,7 @@ class Replay:
         model.eval()  # without dropout, which would be another one
         for name in map(tuple, batch.samples.tolist()):
             epoch, index, number = name
-            alone = self.training.at_step(task, pack([samples_of(epoch, index)[number]], np.array([name])))
+            alone = self.training.at_step(task, pack([samples_of(epoch, index)[number]], np.array([name]), source.seed))
             assert alone is not None, "it is here"
             with self._precision():
                 loss = model.loss(task, alone)

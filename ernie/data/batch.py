@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ernie.data import seeded_rng
 from ernie.data.document import IGNORE, Sample
 from ernie.errors import UserError
 
@@ -112,6 +113,7 @@ class Packed:
     """Concatenated samples of one task.
 
     `ids` and `segments` are (T,).  `samples` (N, 3) identifies each sample: epoch, item, number within the item.
+    `seed` is that of the training: what is drawn for a sample depends on both, see `generators`.
     `decoder_tokens` is set for tasks with a decoder.  For speech, `sounds` are N waveforms and `frames` their features.
     `weights` (N,) are the factors of the samples' losses, None if all are 1; they do not change the number of targets.
     `ranks` (T,) are those of the samples, None if they have none.
@@ -129,6 +131,11 @@ class Packed:
     weights: np.ndarray | None = None
     firsts: np.ndarray | None = None
     ranks: np.ndarray | None = None
+    seed: int = 0
+
+    def generators(self, purpose: str) -> list[np.random.Generator]:
+        """Return what draws for each sample: a function of the seed, the purpose and the sample's name."""
+        return [seeded_rng.generator(self.seed, purpose, *name) for name in self.samples.tolist()]
 
     @property
     def targets(self) -> int:
@@ -153,7 +160,7 @@ class Packed:
         return 1.0 - self.layout.tokens / (self.layout.sequences * self.layout.longest)
 
 
-def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
+def pack(samples: Sequence[Sample], names: np.ndarray | None = None, seed: int = 0) -> Packed:
     """Join samples into one packed batch; `names` (N, 3) are their ids (see Packed)."""
     layout = Layout.of_lengths([len(sample) for sample in samples])
     weights = np.array([sample.weight for sample in samples])
@@ -164,6 +171,7 @@ def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
         layout=layout,
         labels={key: _labels([samples[n].labels[key] for n in firsts]) for key in samples[0].labels},
         samples=np.zeros((len(samples), 3), np.int64) if names is None else names,
+        seed=seed,
         decoder_tokens=_decoder_tokens([sample.decoder_ids for sample in samples if sample.decoder_ids is not None]),
         sounds=tuple(sample.sound() for sample in samples if sample.sound is not None),
         weights=None if (weights == 1).all() else weights,

@@ -177,7 +177,7 @@ class Source:
         rng = seeded_rng.generator(self.seed, self.name, epoch, f"block {first}")
         name_array = np.asarray(names, dtype=np.int64)
         planned = plan([len(sample) for sample in samples], self.micro_batch_tokens, rng)
-        return [pack([samples[i] for i in batch], name_array[batch]) for batch in planned]
+        return [pack([samples[i] for i in batch], name_array[batch], self.seed) for batch in planned]
 
     def items_per_block(self, data_shards: int = 1) -> int:
         """Estimate from the first items how many make a block of at least BATCHES_PER_BLOCK batches.

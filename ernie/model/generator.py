@@ -14,7 +14,6 @@ import numpy as np
 import paddle
 from paddle import Tensor, nn
 
-from ernie.data import seeded_rng
 from ernie.data.batch import Labels, Layout, Packed
 from ernie.errors import UserError
 from ernie.kernels.linear import linear
@@ -116,8 +115,8 @@ def narrowed(config: EncoderConfig, fraction: float) -> EncoderConfig:
 def _chances(batch: Packed, chosen: np.ndarray) -> np.ndarray:
     """Draw two numbers from 0 to 1 for each of the `chosen` tokens (M,), (2, M), by the names of their samples."""
     counts = np.bincount(batch.layout.sequences_of(chosen), minlength=batch.layout.sequences)
-    named = zip(batch.samples.tolist(), counts.tolist(), strict=True)
-    drawn = [seeded_rng.generator("replaced tokens", *name).random((2, count)) for name, count in named]
+    each = zip(batch.generators("replaced tokens"), counts.tolist(), strict=True)
+    drawn = [rng.random((2, count)) for rng, count in each]
     return np.concatenate(drawn, axis=1)
 
 

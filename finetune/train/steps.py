@@ -30,18 +30,19 @@ class Step(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """The samples of a micro-batch, and their names (N, 3): epoch, row, number within the row."""
+    """The samples of a micro-batch, their names (N, 3): epoch, row, number within the row, and the training's seed."""
 
     samples: list[Sample]
     names: np.ndarray
+    seed: int = 0
 
     def without_sounds(self) -> Samples:
         """Return the same for a process that does not compute them."""
-        return Samples([replace(each, sound=None) for each in self.samples], self.names)
+        return self._replace(samples=[replace(each, sound=None) for each in self.samples])
 
     def packed(self) -> Packed:
         """Return the batch, whose sounds are read now."""
-        return pack(self.samples, self.names)
+        return pack(self.samples, self.names, self.seed)
 
 
 def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -> list[Step]:
@@ -99,7 +100,13 @@ def split_steps(task: FinetuneTask, examples: Sequence[Example], steps: Sequence
 
 
 def micro_batches(
-    examples: Sequence[Example], sizes: Sequence[int], step: Step, budget: int, replicas: int = 1, passes: int = 1
+    examples: Sequence[Example],
+    sizes: Sequence[int],
+    step: Step,
+    budget: int,
+    replicas: int = 1,
+    passes: int = 1,
+    seed: int = 0,
 ) -> Iterator[Samples]:
     """Yield the rows of a step as micro-batches of at most `budget` tokens, grouped by length.
 
@@ -112,4 +119,4 @@ def micro_batches(
         rows = step.rows[chosen].tolist()
         samples = [sample for i in rows for sample in examples[i].samples]
         names = [(step.epoch, i, k) for i in rows for k in range(len(examples[i].samples))]
-        yield Samples(samples * passes, np.array(names * passes))
+        yield Samples(samples * passes, np.array(names * passes), seed)

@@ -82,7 +82,7 @@ class Training:
         workers: int,
     ):
         self.task, self.config, self._mesh = task, config, mesh
-        self._train, self._dev, self._checkpoints = train, dev, checkpoints
+        self._train, self._dev, self._checkpoints, self._seed = train, dev, checkpoints, seed
         checkpoint = None if checkpoints is None else checkpoints.found
         self.state = TrialState() if checkpoint is None else read_trial_state(checkpoint)
         self.model = self.full_model = _build_model(ernie, task, config, seed, mesh.layout.replicas, head, teacher)
@@ -165,7 +165,7 @@ class Training:
         if isinstance(self.task, ComparesRows) and self.task.compares_rows:
             replicas = 1  # the loss is that of one process
         budget, passes = self.config.micro_batch_tokens, 2 if self.config.r_drop else 1
-        return list(micro_batches(self._train.examples, self._sizes, step, budget, replicas, passes))
+        return list(micro_batches(self._train.examples, self._sizes, step, budget, replicas, passes, self._seed))
 
     def _loss_of(
         self, packs: Sequence[Packed]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ernie.config import MOST_LAYERS, check_least, check_most
-from ernie.data import seeded_rng
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row, as_list, is_empty
@@ -283,7 +282,7 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
     def _source_view(self, batch: Packed) -> SourceView:
         """Return what encoder and decoder see of a batch.
 
-        The distance of each row is sampled by its name, so it does not depend on the batch or the process.
+        The distance of each row is sampled by the seed and its name, so it does not depend on the batch or the process.
         """
         from ernie.model.prefix_source import SourceView, source_lengths
 
@@ -294,15 +293,15 @@ class Translate(FinetuneTask, SplitRemarks, OwnBatches, SizedHead, DecodingCondi
         lengths_U = np.repeat(source_lengths(batch.layout), layout.lengths)
         # For each path P and token U: np.choose takes 64 paths at most.
         reads_PU = np.stack([self.policy(k).reads(layout.positions, lengths_U) for k in paths])
-        path_U = np.repeat([self._sampled_path(name) for name in batch.samples], layout.lengths)
+        path_U = np.repeat(self._sampled_paths(batch), layout.lengths)
         reads_U = reads_PU[path_U, np.arange(len(path_U))]
         return (SourceView.causal if self.encoder == "causal" else SourceView.prefixes)(batch, layout, reads_U)
 
-    def _sampled_path(self, name: np.ndarray) -> int:
-        """Return the index of the path that a sample with this name is trained on."""
+    def _sampled_paths(self, batch: Packed) -> list[int]:
+        """Return the index of the path that each sample is trained on."""
         if len(self.paths) == 1:
-            return 0
-        return int(seeded_rng.generator(0, "wait_k", *name.tolist()).integers(len(self.paths)))
+            return [0] * batch.layout.sequences
+        return [int(rng.integers(len(self.paths))) for rng in batch.generators("wait_k")]
 
 
 def _texts(row: Row, column: str) -> list[str]:

@@ -17,6 +17,20 @@ EXAMPLES = [TASK.training_example(row, TOKENIZER) for row in TOYS["translate"].r
 ALL = Step(np.arange(60), 0, 1.0, True)
 
 
+def test_what_is_drawn_for_a_row_depends_on_the_seed_and_not_on_the_rows_beside_it() -> None:
+    def drawn(seed: int, budget: int) -> dict[int, float]:
+        sizes = [example.tokens for example in EXAMPLES]
+        batches = [samples.packed() for samples in micro_batches(EXAMPLES, sizes, ALL, budget, seed=seed)]
+        return {
+            row: rng.random()
+            for batch in batches
+            for row, rng in zip(batch.samples[:, 1].tolist(), batch.generators("any"), strict=True)
+        }
+
+    assert drawn(0, 64) == drawn(0, 10**6)
+    assert not {*drawn(0, 64).values()} & {*drawn(1, 64).values()}
+
+
 def computed(task: Translate, batch: Packed) -> int:
     """The number of encoder tokens and decoder tokens of a batch."""
     assert batch.decoder_tokens is not None

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from support.processes import processes_in, run_ernie, start_ernie, wait_until
 from support.toys import TOKENIZER, TOYS, tiny_encoder
 
 from ernie.audio.augment import AugmentConfig
+from ernie.data.batch import Packed
 from ernie.data.labeled.read import Split
 from ernie.errors import UserError
 from ernie.model.weights import arrays
@@ -87,6 +88,34 @@ def test_the_model_does_not_depend_on_who_reads_the_sounds(kind: str) -> None:
     expected = arrays(alone)
     for name, values in arrays(ahead).items():
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard(Transcribe):
+    """Keeps the features that its model learns from."""
+
+    heard: ClassVar[list[np.ndarray]] = []
+
+    def augmented(self, batch: Packed, training: bool) -> Packed:
+        found = super().augmented(batch, training)
+        if training and found.frames is not None:
+            self.heard.append(found.frames.features[found.frames.layout.starts])
+        return found
+
+
+def test_each_seed_hears_other_changes_of_a_sound() -> None:
+    toy = TOYS["transcribe"]
+    options = {field.name: getattr(toy.task, field.name) for field in fields(Transcribe) if field.init}
+    task = Heard(**options | {"augment": AugmentConfig(noise=(5, 20)), "max_len": 32})
+    train, dev = (prepare(task, Split(name, toy.rows(8, seed)), TOKENIZER) for name, seed in (("train", 0), ("dev", 1)))
+    heard = []
+    for seed in (0, 1, 0):
+        Heard.heard.clear()
+        finetune(tiny_encoder(), task, train, dev, TrainConfig(epochs=1, batch=8, lr=LRScheduleConfig(peak=4e-3)), seed)
+        heard.append(np.concatenate(Heard.heard))
+    first, other, again = (np.unique(frames, axis=0) for frames in heard)
+    np.testing.assert_array_equal(first, again)
+    assert not (first[:, None] == other[None]).all(-1).any()
 
 
 def test_a_run_goes_on_with_another_number_of_workers(work: Path) -> None:

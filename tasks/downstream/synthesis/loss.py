@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ernie.audio.features import features
-from ernie.data import seeded_rng
 from ernie.data.batch import Frames, Layout, Packed
 from tasks.downstream.synthesis.settings import SynthesizeSettings
 
@@ -83,14 +82,14 @@ def inference_mode(task: SynthesizeSettings, layer: nn.Layer) -> AbstractContext
 def sound_loss(
     task: SynthesizeSettings, head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, batch: Packed
 ) -> Tensor:
-    """Return the vocoder's loss on a random segment of each sound, seeded by the sound's name."""
+    """Return the vocoder's loss on a random segment of each sound, drawn by the seed and the sound's name."""
     from ernie.model import voice_loss
 
     context = head.wavenet.config.context
     if task.vocoder == "flow":
         assert head.flow is not None
         context += head.flow.context
-    generators = [seeded_rng.generator(0, "stretch", *name.tolist()) for name in batch.samples]
+    generators = batch.generators("stretch")
     start_counts = np.maximum(1, steps - task.crop_steps + 1)
     first = np.array([rng.integers(count) for rng, count in zip(generators, start_counts, strict=True)])
     segment = voice_loss.Segment(first, task.crop_steps)

@@ -13,7 +13,6 @@ import numpy as np
 from ernie.audio.augment import mask_spectrum, varied, vocal_tract_warp
 from ernie.audio.features import features
 from ernie.audio.lengths import min_vectors, vector_count
-from ernie.data import seeded_rng
 from ernie.data.batch import Frames, Layout, Packed
 from tasks.downstream.transcription.settings import TranscribeSettings
 
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 def augmented(task: TranscribeSettings, batch: Packed, training: bool) -> Packed:
     """Return a batch with the features of its sounds in their place.
 
-    In training each sound is augmented, by random numbers that its name and the epoch determine.
+    In training each sound is augmented, by random numbers that the seed, its name and the epoch determine.
     """
     features_FM = []
     sounds = list(batch.sounds)
-    generators = [seeded_rng.generator(0, "sound", *name.tolist()) for name in batch.samples]
+    generators = batch.generators("sound")
     if training:
         triples = zip(sounds, _labels(batch), generators, strict=True)
         sounds = [_perturbed(task, sound, labels, rng) for sound, labels, rng in triples]
@@ -107,4 +106,4 @@ def _labels(batch: Packed) -> list[np.ndarray]:
 
 def _shifts(batch: Packed, period: int) -> np.ndarray:
     """Return the first position of each sound, (N,), random by its name, so that positions do not reveal lengths."""
-    return np.array([seeded_rng.generator(0, "shift", *name.tolist()).integers(period) for name in batch.samples])
+    return np.array([rng.integers(period) for rng in batch.generators("shift")])
