@@ -71,8 +71,8 @@ PAIR, SOURCE, TARGET = "de-en", "de", "en"
 DEV_ROWS = 200  # by which checkpoints are chosen
 IN_TIME, WORD_SECONDS = 200, 0.4  # 150 words a minute
 LAGS = (
-    ("lagging", "average lagging (AL), tokens"),
-    ("length_adaptive", "length-adaptive average lagging (LAAL), tokens"),
+    ("lagging", "AL, tokens"),
+    ("length_adaptive", "LAAL, tokens"),
 )
 
 
@@ -294,8 +294,8 @@ def draw(records: Records, file: Path) -> None:
             )
             panel.set(xlabel=lag_name, title=label, xlim=(0, 10))
             panel.title.set_fontsize(9)
+            panel.axvline(MOST_LAG, color="grey", linewidth=0.5)
             panel.grid(alpha=0.3)
-        panels[0].axvline(MOST_LAG, color="grey", linewidth=0.5)
         panels[0].set_ylabel("BLEU")
     rows[0, 0].legend(loc="lower right", fontsize=8)
     figure.tight_layout()
