@@ -22,16 +22,22 @@ from serving.engine import Computed, Engine
 from serving.saved_sessions import SessionFolder
 from serving.sessions import Event, ServedStream, Session, SessionLimits, Sessions, serve_stream
 
+SERVED: list[ServedStream] = []
+
 
 @cache
 def served(kind: str) -> ServedStream:
-    """A stream of one of the toys' models: listen, translate, or speak."""
+    """A stream of one of the toys' models: listen, translate, or speak.
+
+    Of them all tests have the same, and so the same queues.
+    """
     face: Any = {
         "listen": lambda: SpeechRecognizer(trained("streaming").model),
         "translate": lambda: TextTranslator(trained("translate").model),
         "speak": lambda: TextSpeaker(trained("synthesize").model),
     }[kind]()
-    return serve_stream(kind, face.streaming)
+    SERVED.append(stream := serve_stream(kind, face.streaming))
+    return stream
 
 
 def sound(words: Sequence[str], seed: int = 3) -> np.ndarray:
@@ -43,6 +49,10 @@ class Server:
     """Sessions, and an engine that computes when it is told to."""
 
     def __init__(self, limits: SessionLimits | None = None, folder: SessionFolder | None = None):
+        for stream in SERVED:  # which may have steps that an earlier test left there
+            for queue in stream.work.queues:
+                queue.clear()
+            stream.work.tokens[:] = [0, 0]
         self.engine = Engine(self._report)
         self.sessions = Sessions(self.engine, limits, folder)
         self.batches: list[int] = []  # their sizes
