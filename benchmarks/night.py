@@ -59,11 +59,10 @@ import matplotlib.pyplot as plt
 from cells import Rows, markdown
 from page_tables import AT_POINT, MINIATURES, ablations, millions, night_scores, scored
 from recipe import FINE_TUNING, RECIPES, ernie, set_options
-from record_files import Records, cached_record, read_record, slug
+from record_files import Records, cached_record, read_record, slug, this_machine
 
 from ernie.atomic import make_folder, put_text
 from ernie.data.read import find_inputs
-from ernie.doctor.machine import find
 from ernie.errors import Remark, UserError
 from ernie.formatting import duration
 from ernie.train.log import read_records
@@ -95,7 +94,7 @@ class Suite:
 
 GRID = {"peak": (1e-4, 3e-4), "batch": (8, 32), "epochs": (4,)}  # of the miniatures' own, the points that suit most
 POINT = {"peak": (3e-4,), "batch": (32,), "epochs": (4,)}
-POINT_NAME = "peak=0.0003,batch=32,epochs=4"
+POINT_NAME = ",".join(f"{name}={value:g}" for name, (value,) in POINT.items())
 ENGLISH = Suite(
     16000,
     {"cola": "matthews", "sst2": "accuracy", "mrpc": "f1", "stsb": "pearson", "rte": "accuracy"},
@@ -260,13 +259,11 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
         ernie("report", str(model))
         print(f"{model}: the encoder is in model/, its card is README.md, and its report report.html")
         return
-    machine = find()
-    about = {"processor": machine.processor, "instructions": machine.instructions}
     record = judged(
         arguments,
         model,
         folder,
-        lambda: {"size": size, "hours": hours, "seconds": pace, **about, **amount_read(model)},
+        lambda: {"size": size, "hours": hours, "seconds": pace, **this_machine(), **amount_read(model)},
     )
     ernie("report", str(model), "--downstream", *(str(folder / task) for task in record["dev"]))
     print(markdown(table(size, record["dev"], None if arguments.one_point else hours)))
@@ -419,30 +416,37 @@ def planned_steps(seconds: float, paces: Sequence[float], written: list[int]) ->
 
 
 def fine_tuned(
-    arguments: argparse.Namespace, model: Path, task: str, measure: str, run: Path, changes: Sequence[str]
+    arguments: argparse.Namespace,
+    model: Path,
+    task: str,
+    measure: str,
+    run: Path,
+    changes: Sequence[str],
+    grid: Mapping[str, Sequence[float]] | None = None,
 ) -> list[float]:
     """Fine-tune what is missing; return the dev scores of all seeds, at the best point of a grid."""
     scores = run / "scores.json"
-    if not scores.is_file() or len(read_record(scores)["trials"]) < planned_trials(changes) * arguments.seeds:
+    changes = [*changes, *([f"grid={json.dumps(grid)}"] if grid else [])]
+    if not scores.is_file() or len(read_record(scores)["trials"]) < planned_trials(grid) * arguments.seeds:
         words = [str(tuning_file(task)), "--data", str(arguments.data), "--model", str(model)]
         words += ["--seeds", str(arguments.seeds), "--jobs", str(arguments.jobs), "--output", str(run)]
-        ernie("finetune", *words, *set_options(list(changes)))
+        ernie("finetune", *words, *set_options(changes))
     return [100 * value for value in read_record(scores)["scores"]["dev"][measure]["values"]]
 
 
-def planned_trials(changes: Sequence[str]) -> int:
-    """The points of the grid among the changes of a configuration; 1 without one."""
-    grids = [json.loads(change.removeprefix("grid=")) for change in changes if change.startswith("grid=")]
-    return math.prod(len(values) for grid in grids for values in grid.values())
+def planned_trials(grid: Mapping[str, Sequence[float]] | None) -> int:
+    """The points of a grid; 1 without one."""
+    return math.prod(map(len, (grid or {}).values()))
 
 
 def dev_scores(arguments: argparse.Namespace, model: Path, folder: Path) -> dict[str, list[float]]:
     """The dev scores of all seeds on each task of the size, at the best points of the grid if there is one."""
     suite = NIGHTS[arguments.size].suite
-    grid = POINT if arguments.one_point else suite.grid
-    tuning = [*suite.tuning, *([f"grid={json.dumps(grid)}"] if suite.grid else [])]
+    grid = POINT if arguments.one_point and suite.grid else suite.grid
     return {
-        task: fine_tuned(arguments, model, task, measure, folder / task, [*tuning, *suite.rows.get(task, ())])
+        task: fine_tuned(
+            arguments, model, task, measure, folder / task, [*suite.tuning, *suite.rows.get(task, ())], grid
+        )
         for task, measure in suite.measures.items()
     }
 

@@ -483,7 +483,7 @@ LEARNERS = {
     "several-distilled": "several waits, distilled",
 }
 MOST_LAG = 3.0
-LAGGING = ("lagging", "length_adaptive")  # AL and LAAL
+LAGGING = {"lagging": "AL", "length_adaptive": "LAAL"}
 POLICIES: tuple[dict[str, Any], ...] = (
     {},
     *({"wait_k": k} for k in (1, 2, 3, 4, 5, 7, 9)),
@@ -521,7 +521,7 @@ def chosen_policy(seeds: Sequence[Mapping[str, Any]], adaptive: bool) -> str | N
 
 def waiting_less(records: Records) -> Rows:
     """BLEU on test of whole sentences, and of the best wait-k and the best adaptive policy that lag 3 tokens on dev."""
-    columns = [name for kind in ("wait-k", "adaptive") for name in (kind, "AL", "LAAL", "words written", "BLEU")]
+    columns = [name for kind in ("wait-k", "adaptive") for name in (kind, *LAGGING.values(), "words written", "BLEU")]
     rows = [["learned from", "whole sentences", *columns]]
     for _, label, seeds in records.arms(LEARNERS):
         cells = [label, bleu([seed["test"]["whole"] for seed in seeds])]

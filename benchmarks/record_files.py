@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.atomic import put_text
+from ernie.doctor.machine import find
 
 # Keys of dev scores: of the recipe of evidence.py, and of the one before it.
 TUNED, EARLIER = "fine-tuned with dropout", "downstream"
@@ -29,6 +30,12 @@ def read_record(file: Path) -> dict[str, Any]:
     """Read the record in a file."""
     record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return record
+
+
+def this_machine() -> dict[str, Any]:
+    """What a record says of the machine that it was made on."""
+    machine = find()
+    return {"processor": machine.processor, "instructions": machine.instructions, "threads": machine.threads}
 
 
 def record_files(records: Path, arm: str) -> list[Path]:

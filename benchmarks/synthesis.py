@@ -49,7 +49,7 @@ from fine_tuned import fine_tuned, letter_pieces, untrained_small
 from outcomes import report
 from page_tables import synthesis
 from recognition import RATE, SHORT, WORDS, concatenated, read_table
-from record_files import Records, cached_record, slug
+from record_files import Records, cached_record, slug, this_machine
 from scipy.linalg import solve_toeplitz
 from scipy.signal import butter, lfilter, sosfiltfilt
 
@@ -58,7 +58,6 @@ from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
 from ernie.data.labeled.row import Row
 from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder
-from ernie.doctor.machine import find
 from ernie.errors import UserError
 from ernie.model.voice_loss import (
     MIN_LOG_SCALE,
@@ -270,7 +269,7 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
         distances.append(float(np.sqrt(((logs[0] - logs[1]) ** 2).mean())))
         power.append(10 * float(np.log10((made**2).mean() / (recording.samples**2).mean())))
         pitches.append(np.stack([[*voicing(made)], [*voicing(recording.samples)]]))
-    each, machine = np.array(seconds), find()
+    each = np.array(seconds)
     return results | {
         "distance of spectra": statistics.mean(distances),
         "decibels louder": statistics.mean(power),
@@ -278,7 +277,7 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
         "seconds for one": float(np.median(each[:, -1])),
         "times as fast": float(np.median(each[:, 0] / each[:, -1])),
         "times as fast, each": [round(float(own), 2) for own in each[:, 0] / each[:, -1]],
-        **{"processor": machine.processor, "instructions": machine.instructions, "threads": machine.threads},
+        **this_machine(),
     }
 
 

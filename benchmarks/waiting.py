@@ -46,6 +46,7 @@ from fine_tuned import fine_tuned
 from moments import moments
 from outcomes import report
 from page_tables import (
+    LAGGING,
     LEARNERS,
     MOST_LAG,
     POLICIES,
@@ -56,12 +57,11 @@ from page_tables import (
     waiting_in_time,
     waiting_less,
 )
-from record_files import Records, cached_record, read_record, slug
+from record_files import Records, cached_record, read_record, slug, this_machine
 from translation import BEAM, DROPOUT, MOST_TOKENS, initial_encoder, parsed, rows_of, split_files
 
 from ernie.atomic import make_folder, put_text
 from ernie.decode.latency import Latency, average_lagging
-from ernie.doctor.machine import find
 from ernie.text.load import load_tokenizer
 from finetune.report.latency import translate_live
 from inference.translator import TextTranslator
@@ -70,10 +70,6 @@ from tasks.downstream.bleu import bleu
 PAIR, SOURCE, TARGET = "de-en", "de", "en"
 DEV_ROWS = 200  # by which checkpoints are chosen
 IN_TIME, WORD_SECONDS = 200, 0.4  # 150 words a minute
-LAGS = (
-    ("lagging", "AL, tokens"),
-    ("length_adaptive", "LAAL, tokens"),
-)
 
 
 @dataclass(frozen=True)
@@ -219,10 +215,8 @@ def scored(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any
 def timed(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: Path) -> dict[str, Any]:
     """The lags in time of the first rows, and on which machine."""
     del place
-    machine = find()
-    about = {"processor": machine.processor, "instructions": machine.instructions, "threads": machine.threads}
     in_time(run, policy, rows[:1])  # the first sentence takes longer
-    return {**about, "rows": IN_TIME, **in_time(run, policy, rows[:IN_TIME])}
+    return {**this_machine(), "rows": IN_TIME, **in_time(run, policy, rows[:IN_TIME])}
 
 
 def in_time(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -274,9 +268,9 @@ def draw(records: Records, file: Path) -> None:
         return
     whole = next((seeds for arm, _, seeds in arms if arm == "whole"), None)
     figure, rows = plt.subplots(
-        len(LAGS), len(arms), figsize=(3.2 * len(arms), 3.1 * len(LAGS)), sharey=True, sharex="row", squeeze=False
+        len(LAGGING), len(arms), figsize=(3.2 * len(arms), 3.1 * len(LAGGING)), sharey=True, sharex="row", squeeze=False
     )
-    for panels, (measure, lag_name) in zip(rows, LAGS, strict=True):
+    for panels, (measure, lag_name) in zip(rows, LAGGING.items(), strict=True):
         for panel, (_, label, seeds) in zip(panels, arms, strict=True):
             if whole:
                 score = 100 * statistics.mean(seed["test"]["whole"]["bleu"] for seed in whole)
@@ -292,7 +286,7 @@ def draw(records: Records, file: Path) -> None:
             panel.errorbar(
                 *points_with_spread(seeds, best, measure), marker=".", color="C1", label="adaptive", capsize=2
             )
-            panel.set(xlabel=lag_name, title=label, xlim=(0, 10))
+            panel.set(xlabel=f"{lag_name}, tokens", title=label, xlim=(0, 10))
             panel.title.set_fontsize(9)
             panel.axvline(MOST_LAG, color="grey", linewidth=0.5)
             panel.grid(alpha=0.3)

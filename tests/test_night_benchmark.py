@@ -137,7 +137,7 @@ def test_one_point_of_the_grid_is_judged_alone_and_again_within_all_of_it(
     at_point = night.judged(arguments, model, folder, about)
     assert at_point["dev"] == dict.fromkeys(night.ENGLISH.measures, pytest.approx([49.8, 50.8, 51.8]))
     assert [file.name for file in (tmp_path / "records").iterdir()] == ["mini-1-hours-at-one-point.json"]
-    assert all(night.planned_trials([f"grid={json.dumps(grid)}"]) == 1 for grid in grids)
+    assert all(night.planned_trials(grid) == 1 for grid in grids)
     arguments.one_point = False
     best = night.judged(arguments, model, folder, about)
     assert best["dev"] == dict.fromkeys(night.ENGLISH.measures, pytest.approx([52.2, 53.2, 54.2]))

@@ -402,9 +402,7 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
                 search, parents = search.step(own_HV, self._beam, self._with_token)
                 progress[n], searches[n] = (own, search) if search.alive else (search.best(), None)
                 rows[n] = [first + parent for parent in parents]
-            elif not (own.ended and reads[n] == len(own.read)) and self._waits(
-                own, own_HV[0], reads[n], shorter.get(n)
-            ):
+            elif not _reads_all(own, reads[n]) and self._waits(own, own_HV[0], reads[n], shorter.get(n)):
                 progress[n] = replace(own, waited=self._behind(own, reads[n]) + 1)
                 rows[n] = [first - old.layout.sequences]  # predict here again, once more of the source is there
             else:
@@ -424,7 +422,7 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         chosen = [
             n
             for n in ready
-            if not (state.progress[n].ended and reads[n] == len(state.progress[n].read))
+            if not _reads_all(state.progress[n], reads[n])
             and self._policy_of(state.progress[n]).must_agree(self._behind(state.progress[n], reads[n]))
         ]
         if not chosen:
@@ -459,7 +457,7 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         searches = list(state.searches)
         for n in ready:
             own = state.progress[n]
-            if self._beam > 1 and own.ended and reads[n] == len(own.read) and searches[n] is None:
+            if self._beam > 1 and _reads_all(own, reads[n]) and searches[n] is None:
                 searches[n] = Search(((0.0, own),))
         return replace(state, searches=tuple(searches))
 
@@ -509,6 +507,11 @@ class TokenTranslator(StreamDecoder[TranslationState, np.ndarray, list[int]]):
         scores_HV = self._head.row_scores(x_HD)
         scores_HV[:, self._never] = -np.inf
         return scores_HV, cache
+
+
+def _reads_all(stream: Progress, read: int) -> bool:
+    """Return whether so many tokens are the whole of a source that is over."""
+    return stream.ended and read == len(stream.read)
 
 
 def _hypotheses(search: Search | None, greedy: Progress) -> list[Progress]:
