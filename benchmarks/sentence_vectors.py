@@ -41,11 +41,10 @@ import numpy as np
 from finetuning import SEEDS, TASKS, write_rows
 from outcomes import report
 from page_tables import sentence_vectors
-from record_files import Records, cached_record
+from record_files import Records, cached_record, this_machine
 
 import inference
 from ernie.config import dump
-from ernie.doctor.machine import find
 from inference.encoder import TextEncoder
 from tasks.downstream.metrics import spearman
 
@@ -105,11 +104,10 @@ def main() -> None:
 
 def one(measure: Any, recipe: Recipe, folder: Path, texts: Path, judge: Any, seed: int) -> dict[str, Any]:
     """Train and encode once: the score of a judge, if there is one, or else the seconds."""
-    machine = find()
     seconds, vectors = measure(recipe, folder, texts, seed)
     if judge is not None:
         return {"score": judge(np.load(vectors))}
-    return {**seconds, "processor": machine.processor, "instructions": machine.instructions}
+    return {**seconds, **this_machine()}
 
 
 def stsb(data: Path, folder: Path) -> tuple[Path, Any]:

@@ -23,10 +23,9 @@ import numpy as np
 import paddle
 from outcomes import report
 from page_tables import speaking
-from record_files import Records
+from record_files import Records, this_machine
 
 from ernie.audio.features import FeatureConfig
-from ernie.doctor.machine import find
 from ernie.errors import Remark
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
@@ -48,8 +47,7 @@ def main() -> None:
     parser.add_argument("--records", type=Path, metavar="DIR", default=Path("runs/benchmarks/speaking"))
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", Remark)  # an untrained voice does not stop by itself
-    machine = find()
-    record = {"processor": machine.processor, "instructions": machine.instructions, "streams": arguments.streams}
+    record = this_machine() | {"streams": arguments.streams}
     arguments.records.mkdir(parents=True, exist_ok=True)
     for vocoder in VOCODERS:
         turns = measured(voice(vocoder), texts(arguments.streams), arguments.turns)
