@@ -36,9 +36,7 @@ from corpus_build import ERNIE, watch
 from dirty_text import articles, dirtied, foreign, write_rows
 from outcomes import report
 from page_tables import CLEANING_CASES, CLEANING_SIDES, corpus_tools
-from record_files import Records, cached_record
-
-from ernie.doctor.machine import find
+from record_files import Records, cached_record, this_machine
 
 PEERS = Path(__file__).parent / "peers"
 WITHOUT = {("dolma", "near"), ("nemo", "exact"), ("nemo", "near")}
@@ -101,7 +99,6 @@ def measured(command: list[str], text: Path, work: Path) -> dict[str, Any]:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     seconds, resident, proportional = watch(command)
-    machine = find()
     lines = [line for file in sorted((work / "left").rglob("*.jsonl")) for line in file.open("rb")]
     return {
         "megabytes": sum(file.stat().st_size for file in text.iterdir()) / 1e6,
@@ -110,8 +107,7 @@ def measured(command: list[str], text: Path, work: Path) -> dict[str, Any]:
         "proportional MB": round(proportional),
         "documents left": len(lines),
         "megabytes left": sum(map(len, lines)) / 1e6,
-        "processor": machine.processor,
-        "instructions": machine.instructions,
+        **this_machine(),
     }
 
 

@@ -35,7 +35,7 @@ def read_record(file: Path) -> dict[str, Any]:
 def this_machine() -> dict[str, Any]:
     """What a record says of the machine that it was made on."""
     machine = find()
-    return {"processor": machine.processor, "instructions": machine.instructions, "threads": machine.threads}
+    return {name: getattr(machine, name) for name in ("processor", "instructions", "cores", "threads")}
 
 
 def record_files(records: Path, arm: str) -> list[Path]:

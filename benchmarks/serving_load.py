@@ -62,13 +62,11 @@ from page_tables import (
     serving_translation,
     serving_voices,
 )
-from record_files import Records, cached_record
+from record_files import Records, cached_record, this_machine
 from serving_faults import cancels, reloads
 from serving_requests import classify, embed, generator, optimum, overhead, overload, saturated
 from serving_sides import Bench, NoAnswer
 from serving_streams import interpreter, recognition, translation, voices
-
-from ernie.doctor.machine import find
 
 
 class Arm(NamedTuple):
@@ -136,7 +134,6 @@ def main() -> None:
     parser.add_argument("--records", type=Path, default=Path("runs/benchmarks/serving"))
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # which ends its servers, too
-    machine = find()
     wanted = arguments.arms or [name for name, arm in ARMS.items() if not arm.needs or getattr(arguments, arm.needs)]
     left = [name for name in wanted if not (arguments.records / f"{name}-0.json").exists()]
     failed: list[str] = []
@@ -163,9 +160,7 @@ def main() -> None:
                 start = time.monotonic()
                 found = ARMS[arm].run(bench)
                 return {
-                    "processor": machine.processor,
-                    "instructions": machine.instructions,
-                    "cores": machine.cores,
+                    **this_machine(),
                     "minutes": round((time.monotonic() - start) / 60, 1),
                     "largest gap": max(bench.gaps, default=None),
                     **found,
