@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import night
 from cells import markdown
-from record_files import cached_record
+from record_files import cached_record, this_machine
 from transformers_peer import Transformers, logged
 
 from ernie.errors import UserError
@@ -67,7 +67,7 @@ def main() -> None:
     except UserError as error:
         print(f"night_peer.py: error: {error}", file=sys.stderr)
         sys.exit(2)
-    config = load(night.CONFIGS / wanted.config)
+    machine, config = this_machine(), load(night.CONFIGS / wanted.config)
     batch, shape = config.data.micro_batch_tokens, config.model.shape(wanted.suite.vocabulary)
     sizes = shape_of(shape) if architecture == "bert" else modern_shape_of(shape)
     ids = arguments.output / "ids.npy"
@@ -80,10 +80,12 @@ def main() -> None:
     if arguments.loss:
         losses = logged(folder / "encoder", "loss")
         last = statistics.mean(losses[-max(1, len(losses) // PARTS) :])
-        cached_record(night.records_of(arguments) / f"{folder.name}-loss.json", lambda: {**chosen, "loss": last})
+        cached_record(
+            night.records_of(arguments) / f"{folder.name}-loss.json", lambda: {**machine, **chosen, "loss": last}
+        )
         print(f"{architecture}: a loss of {last:.3f} after {len(losses):,} steps at a rate of {chosen['peak']:g}")
         return
-    about = {"size": size, "hours": hours, **chosen, "steps": steps, "tokens": steps * batch}
+    about = {"size": size, "hours": hours, **machine, **chosen, "steps": steps, "tokens": steps * batch}
     record = night.judged(arguments, model, folder, lambda: about)
     print(markdown(night.table(size, record["dev"], None if arguments.one_point else hours)))
 
