@@ -468,16 +468,16 @@ def tuning_file(task: str) -> Path:
     return HERE / "finetune" / f"{task}.yaml"
 
 
-def table(size: str, dev: Mapping[str, Sequence[float]], hours: float | None) -> Rows:
+def table(size: str, dev: Mapping[str, Sequence[float]], hours: float | None, who: str = "ours") -> Rows:
     """The medians beside those of the others, and whether what was set for so many hours is reached.
 
-    `hours` is None where nothing was set, as for a single point of the grid.
+    `hours` is None where nothing was set, as for a single point of the grid, and for others than us.
     """
     wanted = NIGHTS[size]
     measures = wanted.suite.measures
     medians = [statistics.median(dev[task]) for task in measures]
     rows = [["", *measures, "mean"]]
-    for name, scores in {f"ours, {size}": medians, **wanted.suite.others}.items():
+    for name, scores in {f"{who}, {size}": medians, **wanted.suite.others}.items():
         rows.append([name, *scored(scores)])
     if hours != wanted.hours:
         return rows

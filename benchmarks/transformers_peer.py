@@ -39,7 +39,9 @@ class Transformers:
             return models
         if not self.ids.exists():
             self.ids.parent.mkdir(parents=True, exist_ok=True)
-            np.save(self.ids, np.concatenate([np.asarray(document.ids) for document in Corpus.open(self.corpus).train]))
+            partial = self.ids.with_name(f"partial-{self.ids.name}")
+            np.save(partial, np.concatenate([np.asarray(document.ids) for document in Corpus.open(self.corpus).train]))
+            partial.rename(self.ids)
         options = {
             "ids": self.ids,
             "vocabulary": self.corpus / "tokenizer" / "vocab.txt",
