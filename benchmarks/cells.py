@@ -32,8 +32,8 @@ def spread(values: Sequence[float], shown: Callable[[float], str] = percent) -> 
 
 
 def listed(values: Sequence[float], shown: Callable[[float], str] = percent) -> str:
-    """The values seed by seed."""
-    cells = [shown(value) for value in values]
+    """The values seed by seed; nothing if there are none."""
+    cells = [shown(value) for value in values] or [""]
     return ", ".join([*(cell.removesuffix(" %") for cell in cells[:-1]), cells[-1]])
 
 

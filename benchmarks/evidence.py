@@ -35,6 +35,11 @@ with `--moments each_task` over three seeds: capitalization, token-document rela
 relevance are above both on every seed, with their intervals; sentence reordering and sentence distance are not.  Set
 before the first result of `tasks --steps 6400 --moments each_task`: with four times the steps, sentence reordering,
 sentence distance and discourse relation are above both, with their intervals.
+
+Of pairs, the words that both texts have tell much; naive Bayes does not see that.  So a third baseline predicts from
+these alone.  Set before the first run from the encoder of four hours (night.py; `tasks --steps 3200 --moments each_task
+--name mini-4-hours`): IR relevance and sentence distance are above all three, with the intervals of their gains, and
+discourse relation is above the first two; sentence reordering is above none.
 """
 
 from __future__ import annotations
@@ -53,13 +58,18 @@ import numpy as np
 import yaml
 from finetuning import TASKS, ours, write_rows
 from outcomes import report
-from page_tables import alone, each_task, forgetting, forgetting_by_seed
-from record_files import TUNED, Records, cached_record
+from page_tables import BASELINES, alone, each_task, forgetting, forgetting_by_seed
+from record_files import TUNED, Records, cached_record, read_record, this_machine
 
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
+from ernie.errors import UserError
 from ernie.metrics import Score, score
+from ernie.model.pretrained import model_folder
+from ernie.sha256 import checksums_of
+from ernie.text.tokenizer import Tokenizer
 from ernie.train.log import read_records
+from ernie.train.run_folder import ORIGIN
 from pretrain import folder as run_folder
 from pretrain.config import DataConfig, ModelConfig, PretrainConfig, ProbeConfig
 from pretrain.feeds import sources
@@ -86,6 +96,7 @@ COMMON: dict[str, Any] = {
     "tasks": {MASKED: {"mask_rate": 0.25}},
 }
 HIDDEN_BATCHES = 64  # batches of held-out text with masked words
+BINS = 20  # of the share of words that the two sides of a pair have
 BASE = 3_000  # steps of knowledge masking before any other task
 # The settings after that: passages of some sentences, two parts to reorder, and enough held-out batches to measure.
 # The learning rate is not that of the base: with it, 800 more steps made an encoder worse (17.8 % right after 19.5 %).
@@ -128,12 +139,15 @@ def main() -> None:
     parser.add_argument("--records", type=Path, metavar="DIR")
     parser.add_argument("--beta1", type=float)
     parser.add_argument("--beta2", type=float)
+    parser.add_argument("--name", help="of MODEL, by which the folder of the records is named, too")
     parser.add_argument("--moments", choices=("shared", "each_task"), default="shared")
     arguments = parser.parse_args()
     adam = {name: value for name in ("beta1", "beta2") if (value := getattr(arguments, name)) is not None}
     name = "-".join([f"{arguments.experiment}-{arguments.steps}", *(f"{key}-{value:g}" for key, value in adam.items())])
     if arguments.moments != "shared":
         name += f"-moments-{arguments.moments}"
+    if arguments.name:
+        name += f"-{arguments.name}"
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
     chosen = arms(arguments.experiment, arguments.steps)
     if unknown := set(arguments.arms or ()).difference(chosen):
@@ -153,16 +167,24 @@ def main() -> None:
         run = pretrain(arguments.corpus, tree, folder / f"{arm}-{seed}", seed)
         measures = {task: measured(run, task) for task in (MASKED, *OTHERS)}
         added = arguments.experiment != "ablation" and arm != MASKED
-        counted = counting(run, arm) if added else None
+        others = baselines(run, arm) if added else {}
         return {
+            "base": weights_of(base),
+            **this_machine(),
             "begins with": hidden_words(base, arguments.corpus),
             "measured": {task: [score.as_dict() for score in scores] for task, scores in measures.items() if scores},
-            "counting tokens": counted and counted.value,
-            "beyond counting": counted and measures[arm][-1].improvement_over(counted),
-            "task ids swapped": swapped(run) if added and MASKED in tasks else None,
+            **{name: other.value for name, other in others.items()},
+            **{BASELINES[name]: measures[arm][-1].improvement_over(other) for name, other in others.items()},
+            **(ids_swapped(run, base) if added and MASKED in tasks else {}),
             TUNED: fine_tune(run, run / "downstream", rows, seed) if rows else [],
         }
 
+    if arguments.base is not None:
+        try:
+            check_base(arguments.base, arguments.corpus, records)
+        except UserError as error:
+            print(f"evidence.py: error: {error}", file=sys.stderr)
+            sys.exit(2)
     for seed in arguments.seeds:
         for arm in arguments.arms or chosen:
             cached_record(records / f"{arm}-{seed}.json", partial(record, arm, seed))
@@ -177,6 +199,30 @@ def show(experiment: str, records: Records) -> None:
         report(records, each_task, targets=["each-task"])
     else:
         report(records, alone)
+
+
+def weights_of(base: Path) -> str:
+    """The fingerprint of a model's weights, by which records tell what they began with."""
+    [(_, digest)] = checksums_of(model_folder(base), ["model.safetensors"]).items()
+    return digest
+
+
+def check_base(base: Path, corpus: Path, records: Path) -> None:
+    """Look whether the base may have read the documents that are held out here, and whether records are of another one.
+
+    Raises UserError.
+    """
+    for folder in (base, base.parent):
+        if (folder / ORIGIN).is_file() and not Corpus.open(corpus).is_known_as(read_record(folder / ORIGIN)["corpus"]):
+            raise UserError(
+                f"{base}: was trained on another corpus than {corpus}, whose held-out text it may have read"
+            )
+    for file in sorted(records.glob("*-[0-9].json")):
+        known = read_record(file).get("base")
+        if known is None:
+            print(f"note: {file} does not tell its base; it is taken to be {base}", file=sys.stderr)
+        elif known != weights_of(base):
+            raise UserError(f"{file}: began with another encoder than {base}; give the records of this one a --name")
 
 
 def downstream_rows(data: Path, folder: Path) -> dict[str, tuple[Path, Path]]:
@@ -217,10 +263,11 @@ def measured(run: Path, task: str) -> list[Score]:
     ]
 
 
-def counting(run: Path, task: str) -> Score:
-    """The task's headline score of a baseline that counts tokens: naive Bayes, or the most frequent label of a token.
+def baselines(run: Path, task: str) -> dict[str, Score]:
+    """The task's headline score of what learns nothing of meaning, by name: `counting tokens` and `shared words`.
 
-    It counts over as many training batches as the run was trained on, and predicts those that the run was measured on.
+    They learn from as many training batches as the run was trained on, and predict those that the run was measured on.
+    Only where there are pairs can words be shared.
     """
     config, corpus = run_folder.read(run)
     classifier = config.tasks[task]
@@ -230,23 +277,67 @@ def counting(run: Path, task: str) -> Score:
         first_batches(next(source for source in sources(config, corpus, held_out=which) if source.name == task), count)
         for which, count in ((False, steps), (True, config.probe.batches))
     )
-    counts = np.ones((classifier.class_count(), corpus.tokenizer.vocab_size))
+    counted = np.ones((classifier.class_count(), corpus.tokenizer.vocab_size))
+    known, asked = list(train), list(held_out)
+    answers = {"counting tokens": counting(known, asked, counted)}
+    if known[0].labels["label"].positions is None and any(batch.segments.any() for batch in known):
+        answers["shared words"] = sharing(known, asked, corpus.tokenizer)
+    labels = np.concatenate([batch.labels["label"].values for batch in asked])
+    items = np.concatenate(
+        [batch.samples[batch.layout.sequences_of(batch.labels["label"].positions), 1] for batch in asked]
+    )
+    name, nothing = classifier.metrics[0], np.zeros(len(labels))
+    return {each: score(name, predicted, labels, nothing, items) for each, predicted in answers.items()}
+
+
+def counting(train: list[Packed], held_out: list[Packed], counts: np.ndarray) -> np.ndarray:
+    """Labels by naive Bayes, or each token's most frequent label; `counts` (C, V) are what is counted before."""
     label_counts = np.zeros(len(counts))
     for batch in train:
         labels, ids, owners = labeled(batch)
         np.add.at(counts, (np.asarray(labels)[owners], ids), 1)
         label_counts += np.bincount(labels, minlength=len(label_counts))
-    predictions, targets, items = [], [], []
+    predictions = []
     log_likelihoods = np.log(counts / counts.sum(1, keepdims=True))
     for batch in held_out:
         labels, ids, owners = labeled(batch)
         scores = np.tile(np.log(label_counts / label_counts.sum()), (len(labels), 1))
         np.add.at(scores, owners, log_likelihoods[:, ids].T)
         predictions.append(scores.argmax(1))
-        targets.append(labels)
-        items.append(batch.samples[batch.layout.sequences_of(batch.labels["label"].positions), 1])
-    answers, labels = np.concatenate(predictions), np.concatenate(targets)
-    return score(classifier.metrics[0], answers, labels, np.zeros(len(labels)), np.concatenate(items))
+    return np.concatenate(predictions)
+
+
+def sharing(train: list[Packed], held_out: list[Packed], tokenizer: Tokenizer) -> np.ndarray:
+    """Labels of pairs by the words that both sides have: the most frequent label of the pairs that share as many.
+
+    The share of words that both have, weighted by their inverse document frequency, is in one of BINS.
+    """
+    special = np.fromiter(tokenizer.special_ids, np.int64)
+
+    def sides(batches: list[Packed]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The different words of the first and of the second text of each pair."""
+        found = []
+        for batch in batches:
+            ends = np.cumsum(batch.layout.lengths)[:-1]
+            for ids, segments in zip(np.split(batch.ids, ends), np.split(batch.segments, ends), strict=True):
+                first, second = (np.setdiff1d(ids[segments == side], special) for side in (0, 1))
+                found.append((first, second))
+        return found
+
+    known, asked = sides(train), sides(held_out)
+    counts = np.bincount(np.concatenate([np.union1d(*pair) for pair in known]), minlength=tokenizer.vocab_size)
+    weights = np.log((1 + len(known)) / (1 + counts))
+
+    def shared(pairs: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """The weighted share of words that both sides of each pair have."""
+        both = np.array([weights[np.intersect1d(*pair)].sum() for pair in pairs])
+        return both / np.maximum([weights[np.union1d(*pair)].sum() for pair in pairs], 1e-9)
+
+    labels = np.concatenate([batch.labels["label"].values for batch in train])
+    edges = np.quantile(shared(known), np.linspace(0, 1, BINS + 1)[1:-1])
+    table = np.zeros((BINS, labels.max() + 1))
+    np.add.at(table, (np.searchsorted(edges, shared(known)), labels), 1)
+    return table.argmax(1)[np.searchsorted(edges, shared(asked))]
 
 
 def labeled(batch: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -281,19 +372,24 @@ def hidden_words(model: Path, corpus: Path) -> dict[str, float]:
     return {"loss": math.log(scores["perplexity"].value), "right": accuracy.value, "majority": accuracy.majority}
 
 
-def swapped(run: Path) -> float:
-    """The share by which the held-out masked loss rises when the embeddings of a run's two tasks are swapped."""
+def ids_swapped(run: Path, base: Path) -> dict[str, float]:
+    """What swapping the two tasks does to the masked loss of a run, and did to that of its base before."""
+    return {"task ids swapped": swapped(run, run), "task ids swapped before": swapped(run, base)}
+
+
+def swapped(run: Path, model: Path) -> float:
+    """The share by which a model's held-out masked loss rises when the embeddings of a run's two tasks are swapped."""
     config, corpus = run_folder.read(run)
     config = replace(config, probe=ProbeConfig(**COMMON["probe"]))
-    model = build_model(replace(config, model=ModelConfig(start_from=run / "model")), corpus.tokenizer)
-    model.adopt_masked_head()
+    multi_task = build_model(replace(config, model=ModelConfig(start_from=model)), corpus.tokenizer)
+    multi_task.adopt_masked_head()
     probe = Probe(config, corpus)
 
     def loss() -> float:
-        return math.log(probe.measure(model, MASKED)["perplexity"].value)
+        return math.log(probe.measure(multi_task, MASKED)["perplexity"].value)
 
-    assert model.ernie.embedding.task is not None
-    weight, before = model.ernie.embedding.task.weight, loss()
+    assert multi_task.ernie.embedding.task is not None
+    weight, before = multi_task.ernie.embedding.task.weight, loss()
     rows = weight.numpy()
     rows[[0, 1]] = rows[[1, 0]]
     weight.set_value(rows)

@@ -6,7 +6,7 @@ The experiments print the same tables.  An arm without records has no row.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -126,38 +126,65 @@ def forgotten(seed: Mapping[str, Any], task: str, schedule: str) -> float:
     return 1 - values[-1] / (values[0] if schedule == "sequential" else max(values))
 
 
+# Keys of the records: a baseline of the tasks, and the interval of the gain over it; and what the tables call it.
+BASELINES = {"counting tokens": "beyond counting", "shared words": "beyond shared words"}
+BASELINE_NAMES = {"counting tokens": "token counts", "shared words": "shared words"}
+
+
 def each_task(records: Records) -> Rows:
     """Each task added to masked words."""
-    header = ["added task", "metric", "held out (95 % interval over documents)", "majority", "token counts"]
-    header += ["gain over token counts", "masked loss, task ids swapped", "masked tokens", "downstream mean"]
-    rows = [header]
-    for task, name, seeds in records.arms(TASK_NAMES):
+    arms = list(records.arms(TASK_NAMES))
+    others = baselines_of(arms)
+    header = ["added task", "metric", "held out (95 % interval over documents)", "majority", *baseline_header(others)]
+    rows = [[*header, "masked loss, task ids swapped", "masked tokens", "downstream mean"]]
+    for task, name, seeds in arms:
         masked = listed([seed["measured"][MASKED][-1]["value"] for seed in seeds])
-        own = [""] * 6
+        own = [""] * len(header)
         if task != MASKED:
             scores = [seed["measured"][task][-1] for seed in seeds]
             own = [METRICS[scores[0]["name"]], "; ".join(map(interval, scores))]
-            own += [listed([score["majority"] for score in scores])]
-            own += [listed([seed["counting tokens"] for seed in seeds]), "; ".join(map(gain, seeds))]
+            own += [listed([score["majority"] for score in scores]), *baseline_cells(seeds, others)]
             own += [listed([seed["task ids swapped"] for seed in seeds], lambda value: f"{100 * value:+.1f} %")]
         rows.append([name, *own, masked, listed(downstream(seeds))])
     return rows
 
 
-def gain(seed: Mapping[str, Any]) -> str:
-    """The interval of a task's gain over counting tokens, in points."""
-    low, high = (100 * value for value in seed["beyond counting"])
+def baselines_of(arms: Iterable[tuple[str, str, Sequence[Mapping[str, Any]]]]) -> list[str]:
+    """The baselines that some record has."""
+    known = {name for _, _, seeds in arms for seed in seeds for name in seed}
+    return [name for name in BASELINES if name in known]
+
+
+def baseline_header(others: Sequence[str]) -> list[str]:
+    """The header of `baseline_cells`."""
+    return [cell for name in others for cell in (BASELINE_NAMES[name], f"gain over {BASELINE_NAMES[name]}")]
+
+
+def baseline_cells(seeds: Sequence[Mapping[str, Any]], others: Sequence[str]) -> list[str]:
+    """The scores of baselines and the gains over them, seed by seed; nothing where a task has no such baseline."""
+    cells = []
+    for name in others:
+        found = [seed for seed in seeds if name in seed]
+        cells += [listed([seed[name] for seed in found]), "; ".join(gain(seed, name) for seed in found)]
+    return cells
+
+
+def gain(seed: Mapping[str, Any], baseline: str) -> str:
+    """The interval of a task's gain over a baseline, in points."""
+    low, high = (100 * value for value in seed[BASELINES[baseline]])
     return f"{low:+.1f} to {high:+.1f}"
 
 
 def alone(records: Records) -> Rows:
     """Each task beside its baselines, seed by seed."""
-    rows = [["added task", "metric", "held out (95 % interval)", "majority", "token counts", "gain over token counts"]]
-    for task, name, seeds in records.arms(TASK_NAMES):
+    arms = list(records.arms(TASK_NAMES))
+    others = baselines_of(arms)
+    rows = [["added task", "metric", "held out (95 % interval)", "majority", *baseline_header(others)]]
+    for task, name, seeds in arms:
         for seed in seeds if task != MASKED else ():
             score = seed["measured"][task][-1]
-            cells = [interval(score), percent(score["majority"]), percent(seed["counting tokens"])]
-            rows.append([name, METRICS[score["name"]], *cells, gain(seed)])
+            cells = [interval(score), percent(score["majority"]), *baseline_cells([seed], others)]
+            rows.append([name, METRICS[score["name"]], *cells])
     return rows
 
 
