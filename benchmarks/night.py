@@ -274,7 +274,7 @@ def night(arguments: argparse.Namespace, corpus: Path) -> None:
 def judged(
     arguments: argparse.Namespace, model: Path, folder: Path, about: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Fine-tune an encoder unless that is done; return the record with its dev scores, and what else is known of it.
+    """Fine-tune an encoder unless that is done; return the record with its scores, and what else is known of it.
 
     A suite with a grid has two records: of the best points of the grid, unless only one is wanted, and of POINT.
     """
@@ -282,12 +282,12 @@ def judged(
     at_point = file.with_name(f"{file.stem}{AT_POINT}.json")
     wanted = [at_point] * bool(suite.grid) + [file] * (not arguments.one_point or not suite.grid)
     if not all(each.is_file() for each in wanted):
-        scores = dev_scores(arguments, model, folder)
+        fine_tune_all(arguments, model, folder)
         found = about()
         if suite.grid:
-            cached_record(at_point, lambda: {**found, "dev": scores_at_point(folder, suite)})
+            cached_record(at_point, lambda: {**found, **scores_of(folder, suite, POINT_NAME)})
         if file in wanted:
-            cached_record(file, lambda: {**found, "dev": scores})
+            cached_record(file, lambda: {**found, **scores_of(folder, suite)})
     return read_record(wanted[-1])
 
 
@@ -439,28 +439,28 @@ def planned_trials(grid: Mapping[str, Sequence[float]] | None) -> int:
     return math.prod(map(len, (grid or {}).values()))
 
 
-def dev_scores(arguments: argparse.Namespace, model: Path, folder: Path) -> dict[str, list[float]]:
-    """The dev scores of all seeds on each task of the size, at the best points of the grid if there is one."""
+def fine_tune_all(arguments: argparse.Namespace, model: Path, folder: Path) -> None:
+    """Fine-tune an encoder on each task of the size, over the grid if there is one."""
     suite = NIGHTS[arguments.size].suite
     grid = POINT if arguments.one_point and suite.grid else suite.grid
-    return {
-        task: fine_tuned(
-            arguments, model, task, measure, folder / task, [*suite.tuning, *suite.rows.get(task, ())], grid
-        )
-        for task, measure in suite.measures.items()
-    }
+    for task, measure in suite.measures.items():
+        changes = [*suite.tuning, *suite.rows.get(task, ())]
+        fine_tuned(arguments, model, task, measure, folder / task, changes, grid)
 
 
-def scores_at_point(folder: Path, suite: Suite) -> dict[str, list[float]]:
-    """The dev scores of all seeds on each task that was fine-tuned in a folder, at POINT."""
-    return {
-        task: [
-            100 * trial["scores"]["dev"][measure]
-            for trial in read_record(folder / task / "scores.json")["trials"]
-            if trial["point"] == POINT_NAME
-        ]
-        for task, measure in suite.measures.items()
-    }
+def scores_of(folder: Path, suite: Suite, point: str = "") -> dict[str, dict[str, list[float]]]:
+    """The scores of all seeds on dev, and on test where it has labels, of each task that was fine-tuned in a folder.
+
+    They are those at one point of the grid, or else at the best.
+    """
+    found: dict[str, dict[str, list[float]]] = {"dev": {}, "test": {}}
+    for task, measure in suite.measures.items():
+        scores = read_record(folder / task / "scores.json")
+        trials = [trial["scores"] for trial in scores["trials"] if trial["point"] == (point or scores["point"])]
+        for split, of_tasks in found.items():
+            if split in trials[0]:
+                of_tasks[task] = [100 * trial[split][measure] for trial in trials]
+    return found
 
 
 def tuning_file(task: str) -> Path:

@@ -290,6 +290,9 @@ def nights(records: Records) -> Rows:
             scores = night_scores(night["dev"])
             cells = [f"{night['hours']:g}", millions(night), f"{LAPTOP * night['hours'] / 1000:.2f}"]
             rows.append([f"{whose}, {night['size']}", *cells, points, *scored(scores)])
+            if test := night.get("test"):  # of the tasks whose test sets have labels
+                on_test = [f"{statistics.median(test[task]):.1f}" if task in test else "" for task in MINIATURE_TASKS]
+                rows.append(["the same, on test", "", "", "", "", *on_test, ""])
     rows += [[name, "", "", "", "best of 20", *scored(scores)] for name, scores in MINIATURES.items()]
     return rows
 

@@ -68,6 +68,21 @@ def test_the_table_says_what_was_met() -> None:
     assert night.table("mini", dev, 0.5) == night.table("mini", dev, 4)[:-1]  # nothing was set for half an hour
 
 
+def test_scores_are_those_of_the_best_point_or_of_a_named_one_and_of_test_where_it_has_labels(tmp_path: Path) -> None:
+    for task, measure in night.ENGLISH.measures.items():
+        splits = ("dev", "test") if task == "sst2" else ("dev",)
+        trials = [
+            {"point": point, "scores": {split: {measure: value / 100} for split in splits}}
+            for point, value in ((night.POINT_NAME, 50.0), ("other", 60.0), (night.POINT_NAME, 52.0), ("other", 64.0))
+        ]
+        (tmp_path / task).mkdir()
+        (tmp_path / task / "scores.json").write_text(json.dumps({"point": "other", "trials": trials}), "utf-8")
+    best, named = night.scores_of(tmp_path, night.ENGLISH), night.scores_of(tmp_path, night.ENGLISH, night.POINT_NAME)
+    assert best["dev"] == {task: pytest.approx([60, 64]) for task in night.ENGLISH.measures}
+    assert named["dev"] == {task: pytest.approx([50, 52]) for task in night.ENGLISH.measures}
+    assert best["test"] == {"sst2": pytest.approx([60, 64])}
+
+
 def test_the_curve_has_a_point_for_each_run(tmp_path: Path) -> None:
     dev = {"cola": [10.0], "sst2": [84.0], "mrpc": [80.0], "stsb": [80.0], "rte": [60.0]}
     assert statistics.mean(night_scores({**dev, "cola": [10.0, 30.0, 20.0]})) == pytest.approx(64.8)
@@ -81,8 +96,10 @@ def test_the_curve_has_a_point_for_each_run(tmp_path: Path) -> None:
 def test_nights_stand_beside_the_miniatures_with_what_their_hours_cost(tmp_path: Path) -> None:
     dev = {"cola": [10.0, 30.0, 20.0], "sst2": [84.0], "mrpc": [80.0], "stsb": [80.0], "rte": [60.0]}
     for name, size, hours in (("small-12", "small", 12), ("mini-4", "mini", 4), ("peer-mini-4", "mini", 4)):
-        record = json.dumps({"size": size, "hours": hours, "tokens": hours * 12_345_678, "dev": dev})
-        (tmp_path / f"{name}-hours.json").write_text(record, encoding="utf-8")
+        record = {"size": size, "hours": hours, "tokens": hours * 12_345_678, "dev": dev}
+        if size == "small":
+            record["test"] = {"sst2": [81.0, 83.0, 82.0], "stsb": [70.0]}
+        (tmp_path / f"{name}-hours.json").write_text(json.dumps(record), encoding="utf-8")
     chinese = json.dumps({"size": "mini-chinese", "hours": 1, "tokens": 1, "dev": {"tnews": [50.0]}})
     (tmp_path / "mini-chinese-1-hours.json").write_text(chinese, encoding="utf-8")
     records = Records(tmp_path)
@@ -90,6 +107,7 @@ def test_nights_stand_beside_the_miniatures_with_what_their_hours_cost(tmp_path:
     assert nights(records)[1:] == [
         ["ours, mini", "4", "49", "0.18", "best of four", *own],
         ["ours, small", "12", "148", "0.54", "best of four", *own],
+        ["the same, on test", "", "", "", "", "", "82.0", "", "70.0", "", ""],
         ["transformers', mini", "4", "49", "0.18", "best of four", *own],
         ["BERT-Mini", "", "", "", "best of 20", "0.0", "85.9", "81.1", "75.4", "57.9", "60.1"],
         ["BERT-Small", "", "", "", "best of 20", "27.8", "89.7", "83.4", "78.8", "61.8", "68.3"],
@@ -123,7 +141,8 @@ def test_one_point_of_the_grid_is_judged_alone_and_again_within_all_of_it(
         values = [100 * v for t in trials if t["point"] == best for v in t["scores"]["dev"].values()]
         scores = {"dev": {night.ENGLISH.measures[task]: {"values": [value / 100 for value in values]}}}
         run.mkdir(parents=True, exist_ok=True)
-        (run / "scores.json").write_text(json.dumps({"scores": scores, "trials": trials}), encoding="utf-8")
+        written = json.dumps({"point": best, "scores": scores, "trials": trials})
+        (run / "scores.json").write_text(written, encoding="utf-8")
 
     monkeypatch.setattr(night, "ernie", ernie)
     arguments = argparse.Namespace(
