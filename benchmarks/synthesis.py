@@ -7,8 +7,9 @@ by letter, on strings of 2 to 5 digits of one speaker from recordings 5 to 24, a
 to 4. `wavenet` is a whole voice, and so is `phonemes`, whose input is the pronunciation of words
 (nltk_corpora/cmudict.zip); `flow` is distilled from the voice of the former to generate all samples at once, and so are
 `middle flow` and `short flow`, with three and two instead of four networks of half as many channels; `..., longer` has
-three times as many steps, `..., long windows` compares spectra in windows of 0.1 s as well; `no apart` is a short flow
-without the regularization of the divergence, and `no spectra` one without the loss on spectra.
+three times as many steps, `..., long windows` compares spectra in windows of 0.1 s as well, and `..., pulses` is given
+pulses of the pitch that it predicts; `no apart` is a short flow without the regularization of the divergence, and `no
+spectra` one without the loss on spectra.
 
 --epochs are those of the first two and of the flows. RUN is a run of benchmarks/recognition.py, trained on recordings
 of all speakers and on no synthetic sound: it recognizes the voice's speech, from several draws of noise, the recordings
@@ -27,7 +28,9 @@ WaveNet that taught it are timed in turns, on the same frames.)
 
 Set before the first run of more steps: `middle flow, longer` has less than 8 % of the words wrong, and a higher
 clearness than `middle flow`; `middle flow, longer, long windows` has a still higher clearness, and no more of the words
-wrong. That three networks of 16 are 20 times as fast on two cores was found before (benchmarks/results/kernels.md).
+wrong. Set before the first run of pulses: `middle flow, pulses` has a higher clearness than `middle flow`, at most half
+of its error of F0, and fewer of the words wrong. That three networks of 16 are 20 times as fast on two cores was found
+before (benchmarks/results/kernels.md).
 """
 
 from __future__ import annotations
@@ -51,13 +54,14 @@ from page_tables import synthesis
 from recognition import RATE, SHORT, WORDS, concatenated, read_table
 from record_files import Records, cached_record, slug, this_machine
 from scipy.linalg import solve_toeplitz
-from scipy.signal import butter, lfilter, sosfiltfilt
+from scipy.signal import lfilter
 
 from ernie.audio.features import PREEMPHASIS, mel_bank
+from ernie.audio.pitch import voicing
 from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
 from ernie.data.labeled.row import Row
-from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder
+from ernie.decode.synthesis import ConditionerReader, FlowVocoder, Vocoder, WaveNetVocoder
 from ernie.errors import UserError
 from ernie.model.voice_loss import (
     MIN_LOG_SCALE,
@@ -90,6 +94,7 @@ SMALL: dict[str, Any] = {
 }
 MIDDLE = {**SMALL, "voice": {**SMALL["voice"], "flows": 3}}
 LONG = {"spectral_windows": [0.1]}  # seconds, beside those of the features, 0.05
+PULSES = {**MIDDLE, "voice": {**MIDDLE["voice"], "pulses": True}}
 
 
 class Arm(NamedTuple):
@@ -108,6 +113,8 @@ ARMS = {
     "middle flow, longer": Arm(MIDDLE, 3),
     "middle flow, long windows": Arm(MIDDLE | LONG),
     "middle flow, longer, long windows": Arm(MIDDLE | LONG, 3),
+    "middle flow, pulses": Arm(PULSES),
+    "middle flow, longer, pulses": Arm(PULSES, 3),
     "short flow": Arm(SMALL),
     "no apart": Arm({**SMALL, "log_std_penalty": 0.0}),
     "no spectra": Arm({**SMALL, "spectral": 0.0}),
@@ -117,9 +124,7 @@ FLOW_TRAINING: dict[str, Any] = {"batch": 4, "dropout": 0.0, "lr": {"peak": 2e-3
 ORDER, FRAME = 16, 240  # of the linear prediction: past samples, and samples of a frame with its own weights
 TARGETS = ("voice", "voice-likelihood", "flow", "middle-flow", "short-flow", "voice-longer", "voice-windows")
 WITHOUT = ("voice-gradients", "voice-power")
-LOWEST, HIGHEST = 60, 400  # F0 of a voice in Hz
-FORMANTS = 900  # Hz above which F0 is not looked for
-VOICED, AUDIBLE = 0.6, 0.005  # the autocorrelation of a voiced window, and its root mean square, at least
+HOP = RATE // 100  # samples from one window in which F0 is looked for to the next
 STEPS = 60  # whose gradients are measured
 TURNS = 40  # iterations of Griffin and Lim's method
 TIMED = 10  # recordings whose frames both vocoders are timed with
@@ -213,7 +218,7 @@ def pronunciations(archive: Path, file: Path) -> Path:
 
 
 class Heard:
-    """A test recording: its samples, their negative log likelihood, and the teacher-forced conditioner of the voice."""
+    """A test recording: its samples, their negative log likelihood, and what vocoders are given by teacher forcing."""
 
     def __init__(self, model: TaskModel, file: Path, text: str):
         task, head = model.task, model.head
@@ -230,7 +235,9 @@ class Heard:
         found = map(paddle.to_tensor, (samples_NS, inside_NR, begun_NS))
         self.nats = float(likelihood_loss(head, given_NSH, *found))
         self.samples = batch.sounds[0][:length]
-        self.conditioner = given_NSH.numpy()[0, context : context + length]
+        around = np.pad(predicted.states.numpy(), [(0, 0), (head.bridge.reach, head.bridge.reach), (0, 0)])
+        # What a WaveNet, and what a flow is given.
+        self.given = [ConditionerReader(head.bridge, of).read(around, [])[0, :length] for of in (None, head.pitch)]
 
 
 @paddle.no_grad()
@@ -250,12 +257,12 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
         results["nats by linear prediction of each frame"] = linear_by_frame(test)
     vocoders: list[Vocoder] = [WaveNetVocoder(head.wavenet)]
     if task.vocoder == "flow":
-        vocoders.append(FlowVocoder(head.flow))
+        vocoders.append(FlowVocoder(head.flow, pulse_rate=None if head.pitch is None else RATE))
     distances, power, pitches, seconds = [], [], [], []
-    in_turns(vocoders, heard[0].conditioner)  # the first time takes longer
+    in_turns(vocoders, heard[0].given)  # the first time takes longer
     for number, recording in enumerate(heard):
-        wanted = vocoders if number < TIMED else vocoders[-1:]
-        sounds, taken = in_turns(wanted, recording.conditioner, backwards=number % 2 == 1)
+        first = 0 if number < TIMED else len(vocoders) - 1
+        sounds, taken = in_turns(vocoders[first:], recording.given[first : len(vocoders)], backwards=number % 2 == 1)
         made = sounds[-1]
         if number < TIMED:
             seconds.append(taken / (len(recording.samples) / RATE))
@@ -268,7 +275,7 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
         logs = [np.log(np.maximum(spectrum, 1e-3)) for spectrum in spectra]
         distances.append(float(np.sqrt(((logs[0] - logs[1]) ** 2).mean())))
         power.append(10 * float(np.log10((made**2).mean() / (recording.samples**2).mean())))
-        pitches.append(np.stack([[*voicing(made)], [*voicing(recording.samples)]]))
+        pitches.append(np.stack([[*voicing(sound, RATE, HOP)] for sound in (made, recording.samples)]))
     each = np.array(seconds)
     return results | {
         "distance of spectra": statistics.mean(distances),
@@ -279,43 +286,6 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
         "times as fast, each": [round(float(own), 2) for own in each[:, 0] / each[:, -1]],
         **this_machine(),
     }
-
-
-def pitch(sound: np.ndarray) -> np.ndarray:
-    """F0 in Hz of each window of 40 ms, 10 ms apart, 0 without a voice."""
-    return voicing(sound)[0]
-
-
-def voicing(sound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same, and the highest normalized autocorrelation of each window, by which it is found.
-
-    Formants above 900 Hz are filtered out: between two lags they turn around, and a multiple of the period fits better.
-    """
-    sound = sosfiltfilt(butter(4, FORMANTS, fs=RATE, output="sos"), sound) if len(sound) > 100 else sound
-    width, hop = round(0.04 * RATE), round(0.01 * RATE)
-    lags = np.arange(RATE // HIGHEST, RATE // LOWEST + 1)
-    found, highest = [], []
-    for first in range(0, len(sound) - width - lags[-1], hop):
-        part = sound[first : first + width + lags[-1]].astype(np.float64)
-        own = part[:width]
-        others = np.lib.stride_tricks.sliding_window_view(part, width)[lags]
-        likeness = others @ own / np.sqrt((own @ own) * (others**2).sum(1) + 1e-9)
-        best = likeness.max()
-        voiced = best >= VOICED and np.sqrt((own**2).mean()) >= AUDIBLE
-        found.append(RATE / (lags[0] + peak(likeness)) if voiced else 0.0)
-        highest.append(best)
-    return np.array(found), np.array(highest)
-
-
-def peak(likeness: np.ndarray) -> float:
-    """The place of the first maximum that is nearly as high as the highest: twice a period repeats as well."""
-    at = int(np.argmax(likeness >= 0.95 * likeness.max()))
-    while at + 1 < len(likeness) and likeness[at + 1] > likeness[at]:
-        at += 1
-    if not 0 < at < len(likeness) - 1:
-        return at
-    before, here, after = likeness[at - 1 : at + 2]
-    return at + 0.5 * (before - after) / (before - 2 * here + after)  # the vertex of a parabola
 
 
 def pitch_errors(found: np.ndarray) -> dict[str, float]:
@@ -344,15 +314,15 @@ def pitch_errors(found: np.ndarray) -> dict[str, float]:
 
 
 def in_turns(
-    vocoders: list[Vocoder], conditioner: np.ndarray, *, backwards: bool = False
+    vocoders: list[Vocoder], given: Sequence[np.ndarray], *, backwards: bool = False
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """What each vocoder makes of a conditioner, and the seconds that it takes; the last one goes first `backwards`."""
+    """What each vocoder makes of what it is given, and the seconds it takes; the last one goes first `backwards`."""
     sounds, seconds = [np.zeros(0)] * len(vocoders), np.zeros(len(vocoders))
-    noise = np.random.default_rng(0).standard_normal((1, len(conditioner))).astype(np.float32)
+    noise = np.random.default_rng(0).standard_normal((1, len(given[0]))).astype(np.float32)
     for number in sorted(range(len(vocoders)), reverse=backwards):
         begun = vocoders[number].begin()
         start = time.perf_counter()
-        _, (sounds[number],) = vocoders[number].more([begun], conditioner[None], noise)
+        _, (sounds[number],) = vocoders[number].more([begun], given[number][None], noise)
         seconds[number] = time.perf_counter() - start
     return sounds, seconds
 

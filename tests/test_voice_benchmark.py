@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from scipy.signal import lfilter
 from support.helpers import ROOT
+from support.vowels import vowel
+
+from ernie.audio.pitch import voicing
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -19,34 +21,7 @@ import outcomes
 import synthesis
 from record_files import Records
 
-RATE = synthesis.RATE
-
-
-def vowel(pitch: float, formants: tuple[float, ...], seconds: float = 0.3) -> np.ndarray:
-    """Pulses of the voice, `pitch` a second, in a vocal tract with resonances at the formants."""
-    sound = np.zeros(round(seconds * RATE))
-    for place in np.arange(1, len(sound) - 1, RATE / pitch):  # between two samples
-        sound[int(place) + np.arange(2)] += 1 - place % 1, place % 1
-    radius = np.exp(-np.pi * 80 / RATE)
-    for formant in formants:
-        sound = lfilter([1.0], [1, -2 * radius * np.cos(2 * np.pi * formant / RATE), radius**2], sound)
-    return (0.3 * sound / np.abs(sound).max()).astype(np.float32)
-
-
-@pytest.mark.parametrize("formants", [(700.0, 1200.0, 2500.0), (300.0, 2300.0, 3000.0), (500.0, 1500.0, 2500.0)])
-@pytest.mark.parametrize("pitch", [65.0, 110.0, 220.0, 300.0, 390.0])
-def test_the_f0_of_a_vowel_is_that_of_its_pulses(pitch: float, formants: tuple[float, ...]) -> None:
-    found = synthesis.pitch(vowel(pitch, formants))
-    assert len(found) > 10
-    np.testing.assert_allclose(found, pitch, rtol=0.03)  # the first window has the beginning
-    np.testing.assert_allclose(np.median(found), pitch, rtol=0.001)
-
-
-def test_noise_and_silence_have_no_f0() -> None:
-    hiss = np.random.default_rng(0).normal(0, 0.1, RATE).astype(np.float32)
-    assert (synthesis.pitch(hiss) == 0).mean() > 0.9
-    assert not synthesis.pitch(np.zeros(RATE, np.float32)).any()
-    assert len(synthesis.pitch(np.zeros(10, np.float32))) == 0
+RATE, HOP = synthesis.RATE, synthesis.HOP
 
 
 def test_the_error_of_f0_is_in_cents_where_both_are_voiced() -> None:
@@ -67,7 +42,7 @@ def test_the_error_of_f0_is_in_cents_where_both_are_voiced() -> None:
 def test_a_hoarse_voice_is_less_clear_than_the_recording() -> None:
     recorded = vowel(110.0, (700.0, 1200.0, 2500.0))
     hiss = np.random.default_rng(0).normal(0, 0.05, len(recorded))
-    found = [np.stack(synthesis.voicing(sound)) for sound in (recorded + hiss, recorded)]
+    found = [np.stack(voicing(sound, RATE, HOP)) for sound in (recorded + hiss, recorded)]
     errors = synthesis.pitch_errors(np.stack(found))
     assert errors["clearness"] < errors["clearness of the recordings"] - 0.05
 
@@ -90,7 +65,7 @@ class Named:
 def test_vocoders_are_timed_in_either_order_and_their_sounds_keep_theirs(backwards: bool, order: list[float]) -> None:
     asked: list[float] = []
     vocoders: list[Any] = [Named(1.0, asked), Named(2.0, asked)]
-    sounds, seconds = synthesis.in_turns(vocoders, np.zeros((5, 3), np.float32), backwards=backwards)
+    sounds, seconds = synthesis.in_turns(vocoders, [np.zeros((5, 3), np.float32)] * 2, backwards=backwards)
     assert asked == order
     assert [sound.tolist() for sound in sounds] == [[1.0] * 5, [2.0] * 5]
     assert (seconds > 0).all()

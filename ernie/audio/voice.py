@@ -53,7 +53,9 @@ class VoiceConfig:
     """The decoder predicts `reduction` frames at a time, from which `conditioner` features condition each sample.
 
     `wavenet` is the autoregressive network; `flows` networks of the shape `flow`, one after the other, generate all
-    samples in parallel.
+    samples in parallel.  With `pulses` they are also given a tone and pulses of the pitch, which is predicted for each
+    frame: a network that sees nothing but noise cannot go on with a period for longer than it sees (Wang et al., 2019,
+    "Neural source-filter waveform models", arXiv 1904.12088).
     """
 
     reduction: int = 4
@@ -61,6 +63,7 @@ class VoiceConfig:
     wavenet: WaveNetConfig = field(default_factory=WaveNetConfig)
     flows: int = 4
     flow: WaveNetConfig = field(default_factory=lambda: WaveNetConfig(channels=32, stacks=1, depth=8, taps=3))
+    pulses: bool = False
 
     def __post_init__(self) -> None:
         check_least(self, reduction=1, conditioner=1, flows=1)

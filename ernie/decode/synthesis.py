@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import paddle
 
+from ernie.audio.pitch import pulses
 from ernie.data import seeded_rng
 from ernie.data.batch import pack
 from ernie.data.document import Sample
@@ -23,7 +24,7 @@ from ernie.errors import NotFinite
 from ernie.kernels.precision import batch_invariant, to_numpy
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import NOT_FINITE, evaluating
-from ernie.model.voice import DecoderPast, ReadText, ReadTexts, TextPast, Upsampler, VoiceHead
+from ernie.model.voice import DecoderPast, Pitch, ReadText, ReadTexts, TextPast, Upsampler, VoiceHead
 from ernie.model.wavenet import Flow, FlowPast, WaveNet
 from ernie.outcome import Note, Outcome
 
@@ -31,7 +32,8 @@ _MOST_LOGIT = 50.0  # where exp is still finite
 _FIRST = 2  # decoder steps of the first stretch of an utterance
 _LIMIT_FACTOR, _MIN_LIMIT = 4, 20  # the limit of steps is this multiple of the expected number, at least the latter
 
-Past = tuple[np.ndarray, np.ndarray]  # what a vocoder keeps of a sound: last samples, and the vectors that layers see
+# What a vocoder keeps of a sound: last samples, the vectors that layers see and, if it is given pulses, their phase.
+Past = tuple[np.ndarray, ...]
 
 
 class Vocoder(Protocol):
@@ -64,14 +66,21 @@ class Reader(Protocol):
 
 
 class ConditionerReader:
-    """Upsamples states to the conditioner of each sample."""
+    """Upsamples states to the conditioner of each sample, which F0 follows if there is a `pitch`."""
 
-    def __init__(self, bridge: Upsampler):
+    def __init__(self, bridge: Upsampler, pitch: Pitch | None = None):
         self._bridge, self.reach, self.step_samples = bridge, bridge.reach, bridge.samples
+        self._pitch = pitch
 
     def read(self, states_NFD: np.ndarray, counts: Sequence[int]) -> np.ndarray:
-        """Return the conditioners (N, S, H)."""
-        return to_numpy(self._bridge(paddle.to_tensor(states_NFD), self.reach))
+        """Return the conditioners (N, S, H), or (N, S, H + 1) with F0 in Hz, 0 where there is no voice."""
+        states = paddle.to_tensor(states_NFD)
+        conditioner_NSH = to_numpy(self._bridge(states, self.reach))
+        if self._pitch is None:
+            return conditioner_NSH
+        f0_NF = self._pitch.f0(states, self.reach).astype(np.float32)
+        f0_NS = np.repeat(f0_NF, conditioner_NSH.shape[1] // f0_NF.shape[1], axis=1)
+        return np.concatenate([conditioner_NSH, f0_NS[:, :, None]], axis=-1)
 
 
 class WaveNetVocoder:
@@ -97,10 +106,13 @@ class WaveNetVocoder:
 
 
 class FlowVocoder:
-    """Transforms noise into samples by a flow, in parallel; `seed` is that of the noise before the first sample."""
+    """Transforms noise into samples by a flow, in parallel; `seed` is that of the noise before the first sample.
 
-    def __init__(self, flow: Flow, seed: int = 0):
-        self._flow, self._seed = flow, seed
+    With a `pulse_rate`, the samples of a second, F0 follows each conditioner, and the flow is given pulses of it.
+    """
+
+    def __init__(self, flow: Flow, seed: int = 0, pulse_rate: int | None = None):
+        self._flow, self._seed, self._pulse_rate = flow, seed, pulse_rate
 
     @cached_property
     def _silence(self) -> Past:
@@ -108,7 +120,7 @@ class FlowVocoder:
         with paddle.no_grad(), batch_invariant():
             past = self._flow.begin(paddle.to_tensor(noise_S[None]))
         last, vectors = (np.stack([to_numpy(part)[0] for part in parts]) for parts in past)
-        return last, vectors
+        return (last, vectors) if self._pulse_rate is None else (last, vectors, np.array(0))
 
     def begin(self) -> Past:
         """Return the past of a sound before its first sample: noise under a conditioner of zeros."""
@@ -118,6 +130,13 @@ class FlowVocoder:
         self, pasts: Sequence[Past], conditioner_NSH: np.ndarray, noise_NS: np.ndarray
     ) -> tuple[list[Past], np.ndarray]:
         """Return the next samples (N, S), one for each row of the conditioner, and the pasts of those that follow."""
+        phases: list[tuple[np.ndarray, ...]] = [()] * len(pasts)
+        if self._pulse_rate is not None:
+            f0_NS, phase = conditioner_NSH[:, :, -1], [int(past[2]) for past in pasts]
+            made = [pulses(f0_S, self._pulse_rate, own) for f0_S, own in zip(f0_NS, phase, strict=True)]
+            given_NSP, after_N = zip(*made, strict=True)
+            conditioner_NSH = np.concatenate([conditioner_NSH[:, :, :-1], np.stack(given_NSP)], axis=-1)
+            phases = [(np.array(own),) for own in after_N]
         networks = range(len(self._flow.networks))
         last, vectors = (
             [paddle.to_tensor(np.stack([past[part][k] for past in pasts])) for k in networks] for part in (0, 1)
@@ -126,7 +145,8 @@ class FlowVocoder:
         with paddle.no_grad():
             samples_NS, after = self._flow.generate(FlowPast(last, vectors), *given)
         each = zip(*(zip(*map(to_numpy, parts), strict=True) for parts in after), strict=True)
-        return [(np.stack(own), np.stack(seen)) for own, seen in each], np.clip(to_numpy(samples_NS), -1, 1)
+        kept = [(np.stack(own), np.stack(seen), *phase) for (own, seen), phase in zip(each, phases, strict=True)]
+        return kept, np.clip(to_numpy(samples_NS), -1, 1)
 
 
 @dataclass(frozen=True, eq=False)

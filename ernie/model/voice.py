@@ -21,6 +21,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor, nn
 
+from ernie.audio.pitch import HIGHEST, LOWEST, PULSE_FEATURES
 from ernie.audio.voice import VocoderName, VoiceConfig
 from ernie.data.batch import Layout
 from ernie.kernels.attention import pad
@@ -273,11 +274,38 @@ class Upsampler(nn.Layer):
         return -(-frames // self._reduction)
 
 
+class Pitch(nn.Layer):
+    """Predicts the pitch of each frame from the decoder's states, (N, F, D) -> (N, frames, 2).
+
+    The two are the octaves of F0 above `LOWEST`, and the logit of whether there is a voice.
+    """
+
+    def __init__(self, width: int, config: VoiceConfig):
+        super().__init__()
+        H = config.conditioner
+        self.apart = nn.Linear(width, config.reduction * H)
+        self.block = _Convolution(H, _WIDTH, _WIDTH)
+        self.out = nn.Linear(H, 2)
+        self._reduction = config.reduction
+
+    def forward(self, states_NFD: Tensor, around: int = 0) -> Tensor:
+        """Return the pitch of all frames of these steps, but for those `around` them on either side."""
+        N, steps = states_NFD.shape[:2]
+        x_NFH = self.block(_apply(self.apart, states_NFD).reshape([N, steps * self._reduction, -1]))
+        return _apply(self.out, x_NFH)[:, around * self._reduction : (steps - around) * self._reduction]
+
+    def f0(self, states_NFD: Tensor, around: int = 0) -> np.ndarray:
+        """Return F0 in Hz of these frames, 0 where there is no voice, (N, frames)."""
+        octaves_NF, logits_NF = to_numpy(self(states_NFD, around)).astype(np.float64).transpose(2, 0, 1)
+        return np.where(logits_NF > 0, np.clip(LOWEST * 2**octaves_NF, LOWEST, HIGHEST), 0.0)
+
+
 class VoiceHead(nn.Layer):
     """The speech synthesis head: frame decoder, upsampler and WaveNet.
 
-    With the vocoder `flow` it also has a flow, distilled from the WaveNet; with griffin_lim it has the decoder alone.
-    The weights of the upsampler are called `bridge`, as the paper calls that part.
+    With the vocoder `flow` it also has a flow, distilled from the WaveNet, and the pitch if the flow is given pulses;
+    with griffin_lim it has the decoder alone.  The weights of the upsampler are called `bridge`, as the paper calls
+    that part.
     """
 
     def __init__(
@@ -295,11 +323,14 @@ class VoiceHead(nn.Layer):
         super().__init__()
         self.decoder = FrameDecoder(width, features * config.reduction, letters, pace)
         self.flow: Flow | None = None
+        self.pitch: Pitch | None = None
         if vocoder != "griffin_lim":
             self.bridge = Upsampler(width, config, hop)
             self.wavenet = WaveNet(config.wavenet, config.conditioner, loudness)
         if vocoder == "flow":
-            self.flow = Flow(config.flow, config.conditioner, config.flows, loudness)
+            given = config.conditioner + PULSE_FEATURES * config.pulses
+            self.flow = Flow(config.flow, given, config.flows, loudness)
+            self.pitch = Pitch(width, config) if config.pulses else None
 
     def initialize(self) -> None:
         """Initialize matrices by Xavier's method, upsampling as interpolation and attention to advance evenly.

@@ -19,6 +19,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.audio.features import FeatureConfig
+from ernie.audio.pitch import LOWEST, PITCH_WINDOW, pitch_of_frames
 from ernie.data.batch import Packed
 from ernie.kernels.precision import in_float32
 from ernie.model.gaussian import regularized_divergence
@@ -123,6 +124,7 @@ def flow_loss(
     windows: Sequence[Windows],
     log_std_penalty: float,
     spectral: float,
+    pulses_NSP: Tensor | None = None,
 ) -> Tensor:
     """Distillation loss: the divergence of the flow from the WaveNet plus `spectral` times the spectral distance.
 
@@ -132,11 +134,12 @@ def flow_loss(
 
     The divergence is averaged over the samples; both terms are summed over the sequences.  The flow needs its own
     `context` of noise and also generates that of the WaveNet.  Before the beginning of the sound, where `started` is 0,
-    it is silenced: the WaveNet has seen nothing else there.
+    it is silenced: the WaveNet has seen nothing else there.  The flow alone is given `pulses`, beside the conditioner.
     """
     assert head.flow is not None
     R = samples_NR.shape[1]
-    generated_NS, flow_gaussian = head.flow(noise_NS, conditioner_NSH)
+    given_NSH = conditioner_NSH if pulses_NSP is None else paddle.concat([conditioner_NSH, pulses_NSP], axis=-1)
+    generated_NS, flow_gaussian = head.flow(noise_NS, given_NSH)
     generated_NS = generated_NS * started_NS[:, -generated_NS.shape[1] :]
     times = USUAL_LOUDNESS / head.wavenet.loudness
     wavenet_gaussian = head.wavenet(generated_NS[:, :-1], conditioner_NSH).scaled(times)
@@ -147,6 +150,24 @@ def flow_loss(
         distances = [spectral_distance(generated_NR * times, samples_NR * times, each) for each in windows]
         total = total + spectral * paddle.add_n(distances) / len(distances)
     return total
+
+
+def pitch_loss(head: VoiceHead, windows_NFD: Tensor, f0_NF: np.ndarray) -> Tensor:
+    """The error of the pitch that is predicted for the last frames of the windows, but for those around them.
+
+    It adds the cross entropy of whether there is a voice, averaged over the frames, and the error of F0 in octaves,
+    averaged over those with a voice.  Both are summed over the sequences.
+    """
+    assert head.pitch is not None
+    predicted_NF2 = head.pitch(windows_NFD, head.bridge.reach)[:, -f0_NF.shape[1] :]
+    voiced_NF = (f0_NF > 0).astype(np.float32)
+    octaves_NF = np.log2(np.where(f0_NF > 0, f0_NF, LOWEST) / LOWEST).astype(np.float32)
+    voice_NF = in_float32(F.binary_cross_entropy_with_logits)(
+        predicted_NF2[:, :, 1], paddle.to_tensor(voiced_NF), reduction="none"
+    )
+    off_NF = (predicted_NF2[:, :, 0] - paddle.to_tensor(octaves_NF)).abs()
+    share_NF = paddle.to_tensor(voiced_NF / np.maximum(1, voiced_NF.sum(1, keepdims=True)))
+    return voice_NF.mean(1).sum() + (off_NF * share_NF).sum()
 
 
 def spectral_distance(generated_NR: Tensor, samples_NR: Tensor, windows: Windows) -> Tensor:
@@ -210,18 +231,46 @@ def conditioners(head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, segment
 
     It is zero before the first sample of a sound.
     """
+    unit = head.bridge.samples
+    windows_NFD = state_windows(head, states_NFD, steps, segment, context)
+    started_NS = _started(segment, unit, context)
+    first = (windows_NFD.shape[1] - segment.steps - head.bridge.reach) * unit - context
+    conditioner_NSH = head.bridge(windows_NFD)[:, first : first + started_NS.shape[1]]
+    return conditioner_NSH * paddle.to_tensor(started_NS).unsqueeze(-1)
+
+
+def state_windows(head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, segment: Segment, context: int) -> Tensor:
+    """Return the states of each segment and of the whole steps with `context` samples before it, (N, F, D).
+
+    As many on either side as the upsampler sees are among them; states are zero before a sound and after it.
+    """
     N, _, D = states_NFD.shape
-    reach, unit = head.bridge.reach, head.bridge.samples
-    context_steps = -(-context // unit)
+    reach = head.bridge.reach
     is_inside = paddle.to_tensor((np.arange(states_NFD.shape[1]) < steps[:, None]).astype(np.float32))
-    left, right = context_steps + reach, segment.steps + reach
+    left, right = -(-context // head.bridge.samples) + reach, segment.steps + reach
     padded = paddle.concat(
         [paddle.zeros([N, left, D]), states_NFD * is_inside.unsqueeze(-1), paddle.zeros([N, right, D])], 1
     )
     windows = [padded[n : n + 1, first : first + left + right] for n, first in enumerate(segment.first.tolist())]
-    conditioner_NSH = head.bridge(paddle.concat(windows, axis=0))[:, (left * unit - context) :]
-    started_NS = _started(segment, unit, context)
-    return conditioner_NSH[:, : started_NS.shape[1]] * paddle.to_tensor(started_NS).unsqueeze(-1)
+    return paddle.concat(windows, axis=0)
+
+
+def segment_pitch(batch: Packed, segment: Segment, step_samples: int, hop: int, rate: int, context: int) -> np.ndarray:
+    """Return F0 in Hz of each frame of the segments and of the whole steps with `context` samples before, (N, frames).
+
+    It is 0 where there is no voice, and before a sound and after it.
+    """
+    count = -(-context // step_samples) + segment.steps
+    around = -(-PITCH_WINDOW * rate // step_samples)  # steps on either side, so that windows at the edges see sound
+    found_NF = np.zeros((len(batch.sounds), count * step_samples // hop))
+    for f0_F, sound, end in zip(found_NF, batch.sounds, segment.first + segment.steps, strict=True):
+        first, last = (int(step) * step_samples for step in (end - count - around, end + around))
+        part = np.pad(sound[max(0, first) : max(0, last)], (max(0, -first), max(0, last - len(sound))))
+        edge = int(around) * step_samples // hop
+        starts = first + hop * np.arange(edge, edge + len(f0_F))
+        is_inside = (starts >= 0) & (starts < len(sound))
+        f0_F[:] = np.where(is_inside, pitch_of_frames(part, rate, hop)[edge : edge + len(f0_F)], 0.0)
+    return found_NF
 
 
 def _mean_inside(values_NR: Tensor, inside_NR: Tensor) -> Tensor:

@@ -144,13 +144,15 @@ class Synthesize(
         `vocoder` overrides the kind's own; `seed` is that of the noise from which samples are generated.
         """
         from ernie.decode.griffin_lim import GriffinLimVocoder, MagnitudeReader
-        from ernie.decode.synthesis import FlowVocoder, Synthesizer, WaveNetVocoder
+        from ernie.decode.synthesis import ConditionerReader, FlowVocoder, Synthesizer, WaveNetVocoder
 
         steps = chunk or max(1, round(0.25 * self.features.sample_rate / self.step_samples))
         name = vocoder or self.vocoder
         if name == "griffin_lim":
             reader = MagnitudeReader(head.decoder, self.features, self.statistics, self.voice.reduction)
             return Synthesizer(ernie, head, task_id, GriffinLimVocoder(self.features), steps, reader, seed=seed)
-        flow = None if name == "wavenet" else head.flow
-        generator = WaveNetVocoder(head.wavenet) if flow is None else FlowVocoder(flow, seed)
-        return Synthesizer(ernie, head, task_id, generator, steps, seed=seed)
+        if name == "wavenet" or head.flow is None:
+            return Synthesizer(ernie, head, task_id, WaveNetVocoder(head.wavenet), steps, seed=seed)
+        pulse_rate = None if head.pitch is None else self.features.sample_rate
+        flow = FlowVocoder(head.flow, seed, pulse_rate)
+        return Synthesizer(ernie, head, task_id, flow, steps, ConditionerReader(head.bridge, head.pitch), seed=seed)

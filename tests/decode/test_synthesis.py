@@ -12,17 +12,25 @@ from hypothesis import strategies as st
 from support.helpers import perturbed
 from support.toys import TOKENIZER, TOYS, tiny_encoder
 
+from ernie.audio.pitch import PULSE_FEATURES, pulses
 from ernie.audio.voice import WaveNetConfig
 from ernie.data import seeded_rng
 from ernie.data.batch import Layout, pack
 from ernie.data.document import Sample
 from ernie.decode.sampler import Sampler
 from ernie.decode.states import arrays_of
-from ernie.decode.synthesis import FlowVocoder, Synthesizer, Utterance, Vocoder, WaveNetVocoder
+from ernie.decode.synthesis import (
+    ConditionerReader,
+    FlowVocoder,
+    Synthesizer,
+    Utterance,
+    Vocoder,
+    WaveNetVocoder,
+)
 from ernie.errors import NotFinite
 from ernie.kernels.cpu.library import library
 from ernie.kernels.precision import Precision, batch_invariant, precision
-from ernie.model.voice import DecoderPast, FrameDecoder, ReadTexts
+from ernie.model.voice import DecoderPast, FrameDecoder, Pitch, ReadTexts
 from ernie.model.wavenet import Flow, WaveNet
 from inference.task_model import TaskModel
 from tasks.downstream.synthesize import Synthesize
@@ -39,7 +47,16 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def vocoder(name: str) -> Vocoder:
-    return WaveNetVocoder(network()) if name == "wavenet" else FlowVocoder(flow(), seed=1)
+    if name == "wavenet":
+        return WaveNetVocoder(network())
+    return FlowVocoder(flow(), seed=1) if name == "flow" else FlowVocoder(flow(PULSE_FEATURES), 1, pulse_rate=8000)
+
+
+def given_to(name: str, sounds: int) -> np.ndarray:
+    """Conditioners of sounds, followed by F0 where the vocoder is given pulses of it."""
+    conditioner = normal(sounds, S, H, seed=2)
+    f0 = np.random.default_rng(4).choice([0.0, 90.0, 213.7], (sounds, S, 1)).astype(np.float32)
+    return np.concatenate([conditioner, f0], axis=-1) if name == "flow with pulses" else conditioner
 
 
 def network() -> WaveNet:
@@ -50,9 +67,9 @@ def network() -> WaveNet:
     return network
 
 
-def flow() -> Flow:
+def flow(more: int = 0) -> Flow:
     paddle.seed(5)
-    flow = Flow(CONFIG, H, flows=2)
+    flow = Flow(CONFIG, H + more, flows=2)
     perturbed(flow)
     return flow
 
@@ -79,11 +96,11 @@ def test_sampling_continues_from_a_given_sound() -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["wavenet", "flow"])
+@pytest.mark.parametrize("name", ["wavenet", "flow", "flow with pulses"])
 @settings(max_examples=20, deadline=None)
 @given(cuts=pieces, sounds=st.integers(1, 9))
 def test_a_sound_in_pieces_and_among_others_is_the_same_bit_for_bit(name: str, cuts: list[int], sounds: int) -> None:
-    conditioner, noise, own = normal(sounds, S, H, seed=2), normal(sounds, S, seed=3), vocoder(name)
+    conditioner, noise, own = given_to(name, sounds), normal(sounds, S, seed=3), vocoder(name)
     with batch_invariant():
         pasts, parts = [own.begin()] * sounds, []
         for a, b in pairwise(cuts):
@@ -105,6 +122,17 @@ def test_a_flow_begins_after_noise_without_a_conditioner_and_its_samples_are_cli
     expected = own(paddle.to_tensor(all_noise), paddle.to_tensor(padded))[0].numpy()
     assert np.abs(expected).max() > 1
     np.testing.assert_allclose(found, expected.clip(-1, 1), atol=1e-5)
+
+
+def test_a_flow_is_given_pulses_whose_phase_goes_on() -> None:
+    own, noise, given = flow(PULSE_FEATURES), normal(1, S), given_to("flow with pulses", 1)
+    made = FlowVocoder(own, 1, pulse_rate=8000)
+    past, first = made.more([made.begin()], given[:, :9], noise[:, :9])
+    _, second = made.more(past, given[:, 9:], noise[:, 9:])
+    plain = FlowVocoder(own, 1)
+    with_pulses = np.concatenate([given[:, :, :H], pulses(given[0, :, H], 8000)[0][None]], axis=-1)
+    _, expected = plain.more([plain.begin()], with_pulses, noise)
+    np.testing.assert_allclose(np.concatenate([first, second], axis=1), expected, atol=1e-6)
 
 
 # -------------------------------------------------------------------------------------------------- a whole voice
@@ -131,9 +159,15 @@ def synthesizer(model: TaskModel, name: str = "wavenet", *, chunk: int = 3, seed
     if name == "wavenet":
         return task.synthesizer(model.ernie, head, 0, seed=seed, chunk=chunk)
     paddle.seed(5)
-    fast = Flow(CONFIG, task.voice.conditioner, flows=2)
+    has_pulses = name == "flow with pulses"
+    fast = Flow(CONFIG, task.voice.conditioner + PULSE_FEATURES * has_pulses, flows=2)
     perturbed(fast)
-    return Synthesizer(model.ernie, head, 0, FlowVocoder(fast, seed), chunk, seed=seed)
+    if not has_pulses:
+        return Synthesizer(model.ernie, head, 0, FlowVocoder(fast, seed), chunk, seed=seed)
+    pitch = Pitch(model.ernie.config.hidden_size, task.voice)
+    perturbed(pitch)
+    reader = ConditionerReader(head.bridge, pitch)
+    return Synthesizer(model.ernie, head, 0, FlowVocoder(fast, seed, pulse_rate=8000), chunk, reader, seed=seed)
 
 
 def spoken(own: Synthesizer, utterances: list[Utterance]) -> list[list[np.ndarray]]:
@@ -188,7 +222,7 @@ def test_speech_ends_once_it_is_probably_over_and_all_of_the_text_is_spoken(last
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["wavenet", "flow"])
+@pytest.mark.parametrize("name", ["wavenet", "flow", "flow with pulses"])
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
 def test_stretches_of_any_length_give_the_same_speech_to_the_last_bit(name: str, chunk: int) -> None:
     model, task = voice()
@@ -206,7 +240,7 @@ TEXTS = ["red", "red blue", "green red blue", "blue . green ? red", "a film it t
 
 @needs_kernels
 @pytest.mark.parametrize("choice", ["fp32", pytest.param("bf16", marks=needs_bf16)])
-@pytest.mark.parametrize("name", ["wavenet", "flow"])
+@pytest.mark.parametrize("name", ["wavenet", "flow", "flow with pulses"])
 @settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_an_utterance_is_the_same_in_any_company(name: str, choice: Precision, data: st.DataObject) -> None:

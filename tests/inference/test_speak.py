@@ -40,6 +40,7 @@ from finetune.train.training import set_dropout
 from inference.commands.speak_lines import into_file, into_stream
 from inference.speaker import TextSpeaker, TextSpeakerState
 from inference.task_model import TaskModel
+from tasks.downstream.synthesis.answers import spoken
 from tasks.downstream.synthesis.loss import teacher_forced
 from tasks.downstream.synthesize import Synthesize
 
@@ -545,6 +546,34 @@ def test_windows_of_spectra_that_are_longer_than_a_segment_or_of_no_samples_are_
         Synthesize(vocoder="flow", teacher=Path("voice"), spectral=0, spectral_windows=(0.01,))
     with pytest.raises(UserError, match="spectral_windows: compare the spectra of a flow"):
         Synthesize(crop=0.5, spectral_windows=(0.01,))
+
+
+def test_a_flow_with_pulses_learns_the_pitch_and_speaks_the_same_in_stretches(run: Path, tmp_path: Path) -> None:
+    toy = TOYS["synthesize"]
+    assert isinstance(toy.task, Synthesize)
+    voice = replace(toy.task.voice, pulses=True)
+    task = replace(toy.task, vocoder="flow", teacher=run, voice=voice).adapted_to(toy.rows(3))
+    train, dev = (
+        prepare(task, Split(n, toy.rows(*rows)), TOKENIZER) for n, *rows in (("train", 160, 0), ("dev", 2, 1))
+    )
+    settings = TrainConfig(epochs=4, batch=16, dropout=0.0, lr=LRScheduleConfig(peak=4e-3))
+    model, evaluations = finetune(tiny_encoder(), task, train, dev, settings)
+    assert evaluations[-1].loss < evaluations[0].loss
+    for name, value in arrays(trained_voice().head).items():
+        np.testing.assert_array_equal(arrays(model.head)[name], value)
+    model.save(tmp_path)
+    again = TaskModel.load(tmp_path)
+    ids = task.text_example(Row({"text": "red blue"}), TOKENIZER).samples[0].ids
+    short, long = (
+        spoken(task.synthesizer(own.ernie, own.head, own.task_id, chunk=chunk), [ids])[0]
+        for own, chunk in ((model, 1), (again, 9))
+    )
+    np.testing.assert_array_equal(short, long)
+
+
+def test_pulses_are_refused_without_a_flow() -> None:
+    with pytest.raises(UserError, match=r"voice\.pulses: are given to a flow; give vocoder: flow"):
+        Synthesize(voice=VoiceConfig(pulses=True))
 
 
 def test_a_flow_without_a_teacher_is_refused() -> None:

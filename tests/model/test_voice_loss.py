@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import paddle
 import pytest
+from paddle import nn
 from support.helpers import perturbed
+from support.vowels import vowel
 
 from ernie.audio.features import FeatureConfig
+from ernie.audio.pitch import pitch_of_frames
 from ernie.audio.voice import VoiceConfig, WaveNetConfig
 from ernie.data.batch import Layout, Packed
 from ernie.decode.synthesis import WaveNetVocoder
 from ernie.model.gaussian import regularized_divergence
-from ernie.model.voice import FramePrediction, Text, VoiceHead
+from ernie.model.voice import FramePrediction, Pitch, Text, VoiceHead
 from ernie.model.voice_loss import (
     MIN_LOG_SCALE,
     USUAL_LOUDNESS,
@@ -23,6 +28,8 @@ from ernie.model.voice_loss import (
     frame_loss,
     likelihood_loss,
     magnitudes,
+    pitch_loss,
+    segment_pitch,
     segment_samples,
     spectral_distance,
 )
@@ -280,3 +287,69 @@ def test_the_frame_loss_of_sounds_of_different_lengths_is_the_sum_of_their_own()
 
     alone = [loss(np.s_[n : n + 1], int(count)) for n, count in enumerate(steps)]
     assert loss(np.s_[:], F) == pytest.approx(sum(alone), rel=1e-5)
+
+
+def test_the_pitch_of_a_segment_is_that_of_its_frames_in_the_sound() -> None:
+    """Frames before the sound and after it have none."""
+    rate, hop, unit = 8000, 80, 160
+    sound = np.concatenate([vowel(90.0, (500.0,), 0.4), vowel(150.0, (700.0,), 0.4)])
+    nothing, frames = np.zeros(1, np.int64), pitch_of_frames(sound, rate, hop)
+    batch = Packed(nothing, nothing, Layout.of_lengths([1]), {}, np.zeros((1, 3), np.int64), sounds=(sound,))
+    for first, steps, context in ((0, 5, 700), (10, 8, 700), (36, 9, 300)):
+        (found,) = segment_pitch(batch, Segment(np.array([first]), steps), unit, hop, rate, context)
+        start, end = 2 * (first - -(-context // unit)), 2 * (first + steps)
+        assert len(found) == end - start
+        inside = [frames[n] if 0 <= n < len(frames) else 0.0 for n in range(start, end)]
+        np.testing.assert_allclose(found, inside, rtol=0.02)  # filters know more of the whole sound
+
+
+def test_the_loss_of_the_pitch_is_zero_where_it_is_right_and_teaches_the_pitch_alone() -> None:
+    paddle.seed(0)
+    sizes = replace(SIZES, pulses=True)
+    head = VoiceHead(WIDTH, sizes, BINS, HOP, np.ones(9), pace=1.0, loudness=1.0, vocoder="flow")
+    head.initialize()
+    assert head.pitch is not None
+    f0 = np.array([[0.0, 60.0, 120.0], [240.0, 0.0, 0.0]])
+    states = paddle.to_tensor(normal(2, 3 + 2 * head.bridge.reach, WIDTH))
+    loss = pitch_loss(head, states, f0)
+    loss.backward()
+    assert {name.split(".")[0] for name, each in head.named_parameters() if each.grad is not None} == {"pitch"}
+    octaves = np.log2(np.maximum(f0, 60) / 60)
+
+    class Right(nn.Layer):
+        """A pitch that is right, but for one frame that is an octave too high."""
+
+        def forward(self, states: paddle.Tensor, around: int) -> paddle.Tensor:
+            high = octaves + (f0 == 120)
+            return paddle.to_tensor(np.stack([high, np.where(f0 > 0, 40.0, -40.0)], axis=-1).astype(np.float32))
+
+    head.pitch = Right()
+    assert float(pitch_loss(head, states, f0)) == pytest.approx(1 / 2)  # of two frames with a voice
+
+
+def test_f0_is_that_of_the_octaves_within_the_range_of_voices() -> None:
+    pitch = Pitch(WIDTH, SIZES)
+    with paddle.no_grad():
+        paddle.assign(paddle.zeros_like(pitch.out.weight), pitch.out.weight)
+        for octaves, logit, expected in ((1.0, 2.0, 120.0), (1.0, -2.0, 0.0), (9.0, 2.0, 400.0), (-3.0, 2.0, 60.0)):
+            paddle.assign(paddle.to_tensor([octaves, logit]), pitch.out.bias)
+            np.testing.assert_allclose(pitch.f0(paddle.to_tensor(normal(1, 5, WIDTH)), 1), np.full((1, 3), expected))
+
+
+@paddle.no_grad()
+def test_the_flow_is_given_pulses_and_the_wavenet_is_not() -> None:
+    paddle.seed(3)
+    sizes = replace(SIZES, pulses=True)
+    head = VoiceHead(WIDTH, sizes, BINS, HOP, np.ones(9), pace=1.0, loudness=0.5, vocoder="flow")
+    head.initialize()
+    perturbed(head)
+    assert head.flow is not None
+    context = head.wavenet.config.context + head.flow.context
+    given, samples, inside, begun = training_inputs(head, context)
+    noise = paddle.to_tensor(normal(*samples.shape, seed=3))
+    arguments = (head, given, samples[:, context:], inside, begun, noise, [], 4.0, 0.0)
+    silent, loud = (
+        float(flow_loss(*arguments, paddle.to_tensor(np.full((1, samples.shape[1], 2), value, np.float32))))
+        for value in (0.0, 1.0)
+    )
+    assert abs(silent - loud) > 1e-3

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ernie.audio.features import features
+from ernie.audio.pitch import pulses
 from ernie.data.batch import Frames, Layout, Packed
 from tasks.downstream.synthesis.settings import SynthesizeSettings
 
@@ -97,12 +98,19 @@ def sound_loss(
     samples_NS, *masks = voice_loss.segment_samples(batch, segment, task.step_samples, context)
     inside_NR, begun_NS = map(_tensor, masks)
     noise_NS = np.stack([rng.standard_normal(samples_NS.shape[1]) for rng in generators])
+    pulses_NSP = None
+    if head.pitch is not None:
+        hop, rate = task.features.hop_samples, task.features.sample_rate
+        f0_NF = voice_loss.segment_pitch(batch, segment, task.step_samples, hop, rate, context)
+        f0_NS = np.repeat(f0_NF, hop, axis=1)[:, -samples_NS.shape[1] :]
+        given = [pulses(f0_S, rate, int(rng.integers(1 << 32)))[0] for f0_S, rng in zip(f0_NS, generators, strict=True)]
+        pulses_NSP = _tensor(np.stack(given))
     if task.vocoder == "wavenet":
         input_noise_NS = _tensor(task.input_noise_std * task.loudness * noise_NS) if task.input_noise_std else None
         return voice_loss.likelihood_loss(
             head, conditioner_NSH, _tensor(samples_NS), inside_NR, begun_NS, input_noise_NS
         )
-    return voice_loss.flow_loss(
+    loss = voice_loss.flow_loss(
         head,
         conditioner_NSH,
         _tensor(samples_NS[:, context:]),
@@ -115,7 +123,12 @@ def sound_loss(
         ],
         task.log_std_penalty,
         task.spectral,
+        pulses_NSP,
     )
+    if head.pitch is not None:
+        windows_NFD = voice_loss.state_windows(head, states_NFD, steps, segment, context)
+        loss = loss + voice_loss.pitch_loss(head, windows_NFD, f0_NF)
+    return loss
 
 
 def _in_steps(task: SynthesizeSettings, batch: Packed) -> tuple[np.ndarray, np.ndarray]:

@@ -88,6 +88,8 @@ class SynthesizeSettings(SoundTask, SizedHead):
                 f"crop: {self.crop:g} s are less than one window of {self.features.window:g} s, by which spectra are "
                 "compared"
             )
+        if self.voice.pulses and self.vocoder != "flow":
+            raise UserError("voice.pulses: are given to a flow; give vocoder: flow and a teacher, too")
         if self.spectral_windows and self.vocoder != "flow":
             raise UserError("spectral_windows: compare the spectra of a flow; give vocoder: flow and a teacher, too")
         if self.spectral_windows and not self.spectral:

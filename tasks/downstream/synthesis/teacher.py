@@ -66,7 +66,7 @@ def check_encoder(task: SynthesizeSettings, ernie: ErnieModel, task_id: int, enc
 def with_teacher_values(task: Task) -> Task:
     """Return the task with the values that its teacher took from rows.  Raises UserError if their shapes differ."""
     teacher, _ = read_teacher(task)
-    voice = replace(teacher.voice, flows=task.voice.flows, flow=task.voice.flow)
+    voice = replace(teacher.voice, flows=task.voice.flows, flow=task.voice.flow, pulses=task.voice.pulses)
     # A teacher may be older than these keys; what it learned from decides.
     newer = {name: getattr(teacher.features, name) for name in ("normalize_seconds", "remove_dc_offset")}
     features = replace(task.features, **newer)
@@ -108,15 +108,16 @@ def _with_dictionary_of(task: Task, before: SynthesizeSettings, whose: str) -> T
 
 
 def load_teacher(ernie: ErnieModel, head: VoiceHead, run: Path) -> None:
-    """Load the voice of a teacher's run into an encoder and its head, and freeze everything but the flow."""
+    """Load the voice of a teacher's run into an encoder and its head, and freeze all but the flow and its pitch."""
     from ernie.model.ernie import ErnieModel
     from ernie.model.weights import arrays, read_arrays, set_weights
 
     folder = model_of(run)
     set_weights(ernie, arrays(ErnieModel.from_pretrained(folder)), str(folder))
     assert head.flow is not None
-    own = {f"flow.{name}": value for name, value in arrays(head.flow).items()}
+    learned = {"flow": head.flow} | ({"pitch": head.pitch} if head.pitch is not None else {})
+    own = {f"{part}.{name}": value for part, layer in learned.items() for name, value in arrays(layer).items()}
     set_weights(head, read_arrays(folder / HEAD_FILE) | own, str(folder))
-    trainable = {id(parameter) for parameter in head.flow.parameters()}
+    trainable = {id(parameter) for layer in learned.values() for parameter in layer.parameters()}
     for parameter in (*ernie.parameters(), *head.parameters()):
         parameter.stop_gradient = id(parameter) not in trainable
