@@ -773,6 +773,8 @@ def synthesis(records: Records) -> Rows:
         "middle-flow-longer": "`middle flow, longer`: the same with three times the steps",
         "middle-flow-long-windows": "`middle flow, long windows`: spectra in windows of 0.1 s, too",
         "middle-flow-longer-long-windows": "`middle flow, longer, long windows`: both",
+        "middle-flow-pulses": "`middle flow, pulses`: with pulses of the pitch",
+        "middle-flow-longer-pulses": "`middle flow, longer, pulses`: with three times the steps, too",
         "short-flow": "`short flow`: two of 16",
         "no-apart": "`no apart`: two of 16, without the regularization of the divergence",
         "no-spectra": "`no spectra`: two of 16, without the loss on spectra",

@@ -122,7 +122,16 @@ ARMS = {
 VOICE_TRAINING: dict[str, Any] = {"batch": 8}
 FLOW_TRAINING: dict[str, Any] = {"batch": 4, "dropout": 0.0, "lr": {"peak": 2e-3, "warmup": 0.1}}
 ORDER, FRAME = 16, 240  # of the linear prediction: past samples, and samples of a frame with its own weights
-TARGETS = ("voice", "voice-likelihood", "flow", "middle-flow", "short-flow", "voice-longer", "voice-windows")
+TARGETS = (
+    "voice",
+    "voice-likelihood",
+    "flow",
+    "middle-flow",
+    "short-flow",
+    "voice-longer",
+    "voice-windows",
+    "voice-pulses",
+)
 WITHOUT = ("voice-gradients", "voice-power")
 HOP = RATE // 100  # samples from one window in which F0 is looked for to the next
 STEPS = 60  # whose gradients are measured

@@ -81,14 +81,16 @@ def test_spectrograms_show_the_recording_above_the_voices(tmp_path: Path) -> Non
     assert [file.name for file in tmp_path.glob("*.png")] == ["spectrograms.png"]
 
 
-def test_what_was_set_for_more_steps_is_judged(tmp_path: Path) -> None:
+def test_what_was_set_for_more_steps_and_for_pulses_is_judged(tmp_path: Path) -> None:
     arms = {
-        "middle-flow": (0.12, 0.7),
-        "middle-flow-longer": (0.07, 0.8),
-        "middle-flow-longer-long-windows": (0.07, 0.7),
+        "middle-flow": (0.12, 0.7, 30.0),
+        "middle-flow-longer": (0.07, 0.8, 30.0),
+        "middle-flow-longer-long-windows": (0.07, 0.7, 30.0),
+        "middle-flow-pulses": (0.11, 0.85, 15.0),
     }
-    for arm, (wrong, clearness) in arms.items():
-        record = {"not understood": {"spoken": wrong}, "clearness": clearness}
+    for arm, (wrong, clearness, cents) in arms.items():
+        record = {"not understood": {"spoken": wrong}, "clearness": clearness, "cents of F0": cents}
         (tmp_path / f"{arm}-0.json").write_text(json.dumps(record), encoding="utf-8")
     assert outcomes.voice_longer(Records(tmp_path)) == ("7.0 %; +10.0 points", "met")
     assert outcomes.voice_windows(Records(tmp_path)) == ("-10.0 points; +0.0 %", "missed; met")
+    assert outcomes.voice_pulses(Records(tmp_path)) == ("+15.0 points; 15 vs 30 cents; -1.0 %", "met")
