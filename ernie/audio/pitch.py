@@ -9,6 +9,7 @@ import numpy as np
 
 LOWEST, HIGHEST = 60.0, 400.0  # F0 of a voice in Hz
 _FORMANTS = 900.0  # Hz above which F0 is not looked for
+_ENOUGH = 8000  # samples a second in which F0 is looked for, at least if the sound has them
 _WINDOW = 0.04  # seconds that are compared with what follows them
 _VOICED, _AUDIBLE = 0.6, 0.005  # the autocorrelation of a voiced window, and its root mean square, at least
 _NEARLY = 0.95  # of the highest autocorrelation
@@ -23,14 +24,17 @@ def voicing(samples_S: np.ndarray, rate: int, hop: int) -> tuple[np.ndarray, np.
     """Return F0 in Hz of each window of 40 ms, `hop` samples apart, 0 without a voice, and how alike it repeats, (F,).
 
     The second is the highest normalized autocorrelation of the window, by which F0 is found.  Formants above 900 Hz are
-    filtered out: between two lags they turn around, and a multiple of the period fits better.
+    filtered out: between two lags they turn around, and a multiple of the period fits better.  So 8,000 samples a
+    second are enough, and of sounds with more only some are looked at.
     """
     from scipy.signal import butter, sosfiltfilt
 
     if len(samples_S) > _SHORTEST and 2 * _FORMANTS < rate:
         samples_S = sosfiltfilt(butter(4, _FORMANTS, fs=rate, output="sos"), samples_S)
-    width, lags = round(_WINDOW * rate), np.arange(int(rate // HIGHEST), int(rate // LOWEST) + 1)
-    starts = range(0, len(samples_S) - width - int(lags[-1]), hop)
+    every = max(1, rate // _ENOUGH)
+    starts, samples_S, slow = np.arange(0, len(samples_S), hop) // every, samples_S[::every], rate / every
+    width, lags = round(_WINDOW * slow), np.arange(int(slow // HIGHEST), int(slow // LOWEST) + 1)
+    starts = starts[starts < len(samples_S) - width - lags[-1]]
     found, highest = np.zeros(len(starts)), np.zeros(len(starts))
     for number, first in enumerate(starts):
         part = samples_S[first : first + width + lags[-1]].astype(np.float64)
@@ -38,7 +42,7 @@ def voicing(samples_S: np.ndarray, rate: int, hop: int) -> tuple[np.ndarray, np.
         alike_K = others @ own / np.sqrt((own @ own) * (others**2).sum(1) + 1e-9)
         highest[number] = alike_K.max()
         if highest[number] >= _VOICED and np.sqrt((own**2).mean()) >= _AUDIBLE:
-            found[number] = rate / (lags[0] + _first_peak(alike_K))
+            found[number] = slow / (lags[0] + _first_peak(alike_K))
     return found, highest
 
 
@@ -46,7 +50,7 @@ def pitch_of_frames(samples_S: np.ndarray, rate: int, hop: int) -> np.ndarray:
     """Return F0 in Hz, 0 without a voice, of each frame of `hop` samples, from a window around its middle, (F,)."""
     around = round(_WINDOW * rate) + int(rate // LOWEST)
     before = (around - hop) // 2
-    padded = np.pad(samples_S, (max(0, before), around - before + 1))
+    padded = np.pad(samples_S, (max(0, before), around - before + 2 * max(1, rate // _ENOUGH)))
     return voicing(padded[max(0, -before) :], rate, hop)[0][: len(samples_S) // hop]
 
 

@@ -24,6 +24,19 @@ def test_the_f0_of_a_vowel_is_that_of_its_pulses(pitch: float, formants: tuple[f
     np.testing.assert_allclose(np.median(found), pitch, rtol=0.001)
 
 
+@pytest.mark.parametrize("rate", [8000, 11025, 16000, 24000, 48000])
+def test_f0_is_found_at_any_sampling_rate_and_frames_keep_their_places(rate: int) -> None:
+    times = np.arange(2 * rate) / rate
+    f0 = np.where(times < 1, 100.0, 180.0)
+    sound = 0.05 * pulses(f0, rate)[0][:, 1] * ((times > 0.5) & (times < 1.5))
+    found = pitch_of_frames(sound, rate, rate // 100)
+    assert len(found) == len(sound) // (rate // 100)
+    np.testing.assert_allclose(found[55:95], 100.0, rtol=0.01)
+    np.testing.assert_allclose(found[105:145], 180.0, rtol=0.01)
+    assert not found[:46].any()
+    assert not found[-46:].any()
+
+
 def test_noise_and_silence_have_no_f0() -> None:
     hiss = np.random.default_rng(0).normal(0, 0.1, RATE).astype(np.float32)
     assert (voicing(hiss, RATE, HOP)[0] == 0).mean() > 0.9
