@@ -57,7 +57,7 @@ from scipy.linalg import solve_toeplitz
 from scipy.signal import lfilter
 
 from ernie.audio.features import PREEMPHASIS, mel_bank
-from ernie.audio.pitch import voicing
+from ernie.audio.pitch import pitch_of_frames, voicing
 from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
 from ernie.data.labeled.row import Row
@@ -286,6 +286,8 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
         power.append(10 * float(np.log10((made**2).mean() / (recording.samples**2).mean())))
         pitches.append(np.stack([[*voicing(sound, RATE, HOP)] for sound in (made, recording.samples)]))
     each = np.array(seconds)
+    if head.pitch is not None:
+        results |= pitch_predicted(heard, vocoders[-1], task.features.hop_samples)
     return results | {
         "distance of spectra": statistics.mean(distances),
         "decibels louder": statistics.mean(power),
@@ -294,6 +296,26 @@ def measured(run: Path, strings: Path) -> dict[str, Any]:
         "times as fast": float(np.median(each[:, 0] / each[:, -1])),
         "times as fast, each": [round(float(own), 2) for own in each[:, 0] / each[:, -1]],
         **this_machine(),
+    }
+
+
+def pitch_predicted(heard: Sequence[Heard], vocoder: Vocoder, hop: int) -> dict[str, float]:
+    """How far the pitch that a voice predicts is from that of the recordings, and how clear it is if given theirs."""
+    both, clearness = [], []
+    for recording in heard:
+        conditioner, predicted = recording.given[1], recording.given[1][::hop, -1]
+        true = pitch_of_frames(np.pad(recording.samples, (0, hop)), RATE, hop)[: len(predicted)]
+        both.append(np.stack([predicted, true]))
+        given = np.concatenate([conditioner[:, :-1], np.repeat(true, hop)[: len(conditioner), None]], axis=1)
+        (made,), _ = in_turns([vocoder], [given.astype(np.float32)])
+        voiced = voicing(recording.samples, RATE, HOP)[0] > 0
+        clearness.append(voicing(made, RATE, HOP)[1][voiced])
+    predicted, true = np.concatenate(both, axis=1)
+    voiced = (predicted > 0) & (true > 0)
+    return {
+        "cents of the predicted F0": float(np.median(1200 * np.abs(np.log2(predicted[voiced] / true[voiced])))),
+        "predicted voice is wrong": float(((predicted > 0) != (true > 0)).mean()),
+        "clearness with the true F0": float(np.concatenate(clearness).mean()),
     }
 
 

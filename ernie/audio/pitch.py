@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-LOWEST, HIGHEST = 60.0, 400.0  # F0 of a voice in Hz
-_FORMANTS = 900.0  # Hz above which F0 is not looked for
+LOWEST, MIDDLE, HIGHEST = 60.0, 120.0, 400.0  # F0 of a voice in Hz
+_BAND = 50.0, 900.0  # Hz in which F0 is looked for: without offsets and rumble, and without most formants
 _ENOUGH = 8000  # samples a second in which F0 is looked for, at least if the sound has them
 _WINDOW = 0.04  # seconds that are compared with what follows them
 _VOICED, _AUDIBLE = 0.6, 0.005  # the autocorrelation of a voiced window, and its root mean square, at least
-_NEARLY = 0.95  # of the highest autocorrelation
+_NEARLY = 0.97  # of the highest autocorrelation
+_FLOOR, _CEILING = 0.75, 1.5  # of the quartiles of F0, between which F0 is looked for again
 _SHORTEST = 100  # samples that can be filtered
 _CYCLE = 1 << 32  # phases are counted in parts of a cycle, so that their sums are exact
 _HIGHEST_HARMONIC = round(0.49 * _CYCLE)  # in parts of a cycle a sample
@@ -23,34 +24,41 @@ PITCH_WINDOW = _WINDOW + 1 / LOWEST  # seconds by which the pitch of a frame is 
 def voicing(samples_S: np.ndarray, rate: int, hop: int) -> tuple[np.ndarray, np.ndarray]:
     """Return F0 in Hz of each window of 40 ms, `hop` samples apart, 0 without a voice, and how alike it repeats, (F,).
 
-    The second is the highest normalized autocorrelation of the window, by which F0 is found.  Formants above 900 Hz are
-    filtered out: between two lags they turn around, and a multiple of the period fits better.  So 8,000 samples a
-    second are enough, and of sounds with more only some are looked at.
+    The second is the highest normalized autocorrelation of the window at a period, by which F0 is found.  What is below
+    50 Hz or above 900 Hz is filtered out.  Formants turn around between two lags, and a multiple of the period fits
+    better; an offset is alike at every lag.  So 8,000 samples a second are enough, and of sounds with more only some
+    are looked at.  F0 that is far from most of the sound is looked for again near to it (De Looze and Hirst, 2008,
+    "Detecting changes in key and range for the automatic modelling and coding of intonation").  Sounds are expected to
+    be of a usual loudness, a standard deviation of about 0.1.
     """
     from scipy.signal import butter, sosfiltfilt
 
-    if len(samples_S) > _SHORTEST and 2 * _FORMANTS < rate:
-        samples_S = sosfiltfilt(butter(4, _FORMANTS, fs=rate, output="sos"), samples_S)
+    if len(samples_S) > _SHORTEST and 2 * _BAND[1] < rate:
+        samples_S = sosfiltfilt(butter(2, _BAND, "bandpass", fs=rate, output="sos"), samples_S)
     every = max(1, rate // _ENOUGH)
     starts, samples_S, slow = np.arange(0, len(samples_S), hop) // every, samples_S[::every], rate / every
-    width, lags = round(_WINDOW * slow), np.arange(int(slow // HIGHEST), int(slow // LOWEST) + 1)
+    width, lags = round(_WINDOW * slow), np.arange(int(slow // HIGHEST) - 1, int(slow // LOWEST) + 2)
     starts = starts[starts < len(samples_S) - width - lags[-1]]
-    found, highest = np.zeros(len(starts)), np.zeros(len(starts))
+    alike_FK, power_F = np.zeros((len(starts), len(lags))), np.zeros(len(starts))
     for number, first in enumerate(starts):
         part = samples_S[first : first + width + lags[-1]].astype(np.float64)
         own, others = part[:width], np.lib.stride_tricks.sliding_window_view(part, width)[lags]
-        alike_K = others @ own / np.sqrt((own @ own) * (others**2).sum(1) + 1e-9)
-        highest[number] = alike_K.max()
-        if highest[number] >= _VOICED and np.sqrt((own**2).mean()) >= _AUDIBLE:
-            found[number] = slow / (lags[0] + _first_peak(alike_K))
-    return found, highest
+        power_F[number] = (own**2).mean()
+        alike_FK[number] = others @ own / np.sqrt((own @ own) * (others**2).sum(1) + 1e-9)
+    found_F, highest_F = _f0(alike_FK, slow / lags)
+    usual = found_F[(highest_F >= _VOICED) & (power_F >= _AUDIBLE**2)]
+    if len(usual):
+        low, high = _FLOOR * np.quantile(usual, 0.25), _CEILING * np.quantile(usual, 0.75)
+        strange = (found_F < low) | (found_F > high)
+        found_F[strange], highest_F[strange] = _f0(alike_FK[strange], slow / lags, low, high)
+    return np.where((highest_F >= _VOICED) & (power_F >= _AUDIBLE**2), found_F, 0.0), highest_F
 
 
 def pitch_of_frames(samples_S: np.ndarray, rate: int, hop: int) -> np.ndarray:
     """Return F0 in Hz, 0 without a voice, of each frame of `hop` samples, from a window around its middle, (F,)."""
-    around = round(_WINDOW * rate) + int(rate // LOWEST)
-    before = (around - hop) // 2
-    padded = np.pad(samples_S, (max(0, before), around - before + 2 * max(1, rate // _ENOUGH)))
+    around = round(PITCH_WINDOW * rate)
+    before = round(((_WINDOW + 1 / MIDDLE) * rate - hop) / 2)  # a window and its repetition are around the middle
+    padded = np.pad(samples_S, (max(0, before), around - before + 4 * max(1, rate // _ENOUGH)))
     return voicing(padded[max(0, -before) :], rate, hop)[0][: len(samples_S) // hop]
 
 
@@ -74,12 +82,24 @@ def pulses(f0_S: np.ndarray, rate: int, phase: int = 0) -> tuple[np.ndarray, int
     return both_S2.astype(np.float32), int(phase_S[-1]) if len(phase_S) else phase
 
 
-def _first_peak(alike_K: np.ndarray) -> float:
-    """The place of the first maximum that is nearly as high as the highest: twice a period repeats as well."""
-    at = int(np.argmax(alike_K >= _NEARLY * alike_K.max()))
-    while at + 1 < len(alike_K) and alike_K[at + 1] > alike_K[at]:
-        at += 1
-    if not 0 < at < len(alike_K) - 1:
-        return at
-    before, here, after = alike_K[at - 1 : at + 2]
-    return at + 0.5 * (before - after) / (before - 2 * here + after)  # the vertex of a parabola
+def _f0(
+    alike_FK: np.ndarray, hertz_K: np.ndarray, low: float = 0.0, high: float = np.inf
+) -> tuple[np.ndarray, np.ndarray]:
+    """F0 of each window by its autocorrelation at lags of these frequencies, and the autocorrelation, 0 without one.
+
+    F0 is the first maximum that is nearly as high as the highest, for twice a period repeats as well.  A lag at the
+    edge is no maximum: what is slower or faster than a voice is alike there.
+    """
+    is_near = (hertz_K[1:-1] >= low) & (hertz_K[1:-1] <= high)
+    found, highest = np.zeros(len(alike_FK)), np.zeros(len(alike_FK))
+    for number, alike_K in enumerate(alike_FK):
+        before, here, after = alike_K[:-2], alike_K[1:-1], alike_K[2:]
+        (peaks,) = np.nonzero((here >= before) & (here > after) & (here > 0) & is_near)
+        if len(peaks):
+            before, here, after = before[peaks], here[peaks], after[peaks]
+            off = 0.5 * (before - after) / (before - 2 * here + after)  # the vertex of a parabola, from the middle
+            heights = here - 0.25 * (before - after) * off
+            first = int(np.argmax(heights >= _NEARLY * heights.max()))
+            found[number] = 1 / np.interp(peaks[first] + 1 + off[first], np.arange(len(hertz_K)), 1 / hertz_K)
+            highest[number] = here.max()
+    return found, highest

@@ -83,7 +83,7 @@ class GriffinLimVocoder:
     ) -> tuple[list[Past], np.ndarray]:
         """Return the next samples (N, S) and the pasts of those that follow; of the noise only the size counts."""
         blocks = noise_NS.shape[1] // self._hop
-        found = [self._more(past[0], past[1], own, blocks) for past, own in zip(pasts, magnitudes_NFK, strict=True)]
+        found = [self._more(*past, own, blocks) for past, own in zip(pasts, magnitudes_NFK, strict=True)]
         return [past for past, _ in found], np.stack([samples for _, samples in found]).astype(np.float32)
 
     def _more(

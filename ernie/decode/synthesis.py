@@ -32,8 +32,7 @@ _MOST_LOGIT = 50.0  # where exp is still finite
 _FIRST = 2  # decoder steps of the first stretch of an utterance
 _LIMIT_FACTOR, _MIN_LIMIT = 4, 20  # the limit of steps is this multiple of the expected number, at least the latter
 
-# What a vocoder keeps of a sound: last samples, the vectors that layers see and, if it is given pulses, their phase.
-Past = tuple[np.ndarray, ...]
+Past = tuple[np.ndarray, np.ndarray]  # what a vocoder keeps of a sound: last samples, and the vectors that layers see
 
 
 class Vocoder(Protocol):
@@ -108,7 +107,8 @@ class WaveNetVocoder:
 class FlowVocoder:
     """Transforms noise into samples by a flow, in parallel; `seed` is that of the noise before the first sample.
 
-    With a `pulse_rate`, the samples of a second, F0 follows each conditioner, and the flow is given pulses of it.
+    With a `pulse_rate`, the samples of a second, F0 follows each conditioner, and the flow is given pulses of it.  Then
+    their phase follows the last samples in a sound's past.
     """
 
     def __init__(self, flow: Flow, seed: int = 0, pulse_rate: int | None = None):
@@ -120,7 +120,7 @@ class FlowVocoder:
         with paddle.no_grad(), batch_invariant():
             past = self._flow.begin(paddle.to_tensor(noise_S[None]))
         last, vectors = (np.stack([to_numpy(part)[0] for part in parts]) for parts in past)
-        return (last, vectors) if self._pulse_rate is None else (last, vectors, np.array(0))
+        return (last if self._pulse_rate is None else np.append(last.astype(np.float64), 0.0)), vectors
 
     def begin(self) -> Past:
         """Return the past of a sound before its first sample: noise under a conditioner of zeros."""
@@ -130,22 +130,27 @@ class FlowVocoder:
         self, pasts: Sequence[Past], conditioner_NSH: np.ndarray, noise_NS: np.ndarray
     ) -> tuple[list[Past], np.ndarray]:
         """Return the next samples (N, S), one for each row of the conditioner, and the pasts of those that follow."""
-        phases: list[tuple[np.ndarray, ...]] = [()] * len(pasts)
+        phases: Sequence[int] = ()
         if self._pulse_rate is not None:
-            f0_NS, phase = conditioner_NSH[:, :, -1], [int(past[2]) for past in pasts]
-            made = [pulses(f0_S, self._pulse_rate, own) for f0_S, own in zip(f0_NS, phase, strict=True)]
-            given_NSP, after_N = zip(*made, strict=True)
+            f0_NS, before_N = conditioner_NSH[:, :, -1], [int(past[0][-1]) for past in pasts]
+            made = [pulses(f0_S, self._pulse_rate, own) for f0_S, own in zip(f0_NS, before_N, strict=True)]
+            given_NSP, phases = zip(*made, strict=True)
             conditioner_NSH = np.concatenate([conditioner_NSH[:, :, :-1], np.stack(given_NSP)], axis=-1)
-            phases = [(np.array(own),) for own in after_N]
         networks = range(len(self._flow.networks))
         last, vectors = (
-            [paddle.to_tensor(np.stack([past[part][k] for past in pasts])) for k in networks] for part in (0, 1)
+            [paddle.to_tensor(np.stack([past[part][k] for past in pasts], dtype=np.float32)) for k in networks]
+            for part in (0, 1)
         )
         given = (paddle.to_tensor(noise_NS), paddle.to_tensor(conditioner_NSH))
         with paddle.no_grad():
             samples_NS, after = self._flow.generate(FlowPast(last, vectors), *given)
         each = zip(*(zip(*map(to_numpy, parts), strict=True) for parts in after), strict=True)
-        kept = [(np.stack(own), np.stack(seen), *phase) for (own, seen), phase in zip(each, phases, strict=True)]
+        kept = [(np.stack(own), np.stack(seen)) for own, seen in each]
+        if phases:
+            kept = [
+                (np.append(own.astype(np.float64), phase), seen)
+                for (own, seen), phase in zip(kept, phases, strict=True)
+            ]
         return kept, np.clip(to_numpy(samples_NS), -1, 1)
 
 

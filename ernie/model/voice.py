@@ -21,7 +21,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor, nn
 
-from ernie.audio.pitch import HIGHEST, LOWEST, PULSE_FEATURES
+from ernie.audio.pitch import HIGHEST, LOWEST, MIDDLE, PULSE_FEATURES
 from ernie.audio.voice import VocoderName, VoiceConfig
 from ernie.data.batch import Layout
 from ernie.kernels.attention import pad
@@ -277,7 +277,7 @@ class Upsampler(nn.Layer):
 class Pitch(nn.Layer):
     """Predicts the pitch of each frame from the decoder's states, (N, F, D) -> (N, frames, 2).
 
-    The two are the octaves of F0 above `LOWEST`, and the logit of whether there is a voice.
+    The two are the octaves of F0 above `MIDDLE`, and the logit of whether there is a voice.
     """
 
     def __init__(self, width: int, config: VoiceConfig):
@@ -297,7 +297,7 @@ class Pitch(nn.Layer):
     def f0(self, states_NFD: Tensor, around: int = 0) -> np.ndarray:
         """Return F0 in Hz of these frames, 0 where there is no voice, (N, frames)."""
         octaves_NF, logits_NF = to_numpy(self(states_NFD, around)).astype(np.float64).transpose(2, 0, 1)
-        return np.where(logits_NF > 0, np.clip(LOWEST * 2**octaves_NF, LOWEST, HIGHEST), 0.0)
+        return np.where(logits_NF > 0, np.clip(MIDDLE * 2**octaves_NF, LOWEST, HIGHEST), 0.0)
 
 
 class VoiceHead(nn.Layer):

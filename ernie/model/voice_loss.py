@@ -19,7 +19,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.audio.features import FeatureConfig
-from ernie.audio.pitch import LOWEST, PITCH_WINDOW, pitch_of_frames
+from ernie.audio.pitch import MIDDLE, PITCH_WINDOW, pitch_of_frames
 from ernie.data.batch import Packed
 from ernie.kernels.precision import in_float32
 from ernie.model.gaussian import regularized_divergence
@@ -161,7 +161,7 @@ def pitch_loss(head: VoiceHead, windows_NFD: Tensor, f0_NF: np.ndarray) -> Tenso
     assert head.pitch is not None
     predicted_NF2 = head.pitch(windows_NFD, head.bridge.reach)[:, -f0_NF.shape[1] :]
     voiced_NF = (f0_NF > 0).astype(np.float32)
-    octaves_NF = np.log2(np.where(f0_NF > 0, f0_NF, LOWEST) / LOWEST).astype(np.float32)
+    octaves_NF = np.log2(np.where(f0_NF > 0, f0_NF, MIDDLE) / MIDDLE).astype(np.float32)
     voice_NF = in_float32(F.binary_cross_entropy_with_logits)(
         predicted_NF2[:, :, 1], paddle.to_tensor(voiced_NF), reduction="none"
     )
@@ -255,11 +255,15 @@ def state_windows(head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, segmen
     return paddle.concat(windows, axis=0)
 
 
-def segment_pitch(batch: Packed, segment: Segment, step_samples: int, hop: int, rate: int, context: int) -> np.ndarray:
+def segment_pitch(
+    batch: Packed, segment: Segment, features: FeatureConfig, step_samples: int, context: int, loudness: float
+) -> np.ndarray:
     """Return F0 in Hz of each frame of the segments and of the whole steps with `context` samples before, (N, frames).
 
-    It is 0 where there is no voice, and before a sound and after it.
+    It is 0 where there is no voice, and before a sound and after it.  `loudness` is the standard deviation of the
+    recordings, which tells what is audible.
     """
+    hop, rate = features.hop_samples, features.sample_rate
     count = -(-context // step_samples) + segment.steps
     around = -(-PITCH_WINDOW * rate // step_samples)  # steps on either side, so that windows at the edges see sound
     found_NF = np.zeros((len(batch.sounds), count * step_samples // hop))
@@ -269,7 +273,8 @@ def segment_pitch(batch: Packed, segment: Segment, step_samples: int, hop: int, 
         edge = int(around) * step_samples // hop
         starts = first + hop * np.arange(edge, edge + len(f0_F))
         is_inside = (starts >= 0) & (starts < len(sound))
-        f0_F[:] = np.where(is_inside, pitch_of_frames(part, rate, hop)[edge : edge + len(f0_F)], 0.0)
+        found_F = pitch_of_frames(part * (USUAL_LOUDNESS / loudness), rate, hop)
+        f0_F[:] = np.where(is_inside, found_F[edge : edge + len(f0_F)], 0.0)
     return found_NF
 
 

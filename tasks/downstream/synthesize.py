@@ -107,6 +107,8 @@ class Synthesize(
 
     @property
     def separate_clip_groups(self) -> tuple[str, ...]:
+        if self.vocoder == "flow":
+            return ("pitch",) if self.voice.pulses else ()
         return () if self.end_to_end or self.vocoder == "griffin_lim" else ("bridge", "wavenet")
 
     @property

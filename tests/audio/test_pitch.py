@@ -37,6 +37,35 @@ def test_f0_is_found_at_any_sampling_rate_and_frames_keep_their_places(rate: int
     assert not found[-46:].any()
 
 
+@pytest.mark.parametrize("added", ["offset", "hum", "rumble"])
+def test_an_offset_or_a_hum_is_no_voice(added: str) -> None:
+    times = np.arange(3 * RATE) / RATE
+    sound = np.concatenate([np.zeros(RATE), vowel(110.0, (500.0, 1500.0), 1.0), np.zeros(RATE)])
+    sound += np.random.default_rng(0).normal(0, 0.001, len(sound))
+    sound += {"offset": 0.02 + 0 * times, "hum": 0.004 * np.sin(2 * np.pi * 30 * times), "rumble": 0.01 * times}[added]
+    found = pitch_of_frames(sound.astype(np.float32), RATE, HOP)
+    assert (found[:95] > 0).mean() < 0.05
+    assert (found[205:] > 0).mean() < 0.05
+    np.testing.assert_allclose(found[105:195], 110.0, rtol=0.02)
+
+
+def test_the_pitch_of_a_glide_is_that_of_the_middle_of_each_frame() -> None:
+    times = np.arange(RATE) / RATE
+    f0 = 100.0 + 60.0 * times
+    found = pitch_of_frames(0.1 * pulses(f0, RATE)[0][:, 1], RATE, HOP)
+    middles = f0[HOP // 2 :: HOP]
+    np.testing.assert_allclose(found[6:-6], middles[6:-6], atol=0.35)  # half a frame is 0.3 Hz
+
+
+def test_an_octave_that_one_window_seems_to_have_is_corrected_by_the_others() -> None:
+    """For a tenth of a second the even harmonics are much louder."""
+    f0 = np.full(RATE, 100.0)
+    even = pulses(2 * f0, RATE)[0][:, 1]
+    is_even = (np.arange(RATE) > 4000) & (np.arange(RATE) < 4800)
+    found = pitch_of_frames(0.1 * np.where(is_even, even, pulses(f0, RATE)[0][:, 1]), RATE, HOP)
+    np.testing.assert_allclose(found[5:-5], 100.0, rtol=0.03)
+
+
 def test_noise_and_silence_have_no_f0() -> None:
     hiss = np.random.default_rng(0).normal(0, 0.1, RATE).astype(np.float32)
     assert (voicing(hiss, RATE, HOP)[0] == 0).mean() > 0.9

@@ -17,7 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.toys import COLORS, TOKENIZER, TOYS, tiny_encoder
 from support.trained import trained
+from support.vowels import vowel
 
+from ernie.audio.features import FeatureConfig
+from ernie.audio.pitch import pitch_of_frames
 from ernie.audio.voice import VoiceConfig
 from ernie.cli import main
 from ernie.config import dump
@@ -569,6 +572,35 @@ def test_a_flow_with_pulses_learns_the_pitch_and_speaks_the_same_in_stretches(ru
         for own, chunk in ((model, 1), (again, 9))
     )
     np.testing.assert_array_equal(short, long)
+
+
+@paddle.no_grad()
+def test_in_training_pulses_are_where_the_recording_has_a_voice(run: Path) -> None:
+    """Counted from the first sample that the flow makes, however much noise it is given before."""
+    features = FeatureConfig(window=0.02, hop=0.01, bins=20, normalize="none")
+    silence, hop = np.zeros(1600, np.float32), 80
+    sound = np.concatenate([silence, vowel(110.0, (500.0, 1500.0), 0.3), silence])
+    task = replace(TOYS["synthesize"].task, features=features, mean=(), deviation=(), crop=0.7, loudness=0.1)
+    task = replace(task, vocoder="flow", teacher=run, voice=replace(task.voice, pulses=True))
+    model = TrainingModel(tiny_encoder(), task)
+    audio = {"array": sound.tolist(), "sampling_rate": 8000}
+    (sample,) = task.training_example(Row({"text": "red blue", "audio": audio}), TOKENIZER).samples
+    batch = task.augmented(pack([sample], np.array([(0, 0, 0)])), training=True)
+    given: list[np.ndarray] = []
+    model.head.flow.register_forward_pre_hook(lambda layer, inputs: given.append(inputs[1].numpy()))
+    model.loss(batch)
+    ((pulsed,),) = [each[:, :, -2:].any(axis=-1) for each in given]
+    context = len(pulsed) - len(batch.sounds[0])
+    assert not pulsed[:context].any()
+    f0 = pitch_of_frames(batch.sounds[0], 8000, hop)
+    assert 20 < (f0 > 0).sum() < 45
+    np.testing.assert_array_equal(pulsed[context:], np.repeat(f0 > 0, hop))
+
+
+def test_the_gradients_of_the_pitch_are_clipped_apart_from_those_of_the_flow(run: Path) -> None:
+    flow = replace(TOYS["synthesize"].task, vocoder="flow", teacher=run)
+    assert not flow.separate_clip_groups
+    assert replace(flow, voice=replace(flow.voice, pulses=True)).separate_clip_groups == ("pitch",)
 
 
 def test_pulses_are_refused_without_a_flow() -> None:

@@ -32,6 +32,7 @@ from ernie.model.voice_loss import (
     segment_pitch,
     segment_samples,
     spectral_distance,
+    state_windows,
 )
 
 HOP, BINS, WIDTH, STEPS = 20, 4, 8, 3
@@ -292,15 +293,19 @@ def test_the_frame_loss_of_sounds_of_different_lengths_is_the_sum_of_their_own()
 def test_the_pitch_of_a_segment_is_that_of_its_frames_in_the_sound() -> None:
     """Frames before the sound and after it have none."""
     rate, hop, unit = 8000, 80, 160
+    features = FeatureConfig(sample_rate=rate, window=0.02, hop=hop / rate, bins=BINS)
     sound = np.concatenate([vowel(90.0, (500.0,), 0.4), vowel(150.0, (700.0,), 0.4)])
     nothing, frames = np.zeros(1, np.int64), pitch_of_frames(sound, rate, hop)
     batch = Packed(nothing, nothing, Layout.of_lengths([1]), {}, np.zeros((1, 3), np.int64), sounds=(sound,))
     for first, steps, context in ((0, 5, 700), (10, 8, 700), (36, 9, 300)):
-        (found,) = segment_pitch(batch, Segment(np.array([first]), steps), unit, hop, rate, context)
+        segment = Segment(np.array([first]), steps)
+        (found,) = segment_pitch(batch, segment, features, unit, context, loudness=0.1)
         start, end = 2 * (first - -(-context // unit)), 2 * (first + steps)
         assert len(found) == end - start
         inside = [frames[n] if 0 <= n < len(frames) else 0.0 for n in range(start, end)]
         np.testing.assert_allclose(found, inside, rtol=0.02)  # filters know more of the whole sound
+        quiet = replace(batch, sounds=(0.01 * sound,))
+        np.testing.assert_allclose(segment_pitch(quiet, segment, features, unit, context, 0.001), [found], rtol=1e-3)
 
 
 def test_the_loss_of_the_pitch_is_zero_where_it_is_right_and_teaches_the_pitch_alone() -> None:
@@ -314,7 +319,7 @@ def test_the_loss_of_the_pitch_is_zero_where_it_is_right_and_teaches_the_pitch_a
     loss = pitch_loss(head, states, f0)
     loss.backward()
     assert {name.split(".")[0] for name, each in head.named_parameters() if each.grad is not None} == {"pitch"}
-    octaves = np.log2(np.maximum(f0, 60) / 60)
+    octaves = np.log2(np.maximum(f0, 60) / 120)
 
     class Right(nn.Layer):
         """A pitch that is right, but for one frame that is an octave too high."""
@@ -331,9 +336,25 @@ def test_f0_is_that_of_the_octaves_within_the_range_of_voices() -> None:
     pitch = Pitch(WIDTH, SIZES)
     with paddle.no_grad():
         paddle.assign(paddle.zeros_like(pitch.out.weight), pitch.out.weight)
-        for octaves, logit, expected in ((1.0, 2.0, 120.0), (1.0, -2.0, 0.0), (9.0, 2.0, 400.0), (-3.0, 2.0, 60.0)):
+        for octaves, logit, expected in ((1.0, 2.0, 240.0), (1.0, -2.0, 0.0), (9.0, 2.0, 400.0), (-3.0, 2.0, 60.0)):
             paddle.assign(paddle.to_tensor([octaves, logit]), pitch.out.bias)
             np.testing.assert_allclose(pitch.f0(paddle.to_tensor(normal(1, 5, WIDTH)), 1), np.full((1, 3), expected))
+
+
+@paddle.no_grad()
+def test_the_pitch_of_a_segment_is_predicted_for_the_frames_that_it_has_in_the_sound() -> None:
+    """As in synthesis, from all states, and for the frames whose true pitch `segment_pitch` gives."""
+    sizes = replace(SIZES, reduction=2)
+    head = VoiceHead(WIDTH, replace(sizes, pulses=True), BINS, HOP, np.ones(9), pace=1.0, loudness=1.0, vocoder="flow")
+    head.initialize()
+    assert head.pitch is not None
+    states, reach, context = paddle.to_tensor(normal(1, 9, WIDTH)), head.bridge.reach, 3 * head.bridge.samples - 7
+    around = paddle.concat([paddle.zeros([1, reach, WIDTH]), states, paddle.zeros([1, reach, WIDTH])], axis=1)
+    whole = head.pitch(around, reach).numpy()
+    windows = state_windows(head, states, np.array([9]), Segment(np.array([5]), 4), context)
+    part = head.pitch(windows, reach).numpy()
+    assert part.shape[1] == 2 * (3 + 4)  # with the steps before that hold the context
+    np.testing.assert_allclose(part, whole[:, 2 * (5 - 3) :], atol=1e-5)
 
 
 @paddle.no_grad()

@@ -101,7 +101,9 @@ def sound_loss(
     pulses_NSP = None
     if head.pitch is not None:
         hop, rate = task.features.hop_samples, task.features.sample_rate
-        f0_NF = voice_loss.segment_pitch(batch, segment, task.step_samples, hop, rate, context)
+        f0_NF = voice_loss.segment_pitch(
+            batch, segment, task.features, task.step_samples, context, head.wavenet.loudness
+        )
         f0_NS = np.repeat(f0_NF, hop, axis=1)[:, -samples_NS.shape[1] :]
         given = [pulses(f0_S, rate, int(rng.integers(1 << 32)))[0] for f0_S, rng in zip(f0_NS, generators, strict=True)]
         pulses_NSP = _tensor(np.stack(given))

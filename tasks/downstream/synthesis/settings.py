@@ -34,11 +34,12 @@ class SynthesizeSettings(SoundTask, SizedHead):
     `end_to_end` its loss also trains the decoder and the encoder, as in the paper; otherwise they are trained on frames
     alone.
 
-    `teacher` is the run whose voice a flow is distilled from; nothing else is trained then.  The loss is the divergence
-    between the two plus two terms.  `log_std_penalty` weights the squared difference of their log deviations.
-    `spectral` weights the distance of the spectra of the flow's output from those of the recordings.  Both sounds are
-    brought to a standard deviation of 0.1 for that.  `spectral_windows` are lengths in seconds of windows whose spectra
-    are compared beside those of `features`.
+    `teacher` is the run whose voice a flow is distilled from; nothing else is trained then, but for the pitch if it is
+    given pulses, whose error is added to the loss.  The loss is the divergence between the two plus two terms.
+    `log_std_penalty` weights the squared difference of their log deviations.  `spectral` weights the distance of the
+    spectra of the flow's output from those of the recordings.  Both sounds are brought to a standard deviation of 0.1
+    for that.  `spectral_windows` are lengths in seconds of windows whose spectra are compared beside those of
+    `features`.
 
     `longest` is the length in seconds that no recording exceeds.  `pace` is the number of letters in a decoder step,
     and `loudness` the samples' standard deviation; the default of both is the mean over the train rows.  `learned` are
