@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,39 +99,27 @@ def sound_loss(
     samples_NS, *masks = voice_loss.segment_samples(batch, segment, task.step_samples, context)
     inside_NR, begun_NS = map(_tensor, masks)
     noise_NS = np.stack([rng.standard_normal(samples_NS.shape[1]) for rng in generators])
-    pulses_NSP = None
-    if head.pitch is not None:
-        hop, rate = task.features.hop_samples, task.features.sample_rate
-        f0_NF = voice_loss.segment_pitch(
-            batch, segment, task.features, task.step_samples, context, head.wavenet.loudness
-        )
-        f0_NS = np.repeat(f0_NF, hop, axis=1)[:, -samples_NS.shape[1] :]
-        given = [pulses(f0_S, rate, int(rng.integers(1 << 32)))[0] for f0_S, rng in zip(f0_NS, generators, strict=True)]
-        pulses_NSP = _tensor(np.stack(given))
     if task.vocoder == "wavenet":
         input_noise_NS = _tensor(task.input_noise_std * task.loudness * noise_NS) if task.input_noise_std else None
         return voice_loss.likelihood_loss(
             head, conditioner_NSH, _tensor(samples_NS), inside_NR, begun_NS, input_noise_NS
         )
-    loss = voice_loss.flow_loss(
-        head,
-        conditioner_NSH,
-        _tensor(samples_NS[:, context:]),
-        inside_NR,
-        begun_NS,
-        _tensor(noise_NS),
-        [
-            voice_loss.Windows.of(task.features),
-            *(voice_loss.Windows.lasting(seconds, task.features) for seconds in task.spectral_windows),
-        ],
-        task.log_std_penalty,
-        task.spectral,
-        pulses_NSP,
-    )
-    if head.pitch is not None:
-        windows_NFD = voice_loss.state_windows(head, states_NFD, steps, segment, context)
-        loss = loss + voice_loss.pitch_loss(head, windows_NFD, f0_NF)
-    return loss
+    windows = [
+        voice_loss.Windows.of(task.features),
+        *(voice_loss.Windows.lasting(seconds, task.features) for seconds in task.spectral_windows),
+    ]
+    recorded = (_tensor(samples_NS[:, context:]), inside_NR, begun_NS)
+    weights = (task.log_std_penalty, task.spectral)
+    distilled = partial(voice_loss.flow_loss, head, conditioner_NSH, *recorded, _tensor(noise_NS), windows, *weights)
+    if head.pitch is None:
+        return distilled()
+    f0_NF = voice_loss.segment_pitch(batch, segment, task.features, task.step_samples, context, head.wavenet.loudness)
+    f0_NS = np.repeat(f0_NF, task.features.hop_samples, axis=1)[:, -samples_NS.shape[1] :]
+    phases = [int(rng.integers(1 << 32)) for rng in generators]
+    rate = task.features.sample_rate
+    made = [pulses(f0_S, rate, phase)[0] for f0_S, phase in zip(f0_NS, phases, strict=True)]
+    windows_NFD = voice_loss.state_windows(head, states_NFD, steps, segment, context)
+    return distilled(_tensor(np.stack(made))) + voice_loss.pitch_loss(head, windows_NFD, f0_NF)
 
 
 def _in_steps(task: SynthesizeSettings, batch: Packed) -> tuple[np.ndarray, np.ndarray]:
