@@ -217,11 +217,12 @@ def check_base(base: Path, corpus: Path, records: Path) -> None:
             raise UserError(
                 f"{base}: was trained on another corpus than {corpus}, whose held-out text it may have read"
             )
+    weights = weights_of(base)
     for file in sorted(records.glob("*-[0-9].json")):
         known = read_record(file).get("base")
         if known is None:
             print(f"note: {file} does not tell its base; it is taken to be {base}", file=sys.stderr)
-        elif known != weights_of(base):
+        elif known != weights:
             raise UserError(f"{file}: began with another encoder than {base}; give the records of this one a --name")
 
 
@@ -277,9 +278,8 @@ def baselines(run: Path, task: str) -> dict[str, Score]:
         first_batches(next(source for source in sources(config, corpus, held_out=which) if source.name == task), count)
         for which, count in ((False, steps), (True, config.probe.batches))
     )
-    counted = np.ones((classifier.class_count(), corpus.tokenizer.vocab_size))
     known, asked = list(train), list(held_out)
-    answers = {"counting tokens": counting(known, asked, counted)}
+    answers = {"counting tokens": counting(known, asked, classifier.class_count(), corpus.tokenizer.vocab_size)}
     if known[0].labels["label"].positions is None and any(batch.segments.any() for batch in known):
         answers["shared words"] = sharing(known, asked, corpus.tokenizer)
     labels = np.concatenate([batch.labels["label"].values for batch in asked])
@@ -290,9 +290,9 @@ def baselines(run: Path, task: str) -> dict[str, Score]:
     return {each: score(name, predicted, labels, nothing, items) for each, predicted in answers.items()}
 
 
-def counting(train: list[Packed], held_out: list[Packed], counts: np.ndarray) -> np.ndarray:
-    """Labels by naive Bayes, or each token's most frequent label; `counts` (C, V) are what is counted before."""
-    label_counts = np.zeros(len(counts))
+def counting(train: list[Packed], held_out: list[Packed], classes: int, vocabulary: int) -> np.ndarray:
+    """Labels by naive Bayes, or each token's most frequent label."""
+    counts, label_counts = np.ones((classes, vocabulary)), np.zeros(classes)
     for batch in train:
         labels, ids, owners = labeled(batch)
         np.add.at(counts, (np.asarray(labels)[owners], ids), 1)
@@ -334,9 +334,10 @@ def sharing(train: list[Packed], held_out: list[Packed], tokenizer: Tokenizer) -
         return both / np.maximum([weights[np.union1d(*pair)].sum() for pair in pairs], 1e-9)
 
     labels = np.concatenate([batch.labels["label"].values for batch in train])
-    edges = np.quantile(shared(known), np.linspace(0, 1, BINS + 1)[1:-1])
+    shares = shared(known)
+    edges = np.quantile(shares, np.linspace(0, 1, BINS + 1)[1:-1])
     table = np.zeros((BINS, labels.max() + 1))
-    np.add.at(table, (np.searchsorted(edges, shared(known)), labels), 1)
+    np.add.at(table, (np.searchsorted(edges, shares), labels), 1)
     return table.argmax(1)[np.searchsorted(edges, shared(asked))]
 
 

@@ -244,9 +244,11 @@ class Heard:
         found = map(paddle.to_tensor, (samples_NS, inside_NR, begun_NS))
         self.nats = float(likelihood_loss(head, given_NSH, *found))
         self.samples = batch.sounds[0][:length]
-        around = np.pad(predicted.states.numpy(), [(0, 0), (head.bridge.reach, head.bridge.reach), (0, 0)])
-        # What a WaveNet, and what a flow is given.
-        self.given = [ConditionerReader(head.bridge, of).read(around, [])[0, :length] for of in (None, head.pitch)]
+        conditioner = given_NSH.numpy()[0, context : context + length]
+        self.given = [conditioner, conditioner]  # what a WaveNet, and what a flow is given
+        if head.pitch is not None:
+            around = np.pad(predicted.states.numpy(), [(0, 0), (head.bridge.reach, head.bridge.reach), (0, 0)])
+            self.given[1] = ConditionerReader(head.bridge, head.pitch).read(around, [])[0, :length]
 
 
 @paddle.no_grad()

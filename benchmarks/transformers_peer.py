@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ernie.atomic import replacing
 from ernie.data.shards import Corpus
 
 SCRIPT = Path(__file__).parent / "peers" / "pretrain_transformers.py"
@@ -39,9 +40,9 @@ class Transformers:
             return models
         if not self.ids.exists():
             self.ids.parent.mkdir(parents=True, exist_ok=True)
-            partial = self.ids.with_name(f"partial-{self.ids.name}")
-            np.save(partial, np.concatenate([np.asarray(document.ids) for document in Corpus.open(self.corpus).train]))
-            partial.rename(self.ids)
+            ids = np.concatenate([np.asarray(document.ids) for document in Corpus.open(self.corpus).train])
+            with replacing(self.ids) as partial, partial.open("wb") as file:
+                np.save(file, ids)
         options = {
             "ids": self.ids,
             "vocabulary": self.corpus / "tokenizer" / "vocab.txt",

@@ -120,7 +120,7 @@ class FlowVocoder:
         with paddle.no_grad(), batch_invariant():
             past = self._flow.begin(paddle.to_tensor(noise_S[None]))
         last, vectors = (np.stack([to_numpy(part)[0] for part in parts]) for parts in past)
-        return (last if self._pulse_rate is None else np.append(last.astype(np.float64), 0.0)), vectors
+        return (last if self._pulse_rate is None else np.append(last, 0.0)), vectors
 
     def begin(self) -> Past:
         """Return the past of a sound before its first sample: noise under a conditioner of zeros."""
@@ -146,11 +146,8 @@ class FlowVocoder:
             samples_NS, after = self._flow.generate(FlowPast(last, vectors), *given)
         each = zip(*(zip(*map(to_numpy, parts), strict=True) for parts in after), strict=True)
         kept = [(np.stack(own), np.stack(seen)) for own, seen in each]
-        if phases:
-            kept = [
-                (np.append(own.astype(np.float64), phase), seen)
-                for (own, seen), phase in zip(kept, phases, strict=True)
-            ]
+        if phases:  # whole numbers, which double precision holds
+            kept = [(np.append(own, float(phase)), seen) for (own, seen), phase in zip(kept, phases, strict=True)]
         return kept, np.clip(to_numpy(samples_NS), -1, 1)
 
 
