@@ -511,13 +511,14 @@ LEARNERS = {
     "whole-distilled": "whole sentences, distilled",
     "one-way-distilled": "the same, unidirectional encoder",
     "several-distilled": "several waits, distilled",
+    "one-way-in-order": "translations given 5 tokens behind, unidirectional encoder",
 }
 MOST_LAG = 3.0
 LAGGING = {"lagging": "AL", "length_adaptive": "LAAL"}
 POLICIES: tuple[dict[str, Any], ...] = (
     {},
     *({"wait_k": k} for k in (1, 2, 3, 4, 5, 7, 9)),
-    *({"wait_k": 1, "confidence": c, "max_wait_k": most} for most in (5, 9, 15) for c in (0.3, 0.5, 0.7, 0.9)),
+    *({"wait_k": 1, "confidence": c, "max_wait_k": most} for most in (5, 9) for c in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)),
     *({"wait_k": 1, "agreement": less, "max_wait_k": most} for most in (5, 9) for less in (1, 2, 3)),
 )
 

@@ -11,12 +11,17 @@ DATA, the encoder, the decoder and the training are those of benchmarks/translat
                        others its best epoch on dev is that of whole sentences
   ..., distilled       the same, but learns from the translations that `whole` of this seed gives with a beam of 4
                        (Kim and Rush, 2016, arXiv 1606.07947)
+  one-way, in order    as `one-way, distilled`, from translations that `whole` gives 5 tokens behind its source: they
+                       keep more of its order (Chen et al., 2020, arXiv 2010.11247)
 Each translates the dev and the test split by wait-k, with several k, and by adaptive policies: from k = 1 on, with a
 `confidence`, or an `agreement`, and a `max_wait_k` of a grid.  Once a source is over, a beam of 4 goes on, as for whole
 sentences.  Of the policies of a kind that lag at most 3 tokens (AL) on dev the one with the highest BLEU there is
 taken.  Finished work is kept, so that an interrupted command resumes where it stopped; the results of each arm are a
 small file under `--records` (by default in OUTPUT), and the table shows all files.  The translations are kept in the
 run's folder.
+
+Seeds come in stages: seed 0 of all arms, then seeds 1 and 2 of `whole` and of the two arms whose adaptive policy is the
+best on dev with seed 0.  Several processes may share OUTPUT, each with a seed of its own.
 
 `--in-time` also measures, of the first IN_TIME rows of test, the lag in seconds, one sentence at a time, whose words
 come every WORD_SECONDS: without and with the time that computing takes (computation-aware), against the words of the
@@ -70,24 +75,30 @@ from tasks.downstream.bleu import bleu
 PAIR, SOURCE, TARGET = "de-en", "de", "en"
 DEV_ROWS = 200  # by which checkpoints are chosen
 IN_TIME, WORD_SECONDS = 200, 0.4  # 150 words a minute
+ROWS_KEPT = 2000  # of those translated for distillation: what an interruption loses at most
 
 
 @dataclass(frozen=True)
 class Learner:
-    """What the task waits for in training, and whether the arm learns from translations of `whole`."""
+    """What the task waits for in training, and by which policy `whole` gives translations to learn from, if it does.
+
+    An empty policy is that of whole sentences.
+    """
 
     task: dict[str, Any]
-    distilled: bool = False
+    taught_by: dict[str, Any] | None = None
 
 
-ONE_WAY, SEVERAL = {"wait_k": MOST_TOKENS}, {"wait_k": [MOST_TOKENS, 1, 3, 5, 7, 9]}
+WHOLE = {"wait_k": MOST_TOKENS}  # waits for more tokens than a source has
+ONE_WAY, SEVERAL = WHOLE, {"wait_k": [MOST_TOKENS, 1, 3, 5, 7, 9]}
 ARMS = {
     "whole": Learner({}),
     "one-way": Learner(ONE_WAY),
     "several": Learner(SEVERAL),
-    "whole, distilled": Learner({}, distilled=True),
-    "one-way, distilled": Learner(ONE_WAY, distilled=True),
-    "several, distilled": Learner(SEVERAL, distilled=True),
+    "whole, distilled": Learner({}, taught_by={}),
+    "one-way, distilled": Learner(ONE_WAY, taught_by={}),
+    "several, distilled": Learner(SEVERAL, taught_by={}),
+    "one-way, in order": Learner(ONE_WAY, taught_by={"wait_k": 5}),
 }
 
 
@@ -100,8 +111,9 @@ def main() -> None:
 
     def trained(arm: str, seed: int) -> Path:
         learner, train = ARMS[arm], files["train"]
-        if learner.distilled:
-            train = str(distilled(trained("whole", seed), files["train"], folder / f"distilled-{seed}.jsonl"))
+        if learner.taught_by is not None:
+            taught = folder / f"distilled-{slug(policy_name(learner.taught_by))}-{seed}.jsonl"
+            train = str(distilled(trained("whole", seed), learner.taught_by, files["train"], taught))
         task = {"kind": "translate", "text": SOURCE, "label": TARGET, "max_len": MOST_TOKENS, **learner.task}
         data = {"train": train, "dev": f"{files['dev']}[:{DEV_ROWS}]"}
         schedule = {"epochs": arguments.epochs, "batch_tokens": 2048, "dropout": DROPOUT}
@@ -165,14 +177,24 @@ def policies_taken(
                 yield arm, policies[name], seed
 
 
-def distilled(run: Path, train: str, file: Path) -> Path:
+def distilled(run: Path, policy: Mapping[str, Any], train: str, file: Path) -> Path:
     """The training rows with translations of a run in place of those by people, written unless they are there.
 
-    Rows without a translation are left out, and counted.
+    Rows without a translation are left out, and counted.  What was translated before an interruption is kept.
     """
     if not file.is_file():
         sources = [str(row[SOURCE]) for row in rows_of("train", train)]
-        translations = [text for text, _ in TextTranslator.load(run, beam=BEAM).translate(sources)]
+        translator = translator_of(run, policy)
+
+        def translated(first: int) -> dict[str, list[str]]:
+            return {"texts": [text for text, _ in translator.translate(sources[first : first + ROWS_KEPT])]}
+
+        parts = file.with_suffix("")
+        translations = [
+            text
+            for first in range(0, len(sources), ROWS_KEPT)
+            for text in cached_record(parts / f"{first}.json", partial(translated, first))["texts"]
+        ]
         pairs = [(source, text) for source, text in zip(sources, translations, strict=True) if text.strip()]
         print(f"{file.name}: {len(sources) - len(pairs)} of {len(sources)} rows have no translation", file=sys.stderr)
         lines = (json.dumps({SOURCE: source, TARGET: text}, ensure_ascii=False) for source, text in pairs)
@@ -180,12 +202,17 @@ def distilled(run: Path, train: str, file: Path) -> Path:
     return file
 
 
+def translator_of(run: Path, policy: Mapping[str, Any]) -> TextTranslator:
+    """The translator of a run with a policy; an empty one is that of whole sentences."""
+    return TextTranslator.load(run, beam=BEAM, **(policy or WHOLE))
+
+
 def scored(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], parts: Path) -> dict[str, Any]:
     """BLEU and the mean latencies in tokens of a policy; `empty` counts translations without one.
 
     `longer` is how many times as many words as the references they have.  The translations are written to `parts`.
     """
-    translator = TextTranslator.load(run, beam=BEAM, **(policy or {"wait_k": MOST_TOKENS}))
+    translator = translator_of(run, policy)
     tokenizer = load_tokenizer(run / "model" / "tokenizer")
     answers = list(translator.translate([row[SOURCE] for row in rows]))
     latencies = [
@@ -221,7 +248,7 @@ def timed(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]
 
 def in_time(run: Path, policy: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The mean AL in seconds of a policy, without and with the time that computing takes."""
-    translator = TextTranslator.load(run, beam=BEAM, **(policy or {"wait_k": MOST_TOKENS}))
+    translator = translator_of(run, policy)
     lags: dict[str, list[float]] = {"seconds": [], "computation-aware": []}
     for row in rows:
         words = row[SOURCE].split()
@@ -238,7 +265,7 @@ def by_both(
 ) -> dict[str, dict[str, float]]:
     """BLEU, and AL and LAAL in words, of a policy on live input, by our own measures and by SimulEval's."""
     sources, targets = ([row[column] for row in rows] for column in (SOURCE, TARGET))
-    live = translate_live(TextTranslator.load(run, beam=BEAM, **policy), sources)
+    live = translate_live(translator_of(run, policy), sources)
     told = [(each, target) for each, target in zip(live, targets, strict=True) if each.delays]
     latency = Latency.mean([Latency.of(each.delays, each.words, len(target.split())) for each, target in told])
     ours = {"BLEU": 100 * bleu(targets, [each.text for each in live])}
@@ -246,7 +273,7 @@ def by_both(
     for name, texts in (("source", sources), ("target", targets)):
         put_text(place / f"{name}.txt", "".join(f"{text}\n" for text in texts))
     words = ["--agent-class", "inference.simuleval_agent.TranslatorAgent", "--run", str(run), "--beam", str(BEAM)]
-    words += [word for key, value in policy.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    words += [word for key, value in (policy or WHOLE).items() for word in (f"--{key.replace('_', '-')}", str(value))]
     words += ["--source", str(place / "source.txt"), "--target", str(place / "target.txt"), "--output", str(place)]
     words += ["--quality-metrics", "BLEU", "--latency-metrics", "AL", "LAAL", "--no-progress-bar"]
     subprocess.run([sys.executable, "-c", "from simuleval.cli import main; main()", *words], check=True)
