@@ -38,14 +38,17 @@ class ErnieTokenizer:
 
         A name that is not a path is looked up on the hub.  Raises UserError when there is no tokenizer.
         """
-        if not Path(path).exists():
-            path = hub.find(path)
-        for folder in (Path(path), Path(path) / "model"):
-            if (folder / TOKENIZER_FOLDER).is_dir():
-                tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
-                check_model(folder, f"{TOKENIZER_FOLDER}/")
-                return tokenizer
-        return load_tokenizer(path)
+        return tokenizer_at(Path(path) if Path(path).exists() else hub.find(path))
+
+
+def tokenizer_at(path: Path) -> Tokenizer:
+    """Load a tokenizer as `ErnieTokenizer.from_pretrained` does, but only from this machine."""
+    for folder in (path, path / "model"):
+        if (folder / TOKENIZER_FOLDER).is_dir():
+            tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+            check_model(folder, f"{TOKENIZER_FOLDER}/")
+            return tokenizer
+    return load_tokenizer(path)
 
 
 def model_folder(path: Path) -> Path:

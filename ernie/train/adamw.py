@@ -27,7 +27,7 @@ class AdamW(paddle.optimizer.AdamW):
     of `ClipGradByGlobalNorm` is computed in one pass over the gradients.  The update clips, and renews the parameters'
     bfloat16 copies.  Other parameters and other ways to clip are left to Paddle's operators, those of a GPU among them.
 
-    Three defaults differ: `beta2` and `epsilon` are those of `ernie finetune`.  Without `apply_decay_param_fun` only
+    Three defaults differ: `beta2` and `epsilon` are those of `ernie pretrain`.  Without `apply_decay_param_fun` only
     parameters of two and more axes decay, and thus no biases or norms.  `clear_grad` drops the gradients instead of
     filling them with zeros: without a gradient, a parameter is left as it is.
     """

@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files, folders, patterns, addresses, data sets as hf:NAME[:CONFIG][:SPLIT], or - for standard input",
     )
     parser.add_argument(
-        "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"
+        "--tokenizer",
+        metavar="PATH",
+        help="folder of a tokenizer, a model or a run; a vocab.txt, or a SentencePiece model",
     )
     parser.add_argument(
         "--language",

@@ -26,7 +26,7 @@ from ernie.data.read import find_inputs
 from ernie.data.stream_copy import streams_copied
 from ernie.errors import Remark, UserError
 from ernie.formatting import plural
-from ernie.text.load import load_tokenizer
+from ernie.model.pretrained import tokenizer_at
 from pretrain.corpus.config import MOST_MB
 from pretrain.corpus.language import document_language, identified_language
 from pretrain.corpus.look.tokenizers import Texts, comparison_page, described_as, grouped, measured, of, rows
@@ -68,7 +68,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"--sample-mb: expected a number above 0, at most {MOST_MB:,}, found {arguments.sample_mb}")
     if len(set(arguments.tokenizers)) < len(arguments.tokenizers):
         raise UserError("a tokenizer is given twice; give each once")
-    tokenizers = {name: load_tokenizer(name) for name in arguments.tokenizers}
+    tokenizers = {name: tokenizer_at(Path(name)) for name in arguments.tokenizers}
     groups = _groups(arguments)
     found = measured(tokenizers, groups)
     print(*_aligned([[name, *described_as(tokenizer)] for name, tokenizer in tokenizers.items()]), sep="\n")

@@ -25,7 +25,7 @@ from ernie.data.stream_copy import streams_copied
 from ernie.data.work_folder import WorkFolder
 from ernie.errors import Remark, UserError
 from ernie.formatting import plural
-from ernie.text.load import load_tokenizer
+from ernie.model.pretrained import tokenizer_at
 from ernie.text.segment import default_segmenters, unmarked
 from ernie.text.segment.base import Segmenter
 from ernie.text.sentences import LANGUAGES
@@ -71,7 +71,7 @@ def build_corpus(
     destination = corpus_destination(output, overwrite)
     destination.check()
     place = destination.place.absolute()  # beside which is what is needed meanwhile
-    tokenizer = load_tokenizer(config.tokenizer)
+    tokenizer = tokenizer_at(config.tokenizer)
     with (
         streams_copied(find_inputs(config.input), place) as inputs,
         open_engine(engine, processes, place) as workers,

@@ -24,11 +24,11 @@ MOST_MB = 100_000_000  # of text to fit segmenters or a tokenizer on: more than 
 class CorpusConfig:
     """The recipe of a corpus; the same recipe and text give the same bytes, whatever the machine.
 
-    `input` lists files, folders, patterns, addresses, data sets or streams (see ernie.data.read), `tokenizer` is the
-    folder or file of a tokenizer; both are relative to the working directory.  `language` decides how sentences are
-    split and which segmenters are the default; "auto" decides for each document by its script, and "identify" also
-    tells languages of one script apart.  `segmenters` mark words, phrases and entities, in order of precedence; those
-    that need fitting are fitted on about `sample_mb` MB of the text.
+    `input` lists files, folders, patterns, addresses, data sets or streams (see ernie.data.read).  `tokenizer` is
+    the folder or file of a tokenizer, or the folder of a model or run that has one.  Both are relative to the working
+    directory.  `language` decides how sentences are split and which segmenters are the default; "auto" decides for each
+    document by its script, and "identify" also tells languages of one script apart.  `segmenters` mark words, phrases
+    and entities, in order of precedence; those that need fitting are fitted on about `sample_mb` MB of the text.
     `held_out` is the fraction of documents kept for evaluation, chosen by the hash of their text: at least one
     document, unless it is 0 or all texts are equal.  Documents with less than `min_sentences` or `min_tokens` are
     dropped, with `drop_repeated` also those with the text of an earlier one.  `clean` lists filters that drop or repair

@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,6 +116,14 @@ class TestDataBuild:
         assert data_build("--input", "in.txt", "--tokenizer", "tok") == 2
         assert "Give --overwrite" in capsys.readouterr().err
         assert data_build("--input", "in.txt", "--tokenizer", "tok", "--overwrite") == 0
+
+    def test_a_folder_with_a_tokenizer_in_it_gives_the_corpus_that_the_tokenizer_gives(self, folder):
+        assert data_build("--input", "in.txt", "--tokenizer", "tok") == 0
+        there = Corpus.open("corpus").fingerprint
+        for place in ("published/tokenizer", "run/model/tokenizer"):
+            shutil.copytree("tok", place)
+            assert data_build("--input", "in.txt", "--tokenizer", place.split("/")[0], "--overwrite") == 0
+            assert Corpus.open("corpus").fingerprint == there
 
     def test_the_corpus_contains_its_tokenizer(self, folder):
         data_build("--input", "in.txt", "--tokenizer", "tok")

@@ -15,8 +15,8 @@ from ernie.data.shard_writer import CorpusWriter
 from ernie.data.shards import Corpus
 from ernie.data.stream_copy import streams_copied
 from ernie.errors import Remark, UserError
+from ernie.model.pretrained import tokenizer_at
 from ernie.registry import import_plugins
-from ernie.text.load import load_tokenizer
 from pretrain.corpus.build import prepare
 from pretrain.corpus.clean.pipeline import Pipeline
 from pretrain.corpus.config import CorpusConfig
@@ -35,7 +35,7 @@ def trial_corpus(recipe: Path, overrides: Sequence[str]) -> Iterator[Corpus]:
     tree = configuration.read(recipe, overrides)
     import_plugins(tree.get("plugins"))
     config = configuration.build(CorpusConfig, tree)
-    tokenizer = load_tokenizer(config.tokenizer)
+    tokenizer = tokenizer_at(config.tokenizer)
     with tempfile.TemporaryDirectory(prefix="ernie-show-") as folder:
         output = Path(folder) / recipe.stem
         with (
