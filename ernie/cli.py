@@ -254,7 +254,7 @@ def _help(commands: dict[str, metadata.EntryPoint]) -> str:
 def _check_own_packages() -> None:
     """Check that our sibling packages are not shadowed: their names are common, such as `tasks`."""
     home = Path(__file__).resolve().parent.parent
-    for name in ("tasks", "pretrain", "inference", "finetune"):
+    for name in ("tasks", "pretrain", "inference", "finetune", "serving"):
         spec = util.find_spec(name)
         if spec is None or spec.origin is None:
             raise UserError(f"the package '{name}', a part of ernie, is not installed; reinstall ernie-continual")

@@ -146,6 +146,13 @@ def test_a_score_is_worse_if_nearly_all_of_its_draws_are() -> None:
     assert not better.is_worse_than(better)
 
 
+def test_a_metric_that_a_module_adds_is_scored_with_interval_and_majority(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, "halved", lambda predicted, labels, losses: float((predicted == labels).mean()) / 2)
+    found, accuracy = (score(name, PREDICTED, LABELS, LOSSES) for name in ("halved", "accuracy"))
+    assert (2 * found.value, 2 * found.majority) == pytest.approx((accuracy.value, accuracy.majority))
+    assert (2 * found.low, 2 * found.high) == pytest.approx((accuracy.low, accuracy.high))
+
+
 def test_an_unknown_metric_is_a_user_error() -> None:
     with pytest.raises(UserError, match=r"there is no metric 'acuracy'. Did you mean 'accuracy'\?"):
         score("acuracy", LABELS, LABELS, LOSSES)
