@@ -365,6 +365,15 @@ def voice_pulses(records: Records) -> Outcome:
     return outcome(figure, more > 0, cents <= before / 2, wrong < 0)
 
 
+def voice_together(records: Records) -> Outcome:
+    """All changes together: less than 8 % of the words are wrong, at 20 times the WaveNet's speed on two cores."""
+    arm = "middle-flow-together"
+    if any(seed.get("threads", 1) != 2 for seed in records.of(arm)):
+        raise MissingRecord(f"{records.folder}: the speed of '{arm}' was not measured on two cores")
+    wrong, faster = heard(records, arm), median(records, arm, "times as fast")
+    return outcome(f"{percent(wrong)} at {faster:.1f} times", wrong < 0.08, faster >= 20)
+
+
 def voice_gradients(records: Records) -> Outcome:
     """Without the regularization the largest gradient, in medians, is at least 5 times as large."""
     without, with_it = (median(records, arm, "largest gradient, in medians") for arm in ("no-apart", "short-flow"))
@@ -728,6 +737,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Records], Outcome]]] = {
     "voice-longer": ("synthesis/strings-100-epochs-24-8", voice_longer),
     "voice-windows": ("synthesis/strings-100-epochs-24-8", voice_windows),
     "voice-pulses": ("synthesis/strings-100-epochs-24-8", voice_pulses),
+    "voice-together": ("synthesis/strings-100-epochs-24-8", voice_together),
     "voice-gradients": ("synthesis/epochs-24-8", voice_gradients),
     "voice-power": ("synthesis/epochs-24-8", voice_power),
     "plain-loop": ("plain-loop", plain_loop),

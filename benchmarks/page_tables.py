@@ -763,6 +763,10 @@ PITCH = {
 }
 
 
+# What a recognizer does not understand of sound that a vocoder makes of the recordings' frames.
+GIVEN_FRAMES = "not understood, given the recordings' frames"
+
+
 def synthesis(records: Records) -> Rows:
     """Voices and their ablations."""
     labels = {
@@ -776,12 +780,15 @@ def synthesis(records: Records) -> Rows:
         "middle-flow-longer-long-windows": "`middle flow, longer, long windows`: both",
         "middle-flow-pulses": "`middle flow, pulses`: with pulses of the pitch",
         "middle-flow-longer-pulses": "`middle flow, longer, pulses`: with three times the steps, too",
+        "middle-flow-together": "`middle flow, together`: all three, in segments twice as long",
         "short-flow": "`short flow`: two of 16",
         "no-apart": "`no apart`: two of 16, without the regularization of the divergence",
         "no-spectra": "`no spectra`: two of 16, without the loss on spectra",
     }
-    header = ["", "spoken", "frames alone", "recordings", "nats per sample", "spectral distance"]
     arms = list(records.arms(labels))
+    copied = [GIVEN_FRAMES] if any(GIVEN_FRAMES in seed for _, _, seeds in arms for seed in seeds) else []
+    given = ["with the recordings' frames" for _ in copied]
+    header = ["", "spoken", "frames alone", *given, "recordings", "nats per sample", "spectral distance"]
     pitch = PITCH if any("clearness" in seed for _, _, seeds in arms for seed in seeds) else {}
     threads = sorted({seed.get("threads", 1) for _, _, seeds in arms for seed in seeds})
     cores = "one core" if threads == [1] else f"{' or '.join(map(str, threads))} cores"
@@ -789,6 +796,9 @@ def synthesis(records: Records) -> Rows:
     for _, label, seeds in arms:
         heard = [seed["not understood"] for seed in seeds if "not understood" in seed]
         cells = [spread([each[how] for each in heard]) if heard else "" for how in ("spoken", "frames", "recorded")]
+        cells[2:2] = [
+            spread(rates) if (rates := [seed[how] for seed in seeds if how in seed]) else "" for how in copied
+        ]
         has_wavenet = "nats by linear prediction" in seeds[0]
         cells.append(spread([seed["nats a sample"] for seed in seeds], decimals(2)) if has_wavenet else "")
         cells.append(spread([seed["distance of spectra"] for seed in seeds], decimals(2)))

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import outcomes
 import synthesis
-from record_files import Records
+from record_files import MissingRecord, Records
 
 RATE, HOP = synthesis.RATE, synthesis.HOP
 
@@ -94,3 +94,16 @@ def test_what_was_set_for_more_steps_and_for_pulses_is_judged(tmp_path: Path) ->
     assert outcomes.voice_longer(Records(tmp_path)) == ("7.0 %; +10.0 points", "met")
     assert outcomes.voice_windows(Records(tmp_path)) == ("-10.0 points; +0.0 %", "missed; met")
     assert outcomes.voice_pulses(Records(tmp_path)) == ("+15.0 points; 15 vs 30 cents; -1.0 %", "met")
+
+
+@pytest.mark.parametrize(("wrong", "faster", "expected"), [(0.079, 20.0, "met"), (0.08, 24.0, "missed; met")])
+def test_what_was_set_for_all_changes_together_is_judged_by_two_cores(
+    tmp_path: Path, wrong: float, faster: float, expected: str
+) -> None:
+    record = {"not understood": {"spoken": wrong}, "times as fast": faster, "threads": 2}
+    file = tmp_path / "middle-flow-together-0.json"
+    file.write_text(json.dumps(record), encoding="utf-8")
+    assert outcomes.voice_together(Records(tmp_path)) == (f"{100 * wrong:.1f} % at {faster:.1f} times", expected)
+    file.write_text(json.dumps({**record, "threads": 1}), encoding="utf-8")
+    with pytest.raises(MissingRecord, match="not measured on two cores"):
+        outcomes.voice_together(Records(tmp_path))

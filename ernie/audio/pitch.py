@@ -19,6 +19,7 @@ _CYCLE = 1 << 32  # phases are counted in parts of a cycle, so that their sums a
 _HIGHEST_HARMONIC = round(0.49 * _CYCLE)  # in parts of a cycle a sample
 PULSE_FEATURES = 2
 PITCH_WINDOW = _WINDOW + 1 / LOWEST  # seconds by which the pitch of a frame is found
+_BLOCK = 1000  # windows that are looked at together
 
 
 def voicing(samples_S: np.ndarray, rate: int, hop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -39,12 +40,10 @@ def voicing(samples_S: np.ndarray, rate: int, hop: int) -> tuple[np.ndarray, np.
     starts, samples_S, slow = np.arange(0, len(samples_S), hop) // every, samples_S[::every], rate / every
     width, lags = round(_WINDOW * slow), np.arange(int(slow // HIGHEST) - 1, int(slow // LOWEST) + 2)
     starts = starts[starts < len(samples_S) - width - lags[-1]]
-    alike_FK, power_F = np.zeros((len(starts), len(lags))), np.zeros(len(starts))
-    for number, first in enumerate(starts):
-        part = samples_S[first : first + width + lags[-1]].astype(np.float64)
-        own, others = part[:width], np.lib.stride_tricks.sliding_window_view(part, width)[lags]
-        power_F[number] = (own**2).mean()
-        alike_FK[number] = others @ own / np.sqrt((own @ own) * (others**2).sum(1) + 1e-9)
+    blocks = (starts[first : first + _BLOCK] for first in range(0, len(starts), _BLOCK))
+    each = [_alike(samples_S, block, width, lags) for block in blocks]
+    alike_FK = np.concatenate([np.zeros((0, len(lags))), *(alike for alike, _ in each)])
+    power_F = np.concatenate([np.zeros(0), *(power for _, power in each)])
     found_F, highest_F = _f0(alike_FK, slow / lags)
     usual = found_F[(highest_F >= _VOICED) & (power_F >= _AUDIBLE**2)]
     if len(usual):
@@ -82,6 +81,20 @@ def pulses(f0_S: np.ndarray, rate: int, phase: int = 0) -> tuple[np.ndarray, int
     return both_S2.astype(np.float32), int(phase_S[-1]) if len(phase_S) else phase
 
 
+def _alike(
+    samples_S: np.ndarray, starts_F: np.ndarray, width: int, lags_K: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the normalized autocorrelation at each lag of windows that start there, (F, K), and their power, (F,)."""
+    length = width + int(lags_K[-1])
+    parts_FL = np.lib.stride_tricks.sliding_window_view(samples_S, length)[starts_F].astype(np.float64)
+    size = 1 << (length - 1).bit_length()  # at least as long as a part: what wraps around is at no lag of these
+    own = np.fft.rfft(parts_FL[:, :width], size)
+    products_FK = np.fft.irfft(np.fft.rfft(parts_FL, size) * own.conj(), size)[:, lags_K]
+    sums = np.pad(np.cumsum(parts_FL**2, axis=1), ((0, 0), (1, 0)))
+    energy_FK, energy_F = sums[:, lags_K + width] - sums[:, lags_K], sums[:, width]
+    return products_FK / np.sqrt(energy_F[:, None] * energy_FK + 1e-9), energy_F / width
+
+
 def _f0(
     alike_FK: np.ndarray, hertz_K: np.ndarray, low: float = 0.0, high: float = np.inf
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -90,16 +103,13 @@ def _f0(
     F0 is the first maximum that is nearly as high as the highest, for twice a period repeats as well.  A lag at the
     edge is no maximum: what is slower or faster than a voice is alike there.
     """
+    before, here, after = alike_FK[:, :-2], alike_FK[:, 1:-1], alike_FK[:, 2:]
     is_near = (hertz_K[1:-1] >= low) & (hertz_K[1:-1] <= high)
-    found, highest = np.zeros(len(alike_FK)), np.zeros(len(alike_FK))
-    for number, alike_K in enumerate(alike_FK):
-        before, here, after = alike_K[:-2], alike_K[1:-1], alike_K[2:]
-        (peaks,) = np.nonzero((here >= before) & (here > after) & (here > 0) & is_near)
-        if len(peaks):
-            before, here, after = before[peaks], here[peaks], after[peaks]
-            off = 0.5 * (before - after) / (before - 2 * here + after)  # the vertex of a parabola, from the middle
-            heights = here - 0.25 * (before - after) * off
-            first = int(np.argmax(heights >= _NEARLY * heights.max()))
-            found[number] = 1 / np.interp(peaks[first] + 1 + off[first], np.arange(len(hertz_K)), 1 / hertz_K)
-            highest[number] = here.max()
-    return found, highest
+    is_peak = (here >= before) & (here > after) & (here > 0) & is_near
+    slope, bend = before - after, np.where(is_peak, before - 2 * here + after, -1.0)
+    off = 0.5 * slope / bend  # the vertex of a parabola, from the middle
+    heights = np.where(is_peak, here - 0.25 * slope * off, -np.inf)
+    first_F = np.argmax(heights >= _NEARLY * heights.max(1, initial=-np.inf)[:, None], axis=1)
+    lags_F = first_F + 1 + off[np.arange(len(off)), first_F]
+    found_F = 1 / np.interp(lags_F, np.arange(len(hertz_K)), 1 / hertz_K)
+    return np.where(is_peak.any(1), found_F, 0.0), np.where(is_peak, here, 0.0).max(1, initial=0.0)

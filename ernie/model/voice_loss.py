@@ -19,7 +19,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.audio.features import FeatureConfig
-from ernie.audio.pitch import MIDDLE, PITCH_WINDOW, pitch_of_frames
+from ernie.audio.pitch import MIDDLE, pitch_of_frames
 from ernie.data.batch import Packed
 from ernie.kernels.precision import in_float32
 from ernie.model.gaussian import regularized_divergence
@@ -30,6 +30,8 @@ MIN_LOG_SCALE = -9.0  # lower bound of log standard deviations in the likelihood
 _GUIDE_WIDTH = 0.2  # distance from the diagonal, as a share of the text, beyond which attention is penalized strongly
 _TINY = 1e-8  # added to a power before its square root
 _QUIET = 1e-3  # added to a magnitude before its logarithm
+# Seconds on either side of a segment by which its pitch is found: it should be that of the whole sound.
+_PITCH_AROUND = 1.0
 
 
 @dataclass(frozen=True)
@@ -234,8 +236,8 @@ def conditioners(head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, segment
     unit = head.bridge.samples
     windows_NFD = state_windows(head, states_NFD, steps, segment, context)
     started_NS = _started(segment, unit, context)
-    first = (windows_NFD.shape[1] - segment.steps - head.bridge.reach) * unit - context
-    conditioner_NSH = head.bridge(windows_NFD)[:, first : first + started_NS.shape[1]]
+    first = (windows_NFD.shape[1] - segment.steps - 2 * head.bridge.reach) * unit - context
+    conditioner_NSH = head.bridge(windows_NFD, head.bridge.reach)[:, first : first + started_NS.shape[1]]
     return conditioner_NSH * paddle.to_tensor(started_NS).unsqueeze(-1)
 
 
@@ -265,7 +267,7 @@ def segment_pitch(
     """
     hop, rate = features.hop_samples, features.sample_rate
     count = -(-context // step_samples) + segment.steps
-    around = -(-PITCH_WINDOW * rate // step_samples)  # steps on either side, so that windows at the edges see sound
+    around = -(-_PITCH_AROUND * rate // step_samples)  # steps
     found_NF = np.zeros((len(batch.sounds), count * step_samples // hop))
     for f0_F, sound, end in zip(found_NF, batch.sounds, segment.first + segment.steps, strict=True):
         first, last = (int(step) * step_samples for step in (end - count - around, end + around))
