@@ -6,28 +6,45 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.helpers import ROOT
 from support.pretraining import pretrain, start_process
 
+from ernie.cli import main
 from ernie.train.log import read_records
 from pretrain import folder
 
 
-def test_a_task_from_outside_the_library_trains(
-    corpus: Path, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("task", ["shuffled_words", "span_boundary"])
+def test_a_task_from_outside_the_library_passes_its_check_and_trains(
+    corpus: Path,
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    task: str,
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    plugin = ["--set", "plugins=[shuffled_words]"]
-    schedule = ["--set", "schedule={stages: [{knowledge_masking: 2}, {knowledge_masking: 1, shuffled_words: 3}]}"]
+    plugin = ["--set", f"plugins=[{task}]"]
+    schedule = ["--set", f"schedule={{stages: [{{knowledge_masking: 2}}, {{knowledge_masking: 1, {task}: 3}}]}}"]
     file = tmp_path / "plain.yaml"
     text = config.read_text(encoding="utf-8")
     file.write_text(re.sub(r"schedule:\n.*\n.*\ntasks:\n.*\n", "", text), encoding="utf-8")
+    assert main(["pretrain", str(file), "--output", str(tmp_path / "run"), "--check", *plugin, *schedule]) == 0
+    shown = capsys.readouterr().out.partition(f"\n{task}:\n")[2]
+    assert all(line.startswith("  ok: ") for line in shown.splitlines() if not line.startswith(("    ", "  one of")))
+    assert "  ok: one step on" in shown
     assert pretrain(file, tmp_path / "run", *plugin, *schedule) == 0
-    assert {record["task"] for record in read_records(tmp_path / "run", "probe")} == {
-        "knowledge_masking",
-        "shuffled_words",
-    }
+    assert {record["task"] for record in read_records(tmp_path / "run", "probe")} == {"knowledge_masking", task}
+
+
+def test_the_spans_of_the_example_are_bounded_by_tokens_that_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    from span_boundary import bounds
+
+    left, right = bounds(np.array([2, 3, 5, 11, 12, 13]))
+    assert (left.tolist(), right.tolist()) == ([1, 1, 4, 10, 10, 10], [4, 4, 6, 14, 14, 14])
 
 
 @pytest.mark.parametrize(
