@@ -458,6 +458,13 @@ class FinetuneConfig:
                 "or folds"
             )
 
+    def check_is_no_search(self) -> None:
+        """Raise UserError if the configuration is one for `ernie tune`."""
+        if self.tune is not None:
+            raise UserError(
+                "tune: settings are searched by `ernie tune`; leave the block out here, or use the best.yaml of one"
+            )
+
     def check_kept(self) -> None:
         """Raise UserError if an ensemble is asked for, and only one model is trained."""
         if self.keep == "ensemble" and self.seeds * self.folds == 1:
@@ -547,7 +554,17 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
 
     Raises UserError that lists all mistakes in the file.
     """
-    tree = read(path, overrides, part="finetune")
+    config = _built(read(path, overrides, part="finetune"), str(path), saved)
+    return config if data is None else replace(config, data=(config.local or config.data).under(data))
+
+
+def load_mapping(keys: Mapping[str, Any]) -> FinetuneConfig:
+    """Read a configuration from a mapping with the keys of a file.  Raises UserError as `load` does."""
+    return _built(from_dict(dict(keys), "the configuration"), "the configuration", saved=False)
+
+
+def _built(tree: Value, path: str, saved: bool) -> FinetuneConfig:
+    """Build the configuration that a file, or a mapping, called `path` says."""
     if tree.get("schedule") is not None and tree.get("task") is None:
         raise UserError(
             f"{path}: has a `schedule` and no `task`: it is a configuration for `ernie pretrain`, which checks it with "
@@ -558,15 +575,13 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
     else:
         import_plugins(tree.get("plugins"))
     if saved and isinstance(task := tree.get("task"), dict):
-        tree = Value({**tree.data, "task": from_dict(completed(task), str(path))}, tree.where)
+        tree = Value({**tree.data, "task": from_dict(completed(task), path)}, tree.where)
     config = build(FinetuneConfig, _without_foreign_splits(tree), saved=saved)
     if not saved:
         _check_effects(config)
     if not saved and config.tune is not None:
         _check_search(config, config.tune, tree.data["tune"].data["search"])
-    if data is None:
-        return config
-    return replace(config, data=(config.local or config.data).under(data))
+    return config
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:

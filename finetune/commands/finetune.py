@@ -60,10 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
     output = config.output
     if output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
-    if config.tune is not None:
-        raise UserError(
-            "tune: settings are searched by `ernie tune`; leave the block out here, or use the best.yaml of one"
-        )
+    config.check_is_no_search()
     layout, jobs = config.parallel.over(count(arguments.processes)), checked_jobs(arguments)
     if jobs > 1 and layout.processes > 1:
         raise UserError("--jobs: trains each trial on one process, and the run asks for several; leave it out")

@@ -59,6 +59,7 @@ from tasks.downstream.hooks import FilesInRows, TrainingFiles
 from tasks.downstream.saved import TRIALS_FOLDER, check_finished, find_model, member_folders, read_task, write_task
 
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
+ROWS_FOLDER = "rows"  # of rows that were given in Python
 _WAYS_OUT = "Choose another --output, or delete the folder to start over."
 # Keys that do not affect a single fine-tuning: finished trials remain valid when they change.
 _UNRELATED_KEYS = (
@@ -142,7 +143,7 @@ def _check_no_workers(folder: Path) -> None:
 def check_folder(folder: Path) -> None:
     """Raise UserError for a folder that holds something other than a fine-tuning run."""
     found = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if found - {LOGS_FOLDER} and TRIALS_FOLDER not in found:
+    if found - {LOGS_FOLDER, ROWS_FOLDER} and TRIALS_FOLDER not in found:
         raise UserError(f"{folder}: is not empty and holds no fine-tuning run; choose another --output")
 
 
