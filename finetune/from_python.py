@@ -51,8 +51,9 @@ def fine_tune(config: str | Path | Mapping[str, Any], output: str | Path, *, qui
 def _with_files(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return a configuration in which rows are replaced by the files that they were written to."""
     data = config.get("data")
+    config = {key: str(value) if isinstance(value, Path) else value for key, value in config.items()}
     if not isinstance(data, Mapping):
-        return dict(config)
+        return config
     more = data.get("more", {})
     files = {name: _file_of(given, name, folder) for name, given in data.items() if name != "more"}
     if isinstance(more, Mapping) and more:

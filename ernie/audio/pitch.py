@@ -18,7 +18,7 @@ _SHORTEST = 100  # samples that can be filtered
 _CYCLE = 1 << 32  # phases are counted in parts of a cycle, so that their sums are exact
 _HIGHEST_HARMONIC = round(0.49 * _CYCLE)  # in parts of a cycle a sample
 PULSE_FEATURES = 2
-PITCH_WINDOW = _WINDOW + 1 / LOWEST  # seconds by which the pitch of a frame is found
+_PITCH_WINDOW = _WINDOW + 1 / LOWEST  # seconds by which the pitch of a frame is found
 _BLOCK = 1000  # windows that are looked at together
 
 
@@ -55,7 +55,7 @@ def voicing(samples_S: np.ndarray, rate: int, hop: int) -> tuple[np.ndarray, np.
 
 def pitch_of_frames(samples_S: np.ndarray, rate: int, hop: int) -> np.ndarray:
     """Return F0 in Hz, 0 without a voice, of each frame of `hop` samples, from a window around its middle, (F,)."""
-    around = round(PITCH_WINDOW * rate)
+    around = round(_PITCH_WINDOW * rate)
     before = round(((_WINDOW + 1 / MIDDLE) * rate - hop) / 2)  # a window and its repetition are around the middle
     padded = np.pad(samples_S, (max(0, before), around - before + 4 * max(1, rate // _ENOUGH)))
     return voicing(padded[max(0, -before) :], rate, hop)[0][: len(samples_S) // hop]

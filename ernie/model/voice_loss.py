@@ -30,7 +30,7 @@ MIN_LOG_SCALE = -9.0  # lower bound of log standard deviations in the likelihood
 _GUIDE_WIDTH = 0.2  # distance from the diagonal, as a share of the text, beyond which attention is penalized strongly
 _TINY = 1e-8  # added to a power before its square root
 _QUIET = 1e-3  # added to a magnitude before its logarithm
-# Seconds on either side of a segment by which its pitch is found: it should be that of the whole sound.
+# Seconds on either side of a segment by which its pitch is found: nearly that of the whole sound.
 _PITCH_AROUND = 1.0
 
 

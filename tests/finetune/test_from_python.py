@@ -29,7 +29,7 @@ def config(work: Path) -> dict[str, Any]:
 
 
 def test_rows_in_memory_give_the_scores_of_the_same_rows_in_files(work: Path, config: dict[str, Any]) -> None:
-    result = fine_tune(config, "from-rows")
+    result = fine_tune({**config, "model": Path(config["model"])}, "from-rows")
     done = json.loads((work / "done" / "scores.json").read_text(encoding="utf-8"))
     assert result.best.scores == done["best"]["scores"]
     assert fine_tune("task.yaml", "from-file").best.scores == result.best.scores
