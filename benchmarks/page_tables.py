@@ -755,16 +755,16 @@ def speech_translation(records: Records) -> Rows:
     return rows
 
 
-PITCH = {
+# What a recognizer does not understand of sound that a vocoder makes of the recordings' frames.
+GIVEN_FRAMES = "not understood, given the recordings' frames"
+# What the first voices were not measured by.
+LATER = {
+    GIVEN_FRAMES: "spoken, given the recordings' frames",
     "cents of F0": "F0, cents",
     "F0 off by a fifth": "off by a fifth",
     "voiced in one only": "voiced in one only",
     "clearness": "clearness",
 }
-
-
-# What a recognizer does not understand of sound that a vocoder makes of the recordings' frames.
-GIVEN_FRAMES = "not understood, given the recordings' frames"
 
 
 def synthesis(records: Records) -> Rows:
@@ -786,24 +786,19 @@ def synthesis(records: Records) -> Rows:
         "no-spectra": "`no spectra`: two of 16, without the loss on spectra",
     }
     arms = list(records.arms(labels))
-    copied = [GIVEN_FRAMES] if any(GIVEN_FRAMES in seed for _, _, seeds in arms for seed in seeds) else []
-    given = ["with the recordings' frames" for _ in copied]
-    header = ["", "spoken", "frames alone", *given, "recordings", "nats per sample", "spectral distance"]
-    pitch = PITCH if any("clearness" in seed for _, _, seeds in arms for seed in seeds) else {}
+    header = ["", "spoken", "frames alone", "recordings", "nats per sample", "spectral distance"]
+    later = LATER if any("clearness" in seed for _, _, seeds in arms for seed in seeds) else {}
     threads = sorted({seed.get("threads", 1) for _, _, seeds in arms for seed in seeds})
     cores = "one core" if threads == [1] else f"{' or '.join(map(str, threads))} cores"
-    rows = [[*header, "power, dB", *pitch.values(), f"times as fast as the WaveNet, {cores}"]]
+    rows = [[*header, "power, dB", *later.values(), f"times as fast as the WaveNet, {cores}"]]
     for _, label, seeds in arms:
         heard = [seed["not understood"] for seed in seeds if "not understood" in seed]
         cells = [spread([each[how] for each in heard]) if heard else "" for how in ("spoken", "frames", "recorded")]
-        cells[2:2] = [
-            spread(rates) if (rates := [seed[how] for seed in seeds if how in seed]) else "" for how in copied
-        ]
         has_wavenet = "nats by linear prediction" in seeds[0]
         cells.append(spread([seed["nats a sample"] for seed in seeds], decimals(2)) if has_wavenet else "")
         cells.append(spread([seed["distance of spectra"] for seed in seeds], decimals(2)))
         cells.append(spread([seed["decibels louder"] for seed in seeds], decimals(1)))
-        for name in pitch:
+        for name in later:
             values = [seed[name] for seed in seeds if name in seed]
             cells.append(spread(values, decimals(0) if name == "cents of F0" else percent) if values else "")
         rows.append(
